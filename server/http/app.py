@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 10
 KEEP_ALIVE_SECONDS = 15
-BACKLOG = 512  # below the connection limit: a burst must not displace connections before they can send
+BACKLOG = 512  # below the connection limit: a burst waits here and is not refused
 MAX_STREAMS_PER_TENANT, MAX_STREAMS_PER_USER = 100, 25  # over HTTP+SSE
 SSE_PATH, MESSAGES_PATH = "/sse", "/messages/"
 

@@ -1,7 +1,6 @@
 """Limits on connections, before there is a request: how many, from where, and how slow.
 
-When the limit is reached, the connection that has been idle longest is closed in favour of the new one, so
-that clients that only hold connections open keep nobody out.
+A connection beyond a limit is refused. Connections that only are held open end by the time limits.
 """
 
 from __future__ import annotations
@@ -81,64 +80,32 @@ class ConnectionLimit:
         self._refusal_log = refusal_log
         self._open: dict[SlowClientProtocol, ClientAddress] = {}
         self._open_by_client: Counter[str] = Counter()
-        self._idle: dict[SlowClientProtocol, None] = {}  # idle longest first
-        self._idle_by_client: dict[str, dict[SlowClientProtocol, None]] = {}
 
     def add(self, connection: SlowClientProtocol) -> int:
-        """Admit a connection, closing an idle one if need be. 0, or the status with which it is refused.
-
-        At its own limit a client displaces only its own idle connections, never somebody else's.
-        """
+        """Admit a connection. 0, or the status with which it is refused."""
         peer, own = connection.client or ("", 0), connection.server or ("", 0)
         client = self._resolver.of_connection(peer[0], own[0])
-        at_limit = not client.shared and self._open_by_client[client.block] >= self._limit_per_client
-        if at_limit and not self._close_idle(self._idle_by_client.get(client.block, {})):
+        if not client.shared and self._open_by_client[client.block] >= self._limit_per_client:
             return self._refuse(TOO_MANY, client)
-        if len(self._open) >= self._limit and not self._close_idle(self._idle):
+        if len(self._open) >= self._limit:
             return self._refuse(FULL, client)
         self._open[connection] = client
         self._open_by_client[client.block] += 1
-        self.mark_idle(connection)
         return 0
 
     def remove(self, connection: SlowClientProtocol) -> None:
         """Forget a connection that is closed."""
-        self.mark_busy(connection)
         client = self._open.pop(connection, None)
         if client:
             self._open_by_client[client.block] -= 1
             if not self._open_by_client[client.block]:
                 del self._open_by_client[client.block]
 
-    def mark_idle(self, connection: SlowClientProtocol) -> None:
-        """The connection has sent no complete request, or its request is answered: it may be displaced."""
-        if connection in self._open and connection not in self._idle:
-            self._idle[connection] = None
-            self._idle_by_client.setdefault(self._open[connection].block, {})[connection] = None
-
-    def mark_busy(self, connection: SlowClientProtocol) -> None:
-        """A request of the connection is being answered: it must not be displaced."""
-        if connection in self._idle:
-            del self._idle[connection]
-            block = self._open[connection].block
-            del self._idle_by_client[block][connection]
-            if not self._idle_by_client[block]:
-                del self._idle_by_client[block]
-
     def record(self, connection: SlowClientProtocol, status: int) -> None:
         """Have the audit count a connection that ended before it became a request."""
         client = self._open.get(connection)
         if client:
             self._refusal_log.record(status, client.address, {})
-
-    def _close_idle(self, idle: dict[SlowClientProtocol, None]) -> bool:
-        longest = next(iter(idle), None)
-        if longest is None:
-            return False
-        self.record(longest, TIMEOUT)
-        self.remove(longest)
-        longest.transport.close()
-        return True
 
     def _refuse(self, status: int, client: ClientAddress) -> int:
         self._refusal_log.record(status, client.address, {})
@@ -175,7 +142,6 @@ class SlowClientProtocol(H11Protocol):
         if self._header_timer and self._is_busy():
             self._header_timer.cancel()
             self._header_timer = None
-        self._update_limit()
 
     def handle_events(self) -> None:
         """Answer requests of which it is certain where they end, and close the connection at others."""
@@ -183,11 +149,6 @@ class SlowClientProtocol(H11Protocol):
             self.send_400_response("")
         else:
             super().handle_events()
-
-    def on_response_complete(self) -> None:
-        """The connection is idle, unless the next request has arrived already (pipelining)."""
-        super().on_response_complete()
-        self._update_limit()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers and make room for another connection."""
@@ -223,12 +184,6 @@ class SlowClientProtocol(H11Protocol):
     def _is_busy(self) -> bool:
         """Whether a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
-
-    def _update_limit(self) -> None:
-        if self._is_busy():
-            self.limit.mark_busy(self)
-        else:
-            self.limit.mark_idle(self)
 
     def _start_header_timer(self) -> None:
         self._header_timer = self.loop.call_later(self.seconds, self._time_out)

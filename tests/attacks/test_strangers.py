@@ -64,36 +64,33 @@ def half_open(port: int, number: int, *, of: str, sent: bytes) -> Iterator[list[
 @pytest.mark.parametrize(
     "sent", [b"", b"POST /mcp HTTP/1.1\r\nHost: x\r\nX: "], ids=["nothing", "half a head"]
 )
-def test_eleven_hundred_connections_that_ask_nothing_keep_nobody_out(
+def test_an_address_that_only_holds_connections_open_is_refused_more_and_keeps_no_other_out(
     listen: Callable[..., Remote], crowd: Crowd, sent: bytes
 ) -> None:
-    remote = listen(crowd.data)
-    with half_open(remote.port, 1_100, of="127.0.0.1", sent=sent):
-        for _ in range(3):
-            assert asked(remote.port, crowd.people[0].key).status == 200
-            assert asked(remote.port, crowd.people[0].key, of=OTHER).status == 200
-            for port in (remote.port, remote.metrics_port):
-                assert httpx2.get(f"http://127.0.0.1:{port}/readyz").text == "ready"
-        assert 900 < connections(remote) <= 1_000
-    assert len(refusals(remote, 408)) < 15
+    remote, key = listen(crowd.data), crowd.people[0].key
+    with half_open(remote.port, 100, of=OTHER, sent=sent):
+        _until(lambda: connections(remote) == 100)
+        with socket.create_connection(("127.0.0.1", remote.port), 10, (OTHER, 0)) as one_more:
+            assert one_more.recv(100).startswith(b"HTTP/1.1 429 ")
+        assert asked(remote.port, key).status == 200
+        assert asked(remote.port, key, of="127.0.0.3").status == 200
+        for port in (remote.port, remote.metrics_port):
+            assert httpx2.get(f"http://127.0.0.1:{port}/readyz").text == "ready"
+    (line,) = refusals(remote, 429)
+    assert line["client"] == OTHER
 
 
-def test_of_one_address_only_so_many_stay_connected_and_the_idlest_makes_place(
+def test_beyond_a_thousand_connections_all_are_refused_until_those_that_ask_nothing_have_ended(
     listen: Callable[..., Remote], crowd: Crowd
 ) -> None:
-    remote = listen(crowd.data, limits_connections_per_address="10")
-    key = crowd.people[0].key
-    with (
-        Connection(remote.port, of="127.0.0.3") as honest,
-        half_open(remote.port, 9, of=OTHER, sent=b""),
-        Connection(remote.port, of=OTHER) as busy,
-    ):
-        assert honest.ask(posted("legacy", key, message("tools/list"))).status == 200
-        assert busy.ask(posted("legacy", key, message("tools/list"))).status == 200
-        with half_open(remote.port, 9, of=OTHER, sent=b""):
-            assert asked(remote.port, key, of=OTHER).status == 200
-            assert connections(remote) <= 11
-            assert honest.ask(posted("legacy", key, message("tools/list"))).status == 200
+    remote, key = listen(crowd.data, limits_receive_seconds="5"), crowd.people[0].key
+    with half_open(remote.port, 1_100, of="127.0.0.1", sent=b""):
+        with socket.create_connection(("127.0.0.1", remote.port), 10, (OTHER, 0)) as one_more:
+            assert one_more.recv(100).startswith(b"HTTP/1.1 503 ")
+        assert connections(remote) <= 1_000
+        _until(lambda: connections(remote) == 0)
+        assert asked(remote.port, key, of=OTHER).status == 200
+    assert len(refusals(remote, 408)) < 15  # the log counts them together
 
 
 def test_an_address_whose_connections_are_all_at_work_gets_no_more(
