@@ -26,10 +26,7 @@ def limit_of(chunking: Chunking, window: int) -> int:
 
 
 def written(chunking: Chunking, window: int) -> str:
-    """All that passages depend on, as part of a digest: "254", or "254/sentence/32/20/1".
-
-    The usual one is its size alone, as in digests of earlier versions.
-    """
+    """All that passages depend on, as part of a digest: "254" of the usual one, or "254/sentence/32/20/1"."""
     limit = str(limit_of(chunking, window))
     if replace(chunking, max_tokens=None, match="*") == Chunking():
         return limit

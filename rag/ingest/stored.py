@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rag.corpus import Block, Document
 from rag.ingest.parse import markdown, source_code
 from rag.ingest.parse.blocks import block
-from rag.text import with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,9 +44,7 @@ def _parsed(text: str, name: str) -> Iterator[Document]:
 
 def _agrees(document: Document, text: str, outline: Sequence[Heading]) -> bool:
     """Whether parsing found the same text and headings as the parser of the file."""
-    # Earlier versions stored where a heading's words begin, without its indentation.
-    stored = tuple(replace(heading, start=with_indent(text, heading.start)) for heading in outline)
-    return document.text == text and document.outline == stored
+    return document.text == text and document.outline == tuple(outline)
 
 
 def _likely(text: str, outline: Sequence[Heading]) -> Iterator[Block]:

@@ -172,8 +172,7 @@ class Target:
         with engine_errors("writing"):
             await self._chunks.delete(schema.one_of("source_id", [row["id"] for row in rows]))
             if chunks:
-                columns = chunks[0].schema.names  # in tables of earlier versions, in another order
-                await self._chunks.add(pa.concat_tables(one.select(columns) for one in chunks))
+                await self._chunks.add(pa.concat_tables(chunks))
             upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             await upsert.execute(pa.Table.from_pylist(list(rows), schema=schema.SOURCES_SCHEMA))
 

@@ -26,37 +26,10 @@ if TYPE_CHECKING:
     from rag.corpus import LanguageChoice
 
 
-USUAL: dict[str, object] = {
-    "description": "",
-    "link": "",
-    "embedder_name": DEFAULT_EMBEDDER,
-    "attached": None,
-    "chunking": (),
-    "build": 0,
-    "former": None,
-    "coming": None,
-    "personal_data": {},
-    "keep_days": 0,
-    "expiring": False,
-    "calibration": None,
-    "languages": (),
-    "tag_of": "",
-    "visibility_is_set": False,
-}
-
-
 def collection_row(collection: Collection) -> pa.Table:
     """The row of a collection."""
     row = asdict(collection)
     columns = {name: row.pop(name) for name in ("tenant", "name", "created_at")}
-    for name, usual in USUAL.items():
-        if row[name] == usual:
-            del row[name]  # earlier versions, which know none of them, can still read the row
-    for build in filter(None, (row.get("former"), row.get("coming"))):
-        if build["calibration"] is None:
-            del build["calibration"]
-    if not row["embedder"]["document_body"]:
-        del row["embedder"]["document_body"]
     definition = json.dumps({"format": schema.FORMAT} | row)
     return pa.Table.from_pylist([columns | {"definition": definition}], schema=schema.COLLECTIONS_SCHEMA)
 
@@ -74,16 +47,16 @@ def collection_record(row: dict[str, Any]) -> Collection:
             "another data folder (--data DIR)."
         )
     definition["embedder"] = EmbedderIdentity(**definition["embedder"])
-    if "attached" in definition:
-        definition["attached"] = Attachment(**definition["attached"])
-    if "chunking" in definition:
-        definition["chunking"] = _chunking(definition["chunking"])
-    if "calibration" in definition:
-        definition["calibration"] = Calibration(**definition["calibration"])
-    definition["languages"] = tuple(definition.get("languages", ()))
-    for name in ("former", "coming"):
-        if name in definition:
-            definition[name] = _build(**definition[name])
+    definition["chunking"] = _chunking(definition["chunking"])
+    definition["languages"] = tuple(definition["languages"])
+    for name, kind in (
+        ("attached", Attachment),
+        ("calibration", Calibration),
+        ("former", _build),
+        ("coming", _build),
+    ):
+        if definition[name]:
+            definition[name] = kind(**definition[name])
     return Collection(**row, **definition)
 
 
@@ -94,7 +67,7 @@ def _chunking(stored: Iterable[dict[str, Any]]) -> tuple[Chunking, ...]:
 def _build(
     embedder: dict[str, Any],
     chunking: Iterable[dict[str, Any]],
-    calibration: dict[str, Any] | None = None,
+    calibration: dict[str, Any] | None,
     **rest: Any,  # noqa: ANN401 JSON
 ) -> Build:
     return Build(

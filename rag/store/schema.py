@@ -44,8 +44,11 @@ class NewSource:
     fields: Mapping[str, Value] = field(default_factory=dict)
 
 
-FORMAT = 3
-"""The version of the tables' columns. Raise it when they change: older data folders are then refused."""
+FORMAT = 4
+"""The version of the tables' columns and of a collection's definition.
+
+Raise it when they change: data folders with another number are refused.
+"""
 
 FILE = "@file"
 """The state of a source's file, among its fields: every version of the program that reads this column leaves
@@ -247,8 +250,7 @@ def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
 def digest_value(digest: str, without_vector: int) -> str:
     """A source's digest with the number of its chunks that lack a vector: ("a7", 0) -> "a7", 2 -> "a7 2".
 
-    So every version of the program that reads this column knows that the source is not complete: one that
-    doesn't know the number takes the source for changed, and stores it again.
+    With a number, the digest is that of no file: the source counts as changed until it is complete.
     """
     return f"{digest} {without_vector}" if without_vector else digest
 

@@ -158,7 +158,7 @@ def test_the_settings_complete_their_rules() -> None:
     ],
 )
 def test_every_part_of_a_chunking_is_part_of_the_digest(other: Chunking) -> None:
-    assert written(Chunking(max_tokens=254), 512) == "254"  # as in digests of earlier versions
+    assert written(Chunking(max_tokens=254), 512) == "254"
     assert written(other, 254) not in {"254", written(Chunking("code"), 254)}
 
 

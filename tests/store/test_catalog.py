@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -30,12 +29,7 @@ def test_a_collection_comes_back_from_its_row() -> None:
     assert collection_record(row) == COLLECTION
 
 
-def test_earlier_versions_can_read_what_they_know() -> None:
-    """A row has only the parts that a collection needs, so a data folder can go back to them."""
-    (row,) = collection_row(COLLECTION).to_pylist()
-    definition = json.loads(row["definition"])
-    assert "embedder_name" not in definition
-    assert "document_body" not in definition["embedder"]
+def test_a_name_and_a_body_of_the_embedder_come_back_too() -> None:
     identity = replace(COLLECTION.embedder, document_body='{"a": 1}')
     named = replace(COLLECTION, embedder=identity, embedder_name="german")
     (row,) = collection_row(named).to_pylist()

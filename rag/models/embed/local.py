@@ -159,10 +159,7 @@ def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
 
 
 def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
-    """A short hash of what determines the vectors, including weights beside the graph.
-
-    Of a head that earlier versions had, too, it is the same as theirs.
-    """
+    """A short hash of what determines the vectors, including weights beside the graph."""
     sha = hashlib.sha256()
     graph = folder / facts.graph
     for path in [*sorted(graph.parent.glob(f"{graph.name}*")), folder / "tokenizer.json"]:
@@ -261,8 +258,7 @@ def _pooling(
         raise ConfigurationError(
             f"How the model in {folder} makes one vector of the vectors of its tokens, neither its files "
             "(modules.json, 1_Pooling/config.json) nor the settings say. Download these files, too, or set "
-            "embedder.pooling to what the model's description says: cls, mean, max, last or weighted. "
-            "Earlier versions of refdesk took mean."
+            "embedder.pooling to what the model's description says: cls, mean, max, last or weighted."
         )
     return pooling
 
