@@ -201,7 +201,9 @@ def scripts(tmp_path_factory: pytest.TempPathFactory, parser: str) -> Iterator[S
 
 
 def _environment(home: Path) -> dict[str, str]:
-    ours = ("REFDESK_", "PYTEST_")  # pytest sets another PYTEST_CURRENT_TEST for each test
+    # pytest sets another PYTEST_CURRENT_TEST for each test, and our code variables of the libraries that it
+    # imports: a command that was started with those could not be forked (Forks.can_run).
+    ours = ("REFDESK_", "PYTEST_", "ORT_DISABLE_TELEMETRY", "RAY_USAGE_STATS_ENABLED")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home)}
 

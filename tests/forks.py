@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import runpy
 import select
 import signal
@@ -39,6 +40,8 @@ SERVER = ("server.app", "server.lazy_desk", "server.http.app", "uvicorn", *SEARC
 
 `server.stdio` is not: it goes by the parent that the server had at its start.
 """
+READ_LATE = re.compile(r"REFDESK_|AWS_|\w+_(KEY|TOKEN)$")
+"""The variables that a process reads when it needs them: settings, object stores and keys."""
 PARSE = "from rag.ingest.sandbox.child import main; main()"
 CLIENT = """import _socket, array, os, sys
 caller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -122,9 +125,8 @@ class Forks:
 
     def can_run(self, environment: Mapping[str, str]) -> bool:
         """Whether a fork does the same as a process of its own: libraries read variables at import."""
-        rest = {name: value for name, value in environment.items() if not name.startswith("REFDESK_")}
-        same = rest == self._environment and os.geteuid() == self._user
-        return sys.platform == "linux" and same and len(json.dumps(rest)) < MAX_REQUEST // 2
+        same = _read_early(environment) == _read_early(self._environment) and os.geteuid() == self._user
+        return sys.platform == "linux" and same and len(json.dumps(dict(environment))) < MAX_REQUEST // 2
 
     def run(
         self, command: Sequence[str], environment: Mapping[str, str], timeout_seconds: float
@@ -198,6 +200,10 @@ class Forks:
             self._process.kill()
             self._process.wait()
         self._folder.cleanup()
+
+
+def _read_early(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not READ_LATE.match(name)}
 
 
 def _serve(listener: socket.socket) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    from tests.conftest import Scripts
     from tests.snapshots import Snapshots
 
 pytestmark = pytest.mark.anyio
@@ -79,3 +81,12 @@ async def test_a_copy_has_a_whole_reserve_and_can_be_written(shelves: list[Shelf
     async with await shelves[1].small.writing(shelves[1].data) as writer:
         await writer.remove([writer.source_id("a")])
     assert [await _titles(shelf) for shelf in shelves[:2]] == [["a"], []]
+
+
+async def test_commands_are_forked_although_this_process_has_loaded_a_model(scripts: Scripts) -> None:
+    importlib.import_module("rag.models.onnx")
+    assert scripts.forks.can_run(scripts.environment)
+    assert scripts.forks.can_run(
+        scripts.environment | {"REFDESK_LIMIT": "3", "AWS_ENDPOINT": "http://127.0.0.1"}
+    )
+    assert not scripts.forks.can_run(scripts.environment | {"LD_PRELOAD": "clock.so"})
