@@ -150,7 +150,7 @@ class GitOrigin(_Origin):
 
 
 class S3Origin(_Origin):
-    """The objects below a prefix of an S3-compatible bucket. The credentials are those of the environment."""
+    """The objects below a prefix of an S3-compatible bucket. Credentials: the environment's, or a role's."""
 
     type: Literal["s3"]
     bucket: Bucket

@@ -32,7 +32,7 @@ STORED = {"papers.zip/in/a.md", "page", "plan.eml", "plan.eml/plan.md"}
 def test_from_a_bucket(inside: Desk, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = Bucket(site, {f"r/{name}": data for name, data in FILES.items()})
     bucket.is_open = True
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     given = {"type": "s3", "bucket": "archive", "endpoint": site.url, "prefix": "r", "region": "eu-x"}
     _as_from_a_folder(inside, tmp_path, given)
     site.paths.clear()

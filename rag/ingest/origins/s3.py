@@ -1,38 +1,51 @@
 """Looks through the objects below a prefix of an S3-compatible bucket.
 
-The listing has each object's ETag, so an unchanged one costs no request. Requests are signed with version 4
-of AWS's signature; without credentials in the environment they are anonymous.
+The listing has each object's ETag, so an unchanged one costs no request. `obstore` finds credentials, lists
+and signs. What it has signed is fetched by the client of all origins, which bounds sizes and follows no
+redirect.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, urlsplit
-from xml.parsers import expat
+from urllib.parse import unquote
 
+from anyio import to_thread
+
+from rag.errors import ConfigurationError
+from rag.home import CONNECT_SECONDS, RETRIES, RETRY_SECONDS, reason
 from rag.ingest.origins.errors import FetchError, GoneError, RefusedError
 from rag.ingest.origins.http import Client, too_large
 from rag.ingest.origins.look import Desk, Look
+from rag.installation import install_command
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from rag.config.origins import S3Origin
 
-USUAL_REGION = "us-east-1"
-EMPTY = hashlib.sha256(b"").hexdigest()
-LISTING_BYTES = 20_000_000  # of 1,000 keys with 1,024 bytes each, escaped
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")  # the operator names the endpoint, and redirects are not followed
+ANONYMOUS = "AWS_SKIP_SIGNATURE"  # the library's own variable
 _WHY = {
     301: "the bucket is in another region; set region",
     400: "the request is not valid: check region and endpoint",
-    403: "the credentials in the environment don't allow it",
+    403: "the credentials don't allow it",
     404: "there is no such bucket",
+}
+_NO_KEY = (
+    "there are no credentials, neither in the environment nor as this machine's role; for a bucket that "
+    f"everybody may read, set {ANONYMOUS}=true in the environment"
+)
+_WORDS = {  # in the text of an error of the library
+    "invalid path": "a key in it has an empty part (a//b), a part . or .., or a control character, which "
+    "can't be read; rename the object, or set a prefix without it",
+    "edirect": _WHY[301],
+    "403 Forbidden": _WHY[403],
+    "latest/api/token": _NO_KEY,
+    "security-credentials": _NO_KEY,
 }
 
 
@@ -41,58 +54,70 @@ class _Object(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """A key for S3, from the environment. An empty one makes anonymous requests."""
-
-    key: str = ""
-    secret: str = ""
-    token: str = ""
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Credentials:
-        """The key in the variables that all tools for S3 read."""
-        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-        return cls(*(environment.get(name, "") for name in names))
-
-
 async def look_through_bucket(origin: S3Origin, desk: Desk, environment: Mapping[str, str]) -> Look:
-    """What an S3 origin has now.
+    """What an S3 origin has now. The library reads the variables AWS_… of this process by itself.
 
     Raises:
+        ConfigurationError: the library isn't installed, or a variable is not valid.
         FetchError: it can't be listed.
     """
-    region = origin.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    is_open = environment.get(ANONYMOUS, "").lower() in {"1", "true"}
     client = Client(agent=desk.agent, timeout_seconds=origin.timeout_seconds, networks=ALL_NETWORKS)
-    endpoint = origin.endpoint or f"https://s3.{region or USUAL_REGION}.amazonaws.com"
-    bucket = _Bucket(
-        client, f"{endpoint}/{origin.bucket}", region or USUAL_REGION, Credentials.of(environment)
-    )
+    bucket = _Bucket(client, _store(origin, desk.name, is_open=is_open), origin.timeout_seconds, is_open)
     try:
         return await _look(bucket, origin, desk)
     finally:
         await client.aclose()
 
 
+def _store(origin: S3Origin, name: str, *, is_open: bool) -> Any:  # noqa: ANN401 its package is only there with the extra
+    try:
+        from obstore.store import S3Store  # noqa: PLC0415 few desks have such an origin
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"origins.{name} needs the extra cloud, which isn't installed. Run: {install_command('cloud')}"
+        ) from error
+    stated = {"endpoint": origin.endpoint, "region": origin.region}
+    options: Any = {option: value for option, value in stated.items() if value}
+    if is_open:  # else it asks for credentials to make addresses
+        options |= {"skip_signature": True, "access_key_id": "none", "secret_access_key": "none"}
+    try:
+        return S3Store(
+            origin.bucket,
+            config=options,
+            client_options={
+                "allow_http": origin.endpoint.startswith("http://"),
+                "timeout": timedelta(seconds=origin.timeout_seconds),
+                "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+            },
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        )
+    except Exception as error:
+        raise ConfigurationError(
+            f"origins.{name} can't be opened: a setting of it or a variable AWS_… of the environment is not "
+            "valid."
+        ) from error
+
+
 async def _look(bucket: _Bucket, origin: S3Origin, desk: Desk) -> Look:
     look = Look()
     look.discovery.whole.add(desk.prefix)
     prefix = origin.prefix.rstrip("/") + "/" if origin.prefix else ""
-    objects = {key.removeprefix(prefix): one for key, one in (await bucket.objects(prefix)).items()}
+    objects = {key.removeprefix(prefix): entry for key, entry in (await bucket.objects(prefix)).items()}
     fetched = 0
-    for path, one in objects.items():
-        if path.endswith((SIDECAR_SUFFIX, "/")) or not path or not desk.is_wanted(path):
+    for path, entry in objects.items():
+        if path.endswith(SIDECAR_SUFFIX) or not path or not desk.is_wanted(path):
             continue
         uri, sidecar = desk.uri(path), objects.get(path + SIDECAR_SUFFIX)
         if not desk.may_read(path):
             look.ignored(path, uri)
             continue
-        token = f"{one.etag} {sidecar.etag if sidecar else ''}".strip()
+        token = f"{entry.etag} {sidecar.etag if sidecar else ''}".strip()
         look.state[path] = {"uri": uri, "token": token}
-        if one.etag and _is_unchanged(desk.before.get(path, {}), path, look, desk):
+        if entry.etag and _is_unchanged(desk.before.get(path, {}), path, look, desk):
             continue
         try:
-            _check_size(one.size, desk.most_bytes(path), origin.max_bytes - fetched, origin.max_bytes)
+            _check_size(entry.size, desk.most_bytes(path), origin.max_bytes - fetched, origin.max_bytes)
             data = await bucket.read(prefix + path, desk.most_bytes(path))
             beside = await bucket.read(prefix + path + SIDECAR_SUFFIX, SIDECAR_BYTES) if sidecar else b""
         except GoneError:
@@ -108,7 +133,30 @@ async def _look(bucket: _Bucket, origin: S3Origin, desk: Desk) -> Look:
             else:
                 look.ignored(path, uri)
                 look.state[path]["other"] = True  # no document: it isn't fetched again while it is the same
+    await _keep_unlisted(bucket, prefix, objects, look, desk)
     return look
+
+
+async def _keep_unlisted(
+    bucket: _Bucket, prefix: str, objects: Collection[str], look: Look, desk: Desk
+) -> None:
+    """Keep the documents that the listing lacks, unless the bucket itself says that they are gone.
+
+    The library takes any XML or HTML for a listing with nothing in it, a portal's login page too.
+    """
+    unseen = desk.unseen(look.discovery)
+    for uri in sorted({uri.partition("#")[0] for uri in unseen} - {desk.uri(path) for path in objects}):
+        path = unquote(uri.removeprefix(desk.prefix), errors="surrogateescape")
+        try:
+            await bucket.read(prefix + path, 0)
+        except GoneError:
+            continue
+        except FetchError:
+            pass  # too large for nothing, or no answer to the question
+        look.failed(path, "the bucket's listing lacks it, but it isn't gone")
+        look.discovery.kept |= {part for part in unseen if part.partition("#")[0] == uri}
+        if path in desk.before:
+            look.state[path] = dict(desk.before[path])
 
 
 def _is_unchanged(before: Mapping[str, Any], path: str, look: Look, desk: Desk) -> bool:
@@ -141,9 +189,10 @@ def _check_size(size: int, most: int, left: int, in_all: int) -> None:
 @dataclass(frozen=True, slots=True)
 class _Bucket:
     client: Client
-    url: str
-    region: str
-    credentials: Credentials
+    store: Any
+    seconds: float
+    is_open: bool
+    """Whether requests are sent without a signature."""
 
     async def objects(self, prefix: str) -> dict[str, _Object]:
         """All objects whose keys begin with the prefix, by key, in the order of keys.
@@ -151,18 +200,17 @@ class _Bucket:
         Raises:
             FetchError: they can't be listed as a whole.
         """
-        found: dict[str, _Object] = {}
-        after = ""
-        while True:
-            query = {"list-type": "2", "max-keys": "1000", "prefix": prefix}
-            query |= {"continuation-token": after} if after else {}
-            page = _listed(await self._get("", query, LISTING_BYTES))
-            found |= page.objects
-            if not page.is_truncated:
-                return dict(sorted(found.items()))
-            if not page.after or page.after == after:
-                raise FetchError("the bucket's listing does not continue")
-            after = page.after
+        return await to_thread.run_sync(self._listed, prefix, abandon_on_cancel=True)
+
+    def _listed(self, prefix: str) -> dict[str, _Object]:
+        try:
+            listed = [entry for batch in self.store.list(prefix) for entry in batch]
+        except Exception as error:
+            raise FetchError(_why(error)) from error
+        objects = {
+            entry["path"]: _Object((entry["e_tag"] or "").strip('"'), entry["size"]) for entry in listed
+        }
+        return dict(sorted(objects.items()))
 
     async def read(self, key: str, most: int) -> bytes:
         """The content of an object.
@@ -171,100 +219,26 @@ class _Bucket:
             GoneError: there is none.
             FetchError: it can't be read.
         """
-        return await self._get(f"/{quote(key, safe='/-._~')}", {}, most)
-
-    async def _get(self, path: str, query: Mapping[str, str], most: int) -> bytes:
-        written = "&".join(
-            f"{quote(name, safe='-._~')}={quote(query[name], safe='-._~')}" for name in sorted(query)
-        )
-        url = f"{self.url}{path}" + (f"?{written}" if written else "")
-        headers = {"Accept-Encoding": "identity"}
-        if self.credentials.key:
-            headers |= signed(url, self.region, self.credentials, datetime.now(UTC))
-        reply = await self.client.get(url, headers, max_bytes=most)
-        if reply.status == 404 and path:  # noqa: PLR2004 HTTP's
+        url = await to_thread.run_sync(self._url, key, abandon_on_cancel=True)
+        reply = await self.client.get(url, {"Accept-Encoding": "identity"}, max_bytes=most)
+        if reply.status == 404:  # noqa: PLR2004 HTTP's
             raise GoneError("it is gone")
         if reply.status != 200:  # noqa: PLR2004 the same
             raise FetchError(_WHY.get(reply.status, f"the endpoint answers with status {reply.status}"))
         return reply.body
 
+    def _url(self, key: str) -> str:
+        """The address of an object, with a signature that holds for one request."""
+        from obstore import sign  # noqa: PLC0415 few desks have such an origin
 
-def signed(url: str, region: str, credentials: Credentials, now: datetime) -> dict[str, str]:
-    """The headers that sign a GET request for a URL that is percent-encoded, with its query in order.
-
-    Source: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
-    """
-    parts, time = urlsplit(url), now.strftime("%Y%m%dT%H%M%SZ")
-    headers = {"host": parts.netloc, "x-amz-content-sha256": EMPTY, "x-amz-date": time}
-    if credentials.token:
-        headers["x-amz-security-token"] = credentials.token
-    names = ";".join(headers)
-    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    request = "\n".join(("GET", parts.path or "/", parts.query, lines, names, EMPTY))
-    scope = f"{time[:8]}/{region}/s3/aws4_request"
-    text = f"AWS4-HMAC-SHA256\n{time}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
-    key = f"AWS4{credentials.secret}".encode()
-    for part in scope.split("/"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    signature = hmac.digest(key, text.encode(), "sha256").hex()
-    by = f"Credential={credentials.key}/{scope},SignedHeaders={names},Signature={signature}"
-    return {name: value for name, value in headers.items() if name != "host"} | {
-        "Authorization": f"AWS4-HMAC-SHA256 {by}"
-    }
+        try:
+            url = sign(self.store, "GET", key, timedelta(seconds=self.seconds + 60))
+        except Exception as error:
+            raise FetchError(_why(error)) from error
+        return url.partition("?")[0] if self.is_open else url
 
 
-class _Listed(NamedTuple):
-    objects: dict[str, _Object]
-    is_truncated: bool
-    after: str
-
-
-@dataclass(slots=True)
-class _Reader:
-    """What a listing says, element by element."""
-
-    objects: dict[str, _Object] = field(default_factory=dict)
-    top: dict[str, str] = field(default_factory=dict)
-    _item: dict[str, str] = field(default_factory=dict)
-    _open: list[str] = field(default_factory=list)
-
-    def start(self, name: str, _attributes: object) -> None:
-        self._open.append(name.rpartition(" ")[2])
-        if self._open[1:] == ["Contents"]:
-            self._item = {}
-
-    def text(self, part: str) -> None:
-        match self._open:
-            case [_, "Contents", name]:
-                self._item[name] = self._item.get(name, "") + part
-            case [_, name]:
-                self.top[name] = self.top.get(name, "") + part
-
-    def end(self, _name: str) -> None:
-        if self._open[1:] == ["Contents"]:
-            etag = self._item.get("ETag", "").strip('"')
-            self.objects[self._item["Key"]] = _Object(etag, int(self._item["Size"]))
-        self._open.pop()
-
-    def refuse(self, *_declared: object) -> None:
-        raise ValueError
-
-
-def _listed(body: bytes) -> _Listed:
-    """The content of a listing.
-
-    Raises:
-        FetchError: it is damaged, or no listing.
-    """
-    reader = _Reader()
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
-    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = reader.text, reader.refuse
-    try:
-        parser.Parse(body, True)  # noqa: FBT003 expat's own
-    except (expat.ExpatError, ValueError, KeyError) as error:
-        raise FetchError("the bucket's listing can't be read") from error
-    top = reader.top
-    if "IsTruncated" not in top:
-        raise FetchError("the endpoint's answer is not the listing of a bucket")
-    return _Listed(reader.objects, top["IsTruncated"].strip() == "true", top.get("NextContinuationToken", ""))
+def _why(error: Exception) -> str:
+    """Why the library failed, in our own words; what an endpoint writes is in its."""
+    text = str(error)
+    return next((words for part, words in _WORDS.items() if part in text), reason(error))
