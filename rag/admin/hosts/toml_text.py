@@ -1,4 +1,9 @@
-"""Edit a table of tables in TOML in its own text: all else, comments too, stays as it is."""
+"""Edit a table of tables in TOML in its own text: all else, comments too, stays as it is.
+
+tomlkit (0.15) was tried in its place. Replacing or deleting a table takes along the comment above the
+next one, a new table comes between a comment and the table that it is about, and a file with CRLF gets
+lines without.
+"""
 
 from __future__ import annotations
 

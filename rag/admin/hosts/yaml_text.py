@@ -1,4 +1,9 @@
-"""Edit a mapping of mappings in YAML in its own text: all else, comments too, stays as it is."""
+"""Edit a mapping of mappings in YAML in its own text: all else, comments too, stays as it is.
+
+ruamel.yaml (0.19, round trip with quotes preserved) was tried in its place. It indents lists and mappings
+in its own way, drops `---` and a file's only comment, and rewrites `~` and escapes. A file with CRLF
+comes out mixed.
+"""
 
 from __future__ import annotations
 

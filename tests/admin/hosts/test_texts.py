@@ -270,3 +270,38 @@ def test_the_last_entry_of_yaml_leaves_an_empty_mapping_and_braces_are_not_ours_
             edit("extensions: {refdesk: {a: 1}}\n", path=YAML_PATH)
     with pytest.raises(ValueError, match="line 1, column 5"):
         yaml_text.parse("a: [")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        YAML,
+        YAML.replace("\n", "\r\n"),
+        YAML.replace("      - ", "    - "),
+        "---\n# mine\nextensions:\n  g: {}\n...\n",
+        "extensions:\n\n    g:\n        b: |\n          t\n\n    h:\n        a: 1\n\n\nlast: 1\n",
+        "a:   1\nb : 2\nc: 0x1F\ne: ~\nf:\ng: 'it''s'\nh: \"\\u00e9\"\nextensions:\n  g:\n    on: off\n",
+        "base: &b\n  x: 1\nextensions:\n  g:\n    <<: *b\n    y: 2\n",
+        "extensions:\n  g: {}\nlong: " + "word " * 40 + "\n",
+    ],
+)
+def test_an_entry_of_yaml_comes_and_goes_without_a_trace(text: str) -> None:
+    more = yaml_text.put(text, YAML_PATH, ENTRY)
+    assert yaml_text.parse(more)["extensions"]["refdesk"] == ENTRY
+    assert yaml_text.drop(more, YAML_PATH) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TOML,
+        TOML.replace("\n", "\r\n"),
+        "[mcp_servers]\n# mine\n\n[mcp_servers.other]\ncommand='o'\n\n# the rest\n[profiles.a]\nx = 0x1F\n",
+        "mcp_servers.other.command = 'o'\n",
+        "a    =   1_000\nc = [\n  1, # one\n  2,\n]\n",
+    ],
+)
+def test_a_table_of_toml_comes_and_goes_without_a_trace(text: str) -> None:
+    more = toml_text.put(text, TOML_PATH, ENTRY)
+    assert toml_text.parse(more)["mcp_servers"]["refdesk"] == ENTRY
+    assert toml_text.drop(more, TOML_PATH) == text
