@@ -33,7 +33,7 @@ from rag.models.embed import unit_rows
 from rag.store.access_writer import access_table
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.schema import NewSource
-from rag.store.settle import Claim
+from rag.store.settle import Claim, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -169,12 +169,12 @@ def new_source(
         "length": len(text),
         "ingested_at": datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC),
     }
-    claimed = {name: details.pop(name) for name in ("access", "set_access") if name in details}
+    access: Any = details.pop("access", Access("tenant"))
+    policy = Policy.REPLACE if details.pop("set_access", False) else Policy.KEEP
     kept = {name: details.pop(name) for name in ("fields",) if name in details}
     source = Source(**values | details)  # type: ignore[arg-type]
     outline = (Heading(paragraphs[0], 1, 0),)
-    given: dict[str, Any] = {"access": Access("tenant")} | claimed
-    rest: dict[str, Any] = {"claim": Claim(**given)} | kept
+    rest: dict[str, Any] = {"claim": Claim(access, policy)} | kept
     return NewSource(source, text, outline, passages, vectors(paragraphs), **rest)
 
 

@@ -13,7 +13,7 @@ from rag.file_state import local_path
 from rag.ingest.parse import named_after
 from rag.ingest.paths import around, is_gone, path_of, place_of, printable
 from rag.ingest.recorded import document_name
-from rag.store.settle import Claim, until_stored
+from rag.store.settle import Claim, Policy, until_stored
 from rag.store.source_ids import PURGED
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class Claims:
             return None
         most = self.rights.of_path(path, around=around(uri))
         access = narrower(most, given) if most else given
-        return Claim(access, self.rights.set_access, content, by_origin=True)
+        policy = Policy.SYNC_ALL if self.rights.set_access else Policy.SYNC
+        return Claim(access, policy, content=content)
 
     def narrowed_at_once(self, known: Iterable[KnownSource]) -> dict[str, tuple[str, Claim]]:
         """The claims, with URIs, by id, that only take rights away from sources whose origin decides."""
@@ -114,7 +115,7 @@ class Claims:
         if by_origin := self.of_origin(uri, found.path, content):
             return by_origin
         claim = self.of_new(found, metadata, content)
-        if claim.set_access:
+        if claim.policy is Policy.REPLACE:
             return claim
         if source and source.record.content == content:
             return self._moved(claim, source, found)
@@ -122,7 +123,7 @@ class Claims:
             self.note_kept(source, found)
         own = self._recorded.by_id.get(id_)
         if own and own.content == content:  # removed earlier, and back unchanged: the record is its own
-            return replace(claim, narrow_to_access=self._rights_changed(found))
+            return _narrowing(claim, if_=self._rights_changed(found))
         narrowing = self._recorded.same_content(id_, content, claim.access, self._rights_at)
         is_known = bool(narrowing.ids)
         narrowing |= self._recorded.same_uri(id_, uri, claim.access)
@@ -138,7 +139,7 @@ class Claims:
         else:
             changed = own is not None and source is None and self._rights_changed(found)
         moved = any(self._rights_differ(one, found) for one in came_from)
-        return replace(claim, narrowed_by=narrowing.ids, narrow_to_access=changed or moved)
+        return _narrowing(replace(claim, floor=narrowing.ids), if_=changed or moved)
 
     def of_new(self, found: Found, metadata: Mapping[str, str], content: str) -> Claim:
         """The claim of a document that nothing is known of, by the rights of the run and its own request.
@@ -160,7 +161,7 @@ class Claims:
         if not ids:
             return claim
         self._reasons[found.uri] = self._reasons.get(found.uri) or "as what contains it"
-        return replace(claim, narrowed_by=claim.narrowed_by | ids)
+        return replace(claim, floor=claim.floor | ids)
 
     def of_moved(self, source: KnownSource, found: Found) -> Claim:
         """The claim of a source that moved and whose text stays: it keeps its record."""
@@ -179,13 +180,13 @@ class Claims:
         differ = self._rights_differ(source.uri, found)
         if not differ:
             self.note_kept(source, found)
-        claim = replace(claim, narrow_to_access=differ)
+        claim = _narrowing(claim, if_=differ)
         if source.uri == found.uri:
             return claim
         record = source.record
         narrowing = self._recorded.same_content(source.id, record.content, record.access, self._rights_at)
         self._reasons[found.uri] = narrowing.reason
-        return replace(claim, narrowed_by=narrowing.ids)
+        return replace(claim, floor=narrowing.ids)
 
     def _rights_differ(self, before: str, found: Found) -> bool:
         """Whether a document's place gives other rights than the URI where it was before."""
@@ -228,12 +229,12 @@ class Claims:
         kept = before and same(before.access, access)
         if before and not before.present:
             yield "it is back, with its earlier rights" if kept else "it is back"
-        if claim.by_origin and is_narrowed(access, claim.access):
+        if claim.policy.is_sync and is_narrowed(access, claim.access):
             yield f"its origin says {in_words(claim.access)}, but somebody narrowed it by hand"
         if before and not kept:
             reason = self._reasons.get(uri)
             yield f"now {in_words(access)}" + (f": {reason}" if reason else "")
-        elif claim.by_origin:
+        elif claim.policy.is_sync:
             return
         elif (before is None and not same(claim.access, access)) or self._narrows(claim, access):
             yield f"{in_words(access)}: {self._reasons.get(uri) or 'others have narrower rights'}"
@@ -246,8 +247,10 @@ class Claims:
 
     def _narrows(self, claim: Claim, access: Access | None) -> bool:
         """Whether the access is narrower than that of a document that this one may be."""
-        known = (self._recorded.by_id.get(one) for one in claim.narrowed_by)
-        return not claim.set_access and any(is_narrowed(access, one.access) for one in known if one)
+        known = (self._recorded.by_id.get(one) for one in claim.floor)
+        return claim.policy is not Policy.REPLACE and any(
+            is_narrowed(access, one.access) for one in known if one
+        )
 
     def notes(self, paths: Iterable[Path]) -> Iterator[str]:
         """What the report must say about the rights of the run as a whole."""
@@ -276,6 +279,10 @@ class Claims:
                 f"{kept} earlier rights, although the command or the rules give others; {wider} of them are "
                 "more widely visible. Add --set-access to change them."
             )
+
+
+def _narrowing(claim: Claim, *, if_: bool) -> Claim:
+    return replace(claim, policy=Policy.NARROW) if if_ else claim
 
 
 def _forgetting(gone: AccessRecord) -> str:

@@ -17,7 +17,7 @@ from rag.access.rule import narrower
 from rag.corpus import Access
 from rag.errors import ConfigurationError, WithheldError
 from rag.ingest.parse.front_matter import ACCESS_KEYS
-from rag.store.settle import Claim
+from rag.store.settle import Claim, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -85,7 +85,7 @@ class Rights:
         """
         access = self.of_path(path, around=around)
         if self.set_access and self.command:
-            return Claim(access, set_access=True, content=content)
+            return Claim(access, Policy.REPLACE, content=content)
         outer = [entries for one in requests if (entries := self._access_entries(one))]
         own = self._access_entries(metadata)
         usual, requested_access = Access(self.usual, revision=1), None
@@ -97,7 +97,13 @@ class Rights:
             access = narrower(access, record) if access else one.record(self.usual)
         written = [own, *outer] if outer else own
         requested = json.dumps(written, sort_keys=True) if self.of_documents else ""
-        return Claim(access or usual, self.set_access, content, requested, requested_access)
+        return Claim(
+            access or usual,
+            Policy.REPLACE if self.set_access else Policy.KEEP,
+            content=content,
+            requested=requested,
+            requested_access=requested_access,
+        )
 
     def of_path(self, path: Path, *, by_command: bool = True, around: Sequence[Path] = ()) -> Access | None:
         """What command, folders and rules give a document at this path; None if they give nothing.

@@ -103,7 +103,7 @@ class Unchanged:
             metadata = (await self.parsed(file)).metadata if rights.of_documents else {}
             return self.claims.of_part(self.claims.of_new(found, metadata, file.content), found)
         claim = self.claims.of_part(self.claims.of_kept(source), found)
-        return claim if claim.narrowed_by else None
+        return claim if claim.floor else None
 
     async def settle(self) -> None:
         """Settle the access of the sources for which that is open, and record the new states of files."""

@@ -68,13 +68,13 @@ class CollectionAccess:
         A source that was removed since `read` stays so: its record is returned as it is, not present.
         """
         async with self._locked() as table:
-            needed = {*claims, *chain.from_iterable(claim.narrowed_by for _, claim in claims.values())}
+            needed = {*claims, *chain.from_iterable(claim.floor for _, claim in claims.values())}
             stored = await table.of(needed)
             settled: dict[str, AccessRecord] = {}
             overtaken, removed = set[str](), set[str]()
             for id_, (uri, claim) in claims.items():
                 present = stored | settled  # a part may come with what contains it, and after it
-                others = [present[one].access for one in sorted(claim.narrowed_by) if one in present]
+                others = [present[one].access for one in sorted(claim.floor) if one in present]
                 own = stored.get(id_)
                 if own and self._was_removed(own):
                     settled[id_] = own

@@ -75,7 +75,7 @@ class Rehearsal(CollectionWriter):
     def _settled(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
         settled = {}
         for id_, (uri, claim) in claims.items():
-            others = [self.after[one].access for one in sorted(claim.narrowed_by) if one in self.after]
+            others = [self.after[one].access for one in sorted(claim.floor) if one in self.after]
             name = self.collection.name
             fresh = AccessRecord(id_, name, uri, claim.access, claim.content, claim.requested)
             settled[id_] = settle(self.after.get(id_), claim, others, fresh)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from rag.access.rule import narrower, same
@@ -22,26 +23,60 @@ _NOBODY = Access("restricted")
 KEPT_FORMER = 32  # earlier contents and URIs of a document, some 2 kB at most
 
 
+class Policy(Enum):
+    """What becomes of the access record that a document has. One without a record gets the claim's access.
+
+    `SYNC` is for a document whose origin decides who may see it: then a run can also widen the record, unless
+    somebody changed it by hand.
+    """
+
+    KEEP = "the record stays"
+    NARROW = "the record stays, but is never wider than the claim's access"
+    REPLACE = "the claim's access replaces the record (--set-access)"
+    SYNC = "the claim's access replaces the record, within what was set by hand"
+    SYNC_ALL = "the claim's access replaces the record and what was set by hand (--set-access)"
+    SYNC_NARROW = "as SYNC, but never wider than the record"
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether the document's origin decides who may see it."""
+        return self in {Policy.SYNC, Policy.SYNC_ALL, Policy.SYNC_NARROW}
+
+    @property
+    def until_stored(self) -> Policy:
+        """The policy while the earlier text is still stored: none that widens a record."""
+        return _UNTIL_STORED.get(self, self)
+
+    @property
+    def widens(self) -> bool:
+        """Whether the record can become wider, so that it must wait for the new text (`until_stored`)."""
+        return self in _UNTIL_STORED
+
+
+_UNTIL_STORED = {
+    Policy.REPLACE: Policy.NARROW,
+    Policy.SYNC: Policy.SYNC_NARROW,
+    Policy.SYNC_ALL: Policy.SYNC_NARROW,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The access that an ingestion run wants for a document, computed before the tenant's records are locked.
 
-    `access` applies to a document that has no record yet. A document that has one keeps it, unless
-    `set_access` is true. `content` is a digest of the document's bytes. `requested` is the access that the
-    document's own metadata requests, as JSON, and `requested_access` the same as a record. The settled record
-    is never wider than the records of the source ids in `narrowed_by`, nor than `access` if
-    `narrow_to_access`. `by_origin` is whether the document's origin decides who may see it: then `access`
-    applies in every run, also if it is wider, unless somebody changed the record by hand.
+    `access` is what it gets if it has no record yet; the `policy` says what it means for a record. `floor`
+    are the ids of the sources whose records limit it: it is never more widely visible than any of these.
+
+    The record notes `content`, a digest of the document's bytes, and `requested`, the access that the
+    document's own metadata requests, as JSON; `requested_access` is the same as a record.
     """
 
     access: Access | None
-    set_access: bool = False
+    policy: Policy = Policy.KEEP
+    floor: frozenset[str] = frozenset()
     content: str = ""
     requested: str = ""
     requested_access: Access | None = None
-    narrowed_by: frozenset[str] = frozenset()
-    narrow_to_access: bool = False
-    by_origin: bool = False
 
 
 def settle(
@@ -55,15 +90,16 @@ def settle(
     """The record that the source gets.
 
     `own` is the record under its id, kept even if the source was removed meanwhile; None for a new source.
-    `fresh` is the record that a new source would get. `others` are the records of `claim.narrowed_by`.
+    `fresh` is the record that a new source would get. `others` are the records of `claim.floor`.
     `overtaken` is whether somebody else changed the record after the run began. That change must survive, so
     even `set_access` can only narrow it.
     """
-    if claim.by_origin:
+    if claim.policy.is_sync:
         return _by_origin(own, claim, fresh, overtaken=overtaken)
     if own is None:
         return replace(fresh, access=_first_revision(narrower(fresh.access, *others)))
-    access = _replaced(own, claim, overtaken=overtaken) if claim.set_access else _kept(own, claim, others)
+    replaces = claim.policy is Policy.REPLACE
+    access = _replaced(own, claim, overtaken=overtaken) if replaces else _kept(own, claim, others)
     updated = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
     return updated if same(own.access, access) else revised(updated, access)
 
@@ -74,7 +110,7 @@ def _by_origin(
     """The record of a document whose origin decides who may see it.
 
     The record notes in `requested` which revision the origin made. If it has another one now, somebody
-    changed it by hand: from then on it is never wider than they made it. `set_access` lifts that limit.
+    changed it by hand: from then on it is never wider than they made it. `SYNC_ALL` lifts that limit.
     """
     if own is None:
         return replace(fresh, access=_first_revision(fresh.access), requested=_note(1, None))
@@ -82,10 +118,10 @@ def _by_origin(
     noted, limit = _noted(own.requested)
     if noted != revision:
         limit = own.access or _NOBODY
-    if claim.set_access and not overtaken:
+    if claim.policy is Policy.SYNC_ALL and not overtaken:
         limit = None
     wanted = narrower(limit, claim.access) if limit else claim.access
-    access = narrower(own.access, wanted) if claim.narrow_to_access else wanted
+    access = narrower(own.access, wanted) if claim.policy is Policy.SYNC_NARROW else wanted
     updated = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
     if not same(own.access, access):
         updated = revised(updated, access)
@@ -121,7 +157,7 @@ def _kept(own: AccessRecord, claim: Claim, others: Iterable[Access | None]) -> A
         # undo what an operator granted since.
         access = narrower(access, claim.requested_access)
     another_document = not own.present and own.content != claim.content  # under the URI of a removed one
-    if claim.narrow_to_access or another_document:
+    if claim.policy is Policy.NARROW or another_document:
         access = narrower(access, claim.access)
     return access
 
@@ -133,8 +169,7 @@ def until_stored(claim: Claim) -> Claim:
     effect before the new version is stored, a crash in between would expose the earlier text, which was never
     meant for these readers.
     """
-    is_set = claim.set_access or claim.by_origin
-    return replace(claim, set_access=False, narrow_to_access=True) if is_set else claim
+    return replace(claim, policy=claim.policy.until_stored)
 
 
 def revised(record: AccessRecord, access: Access | None) -> AccessRecord:

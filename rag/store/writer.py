@@ -165,7 +165,7 @@ class CollectionWriter:
             if items:
                 await self._store(items, generation, records)
         await self._access.note_copied(behind)  # the new chunks were written with these labels
-        if wider := {id_: one for id_, one in claims.items() if one[1].set_access or one[1].by_origin}:
+        if wider := {id_: claimed for id_, claimed in claims.items() if claimed[1].policy.widens}:
             records |= (await self._access.settle(wider))[0]
         await self.copy_labels()
         return records

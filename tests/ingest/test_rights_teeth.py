@@ -33,7 +33,7 @@ from rag.store.access_writer import AccessTable, access_table
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.connection import connect, table_folder
 from rag.store.reader import Reader
-from rag.store.settle import revised
+from rag.store.settle import Policy, revised
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -415,7 +415,10 @@ BROKEN = [
         "a move takes the new place's rights",
         "rag.store.collection_access.settle",
         _settled(
-            lambda own, claim: (own, replace(claim, set_access=claim.set_access or claim.narrow_to_access))
+            lambda own, claim: (
+                own,
+                replace(claim, policy=Policy.REPLACE) if claim.policy is Policy.NARROW else claim,
+            )
         ),
         a_move_to_an_open_folder_opens_nothing,
     ),
@@ -458,7 +461,7 @@ BROKEN = [
         _settled(
             lambda own, claim: (
                 own,
-                replace(claim, access=claim.requested_access, set_access=True)
+                replace(claim, access=claim.requested_access, policy=Policy.REPLACE)
                 if claim.requested_access
                 else claim,
             )
