@@ -150,9 +150,9 @@ class AccessRecord:
     So a document that is removed and ingested again has its former access. `content` is a digest of the
     document's bytes. `requested` is the access that the document last requested in its own metadata, as JSON;
     empty if its metadata was never consulted. Where the origin of a document decides, it is a note of that
-    (`rag.store.settle`). `present` tells whether the source exists now. `copied` tells whether the chunks
-    already have the labels of this revision; until then, searches use this record. `former` are earlier
-    digests and URIs of the document, latest first. A folder has neither content nor a collection.
+    (`rag.store.write.access_claim`). `present` tells whether the source exists now. `copied` tells whether
+    the chunks already have the labels of this revision; until then, searches use this record. `former` are
+    earlier digests and URIs of the document, latest first. A folder has neither content nor a collection.
     """
 
     id: str
@@ -426,10 +426,10 @@ class Collection:
     If it is `attached`, its sources are the rows of a table that refdesk only reads. The first of `chunking`
     that matches a document says how it is cut; if none does, the settings say it.
     `build` is the number of the tables that readers open. The tables of `former` are kept for an undo, and
-    those of `coming` are being made by a rebuild (`rag.store.builds`).
+    those of `coming` are being made by a rebuild (`rag.store.write.collection_tables`).
     `calibration` is None if nothing was measured: cosines count as they are. With the language `auto`,
     `languages` are those by whose rules its documents were analysed, most frequent first.
-    A collection that is a `tag_of` another one is a copy of what that held once (`rag.store.tags`).
+    A collection that is a `tag_of` another one is a copy of that one (`rag.store.write.make_collection`).
     `personal_data` has the policy for each kind that isn't just allowed. Sources expire `keep_days` after
     their date, unless that is 0; it is `expiring` if any of them stated by itself when it expires.
     """

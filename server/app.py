@@ -19,9 +19,8 @@ from rag.answers import MAX_REPLY_CHARS, NOTHING_ASKED, Part
 from rag.config.published import FETCH, PAGE_PICTURE
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import found_reply, looked_up, opened
-from rag.search.reply.search import search_reply
-from rag.search.reply.source import fetch_reply
-from rag.search.reply.trace import NO_ROOM_CHARS, with_trace
+from rag.search.reply.search_reply import NO_ROOM_CHARS, search_reply, with_trace
+from rag.search.reply.source_reply import fetch_reply
 from rag.uris import resource_uri
 from server import apps, resources, tools
 from server.completion import completed, completes, completion
@@ -39,10 +38,9 @@ if TYPE_CHECKING:
     from rag.config.published import ToolSettings
     from rag.config.settings import Settings
     from rag.corpus import Principal
-    from rag.search.reply.fields import Reply
-    from rag.search.reply.folder import FolderReply
-    from rag.search.reply.search import SearchReply
-    from rag.search.reply.source import SourceReply
+    from rag.search.reply.reply_parts import Reply
+    from rag.search.reply.search_reply import SearchReply
+    from rag.search.reply.source_reply import FolderReply, SourceReply
     from server.admission import Admission
     from server.intake import Intake
     from server.lazy_desk import LazyDesk

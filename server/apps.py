@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rag.answers import Hit
     from rag.config.published import ToolSettings
-    from rag.search.page import Page
+    from rag.search.page_picture import Page
 
 EXTENSION = "io.modelcontextprotocol/ui"
 URI = "ui://refdesk/passages"
@@ -110,7 +110,7 @@ def search_meta(
 ) -> dict[str, Any]:
     """What the page must know beside the results: the opener's name, and which of them may have pictures."""
     # Imported here, because only who publishes the page draws pictures.
-    from rag.search.page import may_have_pages  # noqa: PLC0415
+    from rag.search.page_picture import may_have_pages  # noqa: PLC0415
 
     of_pdfs = {hit.cited for hit in hits if may_have_pages(hit.source)}
     pages = [at for at, result in enumerate(results) if result["id"] in of_pdfs]

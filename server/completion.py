@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Principal
     from rag.search.desk import Desk
-    from rag.search.overview import Holding, Single
+    from rag.search.readable_overview import Holding, Single
 
 MAX_COMPLETIONS = 100  # the protocol's own limit
 MAX_TYPED = 200  # characters: no name is longer

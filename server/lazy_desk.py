@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rag.corpus import Principal
     from rag.models.breaker import Breaker
     from rag.search.desk import Desk
-    from rag.search.overview import Holding
+    from rag.search.readable_overview import Holding
 
 WARM_SECONDS = 30  # then searches wait for the rest
 REPLY_FIRST_SECONDS = 0.02  # lets the first reply leave before the imports hold the interpreter lock

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from mcp import MCPError, types
 
-from rag.search.reply.fields import shown_date, timestamp
-from rag.search.reply.source import begins_in_prose
+from rag.search.reply.reply_parts import shown_date, timestamp
+from rag.search.reply.source_reply import begins_in_prose
 from rag.search.reply.untrusted import altered, disarmed, label
 from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
 

@@ -38,11 +38,10 @@ from rag.search.agents import (
     SOURCE_DESCRIPTION,
     line_range,
 )
-from rag.search.overrides import LIMITS
-from rag.search.plan import make_plan
-from rag.search.reply.overview import overview_text, shown_values
-from rag.search.reply.search import SearchReply
-from rag.search.reply.source import FetchReply, SourceReply
+from rag.search.planning import LIMITS, make_plan
+from rag.search.readable_overview import overview_text, shown_values
+from rag.search.reply.search_reply import SearchReply
+from rag.search.reply.source_reply import FetchReply, SourceReply
 from rag.search.reply.untrusted import label
 from server.published import fetches
 from server.schemas import Arguments, argument_schema, reply_schema
@@ -53,8 +52,8 @@ if TYPE_CHECKING:
     from rag.config.published import ServerSettings, ToolSettings
     from rag.config.settings import Settings
     from rag.corpus import FieldType, Principal
-    from rag.search.overview import FieldValues, Holding
-    from rag.search.plan import Plan
+    from rag.search.readable_overview import FieldValues, Holding
+    from rag.search.search_plan import Plan
 
 log = logging.getLogger(__name__)
 

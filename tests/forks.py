@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SEARCHING = ("rag.models.onnx", "rag.models.embed.local", "rag.search.desk")
 ADMIN = (
-    *("rag.ingest.run", "rag.ingest.sandbox.pool", "rag.store.writer", "rag.search.explain.why_not"),
+    *("rag.ingest.run", "rag.ingest.sandbox.pool", "rag.store.write.collection_writer", "rag.search.why_not"),
     *SEARCHING,
 )
 PARSER = ("rag.ingest.sandbox.child",)

@@ -30,10 +30,11 @@ from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
 from rag.ingest.sandbox.pool import parse_safely
 from rag.models.embed import unit_rows
-from rag.store.access_writer import access_table
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.schema import NewSource
-from rag.store.settle import Claim, Policy
+from rag.store.write.access_claim import Claim, Policy
+from rag.store.write.access_writer import access_table
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
+from rag.store.write.table_rows import NewSource
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from rag.ingest.report import Report
     from rag.models.embed import Embedder, TextKind
     from rag.search import Desk
-    from rag.store.writer import CollectionWriter
+    from rag.store.write.collection_writer import CollectionWriter
 
 DIMENSION = 32
 NOBODY = 65534  # the user without rights

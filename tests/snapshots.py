@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from rag.store.folder import prepare, reserve_file
+from rag.store.write.desk_folder import prepare, reserve_file
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,7 +10,7 @@ import pytest
 
 from rag.errors import StoreError
 from rag.home import Bucket, names, read
-from rag.store.objects import delete, put
+from rag.store.bucket.bucket_objects import delete, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -295,7 +295,7 @@ def test_the_project_asks_for_none_either(wheel: ZipFile) -> None:
         "rag.corpus",
         "rag.errors",
         "rag.config.settings",
-        "rag.search.reply.search",
+        "rag.search.reply.search_reply",
         "server.main",
     ],
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.corpus import Access, Principal
-from rag.store.folder import RESERVE_BYTES, reserve_file
+from rag.store.write.desk_folder import RESERVE_BYTES, reserve_file
 from tests.search.conftest import Shelf
 
 if TYPE_CHECKING:

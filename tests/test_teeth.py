@@ -41,10 +41,12 @@ from rag.models.breaker import Breaker, Call
 from rag.models.embed.remote import remote_embedder
 from rag.search.desk import Desk
 from rag.search.view import View
-from rag.store import schema
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.connection import connect, database_folder
-from rag.store.reader import CollectionReader, Reader
+from rag.store.read import schema
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.connection import connect, database_folder
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 from server.admission import Admission
 from server.app import create_server
 from server.lazy_desk import LazyDesk
@@ -665,44 +667,44 @@ BROKEN = [
     ),
     Broken(
         "the tenant is another than the principal's",
-        "rag.store.reader.Reader.collections",
+        "rag.store.read.desk_reader.Reader.collections",
         lambda real: lambda reader, _tenant: real(reader, "default"),
         a_search_leaves_out_what_is_hidden,
     ),
     Broken(
         "all tenants' collections are one list",
-        "rag.store.reader.Reader.collections",
+        "rag.store.read.desk_reader.Reader.collections",
         _of_all_tenants,
         a_search_leaves_out_what_is_hidden,
     ),
     # On every path.
     Broken(
         "the dense list has no predicate",
-        "rag.store.reader.CollectionReader.dense",
+        "rag.store.read.collection_reader.CollectionReader.dense",
         _unfiltered,
         a_search_leaves_out_what_is_hidden,
     ),
     Broken(
         "the sparse list has no predicate",
-        "rag.store.reader.CollectionReader.sparse",
+        "rag.store.read.collection_reader.CollectionReader.sparse",
         _unfiltered,
         a_search_leaves_out_what_is_hidden,
     ),
     Broken(
         "the list of sources has no predicate",
-        "rag.store.reader.CollectionReader.page",
+        "rag.store.read.collection_reader.CollectionReader.page",
         _unfiltered,
         a_list_leaves_out_what_is_hidden,
     ),
     Broken(
         "the dense list is filtered after the best were taken",
-        "rag.store.reader.CollectionReader._table",
+        "rag.store.read.collection_reader.CollectionReader._table",
         _filtered_last(AsyncVectorQuery),
         better_hits_that_are_hidden_crowd_out_nothing,
     ),
     Broken(
         "the sparse list is filtered after the best were taken",
-        "rag.store.reader.CollectionReader._table",
+        "rag.store.read.collection_reader.CollectionReader._table",
         _filtered_last(AsyncFTSQuery),
         better_hits_that_are_hidden_crowd_out_nothing,
     ),
@@ -714,13 +716,13 @@ BROKEN = [
     ),
     Broken(
         "whether there is anything to read is remembered without the principal",
-        "rag.store.reader.CollectionReader.has_any",
+        "rag.store.read.collection_reader.CollectionReader.has_any",
         _as_the_first_was_told,
         a_collection_is_known_to_those_who_read_something_there,
     ),
     Broken(
         "an open table never looks for newer versions",
-        "rag.store.reader.connect",
+        "rag.store.read.desk_reader.connect",
         lambda _real: lambda data, **_options: lancedb.connect_async(str(database_folder(data))),
         a_change_of_access_counts_at_once_for_a_desk_that_is_open,
     ),
@@ -757,7 +759,7 @@ BROKEN = [
     ),
     Broken(
         "a quote in a source's id ends the literal",
-        "rag.store.schema.literal",
+        "rag.store.read.schema.literal",
         _unescaped,
         only_the_sources_asked_for_are_searched,
     ),
@@ -833,7 +835,7 @@ BROKEN = [
     ),
     Broken(
         "the gate goes by what it remembers of sources",
-        "rag.store.reader.CollectionReader._forget_if_changed",
+        "rag.store.read.collection_reader.CollectionReader._forget_if_changed",
         lambda _real: lambda _table: anyio.lowlevel.checkpoint(),
         a_stale_copy_of_an_access_record_shows_nothing,
     ),
@@ -869,13 +871,13 @@ BROKEN = [
     ),
     Broken(
         "neighbours are read without a predicate",
-        "rag.store.reader.CollectionReader.between",
+        "rag.store.read.collection_reader.CollectionReader.between",
         _unfiltered,
         what_is_taken_away_while_it_is_read_is_not_shown,
     ),
     Broken(
         "a filter that is relaxed takes the access with it",
-        "rag.search.explain.why_nothing._relaxed",
+        "rag.search.why_nothing._relaxed",
         lambda real: (
             lambda query, dropped: replace(
                 query, views=tuple(_opened(view) for view in real(query, dropped).views)
@@ -898,13 +900,13 @@ BROKEN = [
     # The queries beside the question.
     Broken(
         "a second query is asked without the principal",
-        "rag.search.search._views_of",
+        "rag.search.pipeline._views_of",
         _anybodys,
         a_second_query_only_narrows,
     ),
     Broken(
         "a second query's filter stands in the place of the request's",
-        "rag.search.search._views_of",
+        "rag.search.pipeline._views_of",
         lambda real: (
             lambda query, run, step: real(query, replace(run, plan=replace(run.plan, filter=None)), step)
         ),
@@ -912,21 +914,21 @@ BROKEN = [
     ),
     Broken(
         "a second query's filter is lost",
-        "rag.search.search._views_of",
+        "rag.search.pipeline._views_of",
         lambda real: lambda query, *rest: real(replace(query, filter=None), *rest),
         a_second_query_only_narrows,
     ),
     # The trace.
     Broken(
         "a trace lists what the gate kept back",
-        "rag.search.explain.ranks._listings",
+        "rag.search.why_nothing._listings",
         lambda real: lambda found, _ids: real(found, {one.id for lists in found for one in lists.stored}),
         a_trace_tells_nothing_of_what_the_gate_keeps_back,
     ),
     # The failures of others.
     Broken(
         "a search that drops its dense list does not say so",
-        "rag.search.vectors._go_without",
+        "rag.search.query_vectors._go_without",
         lambda _real: lambda run, _step: setattr(run, "plan", replace(run.plan, mode="sparse")),
         a_search_without_its_model_says_what_it_lacks,
     ),
@@ -944,7 +946,7 @@ BROKEN = [
     ),
     Broken(
         "the advice to a caller quotes the operator's message",
-        "rag.search.vectors._advice",
+        "rag.search.query_vectors._advice",
         lambda real: lambda error, plan: f"{real(error, plan)} {error}",
         a_remote_caller_reads_no_address_of_an_endpoint,
     ),

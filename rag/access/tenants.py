@@ -1,7 +1,7 @@
 """The tenants of a data folder, and the principal of a local server.
 
 Commands and servers need both before they open the storage engine, so each tenant is also a file in the
-folder `tenants`, which `rag.store.folder` writes.
+folder `tenants`, which `rag.store.write.desk_folder` writes.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFo
 from rag.hidden import in_one_line
 from rag.ingest.recorded import document_name
 from rag.ingest.rights import RequestedAccess
-from rag.store.access_writer import change_access
-from rag.store.collections import copy_labels
-from rag.store.connection import connect
-from rag.store.schema import original_id
-from rag.store.settle import decided_by_origin
-from rag.store.torn import torn_copies
+from rag.store.care.table_damage import torn_copies
+from rag.store.read.connection import connect
+from rag.store.read.schema import original_id
+from rag.store.write.access_claim import decided_by_origin
+from rag.store.write.access_writer import change_access
+from rag.store.write.change_collection import copy_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from rag.admin.acts import ActName
     from rag.config.settings import Settings
     from rag.corpus import AccessRecord, LetterCase
-    from rag.store.access_writer import Pairs
-    from rag.store.reader import CollectionReader, StoredSource
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import StoredSource
+    from rag.store.write.access_writer import Pairs
 
 Changed: TypeAlias = "Callable[[Access | None], Access]"
 """What makes of a source's record another one; None stands for no record."""
@@ -82,7 +83,7 @@ def from_options(
 class Held:
     """A source and its access; `table` is None if it was removed and only its access record is kept.
 
-    `found_by` is who finds it, where a newer record was lost (`rag.store.torn`); else the same as `access`.
+    `found_by` is who finds it, where a newer record was lost (`rag.store.care.table_damage`); else `access`.
     """
 
     id: str

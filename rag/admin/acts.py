@@ -31,7 +31,7 @@ from pydantic_core import from_json
 
 from rag.admin.console import echo
 from rag.errors import ConfigurationError, RefdeskError
-from rag.store.folder import cannot, flush_folder, spending_reserve
+from rag.store.write.desk_folder import cannot, flush_folder, spending_reserve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

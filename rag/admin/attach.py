@@ -18,17 +18,17 @@ from rag.corpus import NO_VECTORS, USUAL_LANGUAGE, Attachment, Collection
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
-from rag.store.attached.reader import AttachedReader
-from rag.store.attached.tables import AttachedTables, located
-from rag.store.collections import ensure_collection
-from rag.store.folder import prepare
+from rag.store.read.attached.attached_reader import AttachedReader
+from rag.store.read.attached.open_attached import AttachedTables, located
+from rag.store.write.desk_folder import prepare
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rag.config.settings import Settings
     from rag.corpus import EmbedderIdentity, FieldType, Language
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 FC = TypeVar("FC", bound="Callable[..., object] | click.Command")
 ATTACHED_FIELD = "NAME=TYPE[:COLUMN]"

@@ -18,15 +18,14 @@ from rag.admin.key import LOCK_SECONDS
 from rag.config.data_folder import check_data_folder
 from rag.errors import ConfigurationError
 from rag.report.tables import counted
-from rag.store.archive import checked
-from rag.store.backup import back_up
-from rag.store.folder import prepare, write_whole
-from rag.store.locks import locked
-from rag.store.restore import Restored, restore
+from rag.store.care.tenant_backup import back_up, checked_archive
+from rag.store.care.tenant_restore import Restored, restore
+from rag.store.write.desk_folder import prepare, write_whole
+from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
-    from rag.store.archive import Archive
+    from rag.store.care.tenant_backup import Archive
 
 SHOWN = 20  # sources in a list for people; --json has all
 
@@ -77,7 +76,7 @@ async def restore_command(  # noqa: PLR0913 the options
     narrow, revoked keys stay revoked, and what was purged stays away. Documents that were removed since come
     back, and the report names them. Servers can keep running.
     """
-    backup = checked(file)
+    backup = checked_archive(file)
     tenant = valid_name(other) if other else backup.about.tenant
     if check:
         _show_checked(backup, as_json=as_json)

@@ -29,7 +29,7 @@ from rag.config.load import setting_keys
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
 from rag.run_history import runs_of
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence

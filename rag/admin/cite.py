@@ -14,9 +14,9 @@ from rag.admin.console import Group, command, echo, print_json
 from rag.admin.sources import open_collections
 from rag.errors import NotFoundError
 from rag.report.tables import counted, shortened
-from rag.search.cite.check import check_answer
+from rag.search.answer_citations import check_answer
 from rag.search.desk import Desk
-from rag.search.reply.cited import page_of
+from rag.search.reply.reply_parts import page_of
 from rag.search.reply.untrusted import label
 from rag.uris import split_id
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rag.config.settings import Settings
-    from rag.search.cite.check import CheckedAnswer, CheckedCitation, CheckedQuote
+    from rag.search.answer_citations import CheckedAnswer, CheckedCitation, CheckedQuote
 
 FAILED = 1
 WIDTH = 10  # of verdicts

@@ -35,16 +35,10 @@ from rag.ingest.analysis import change_language
 from rag.ingest.declare import check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
-from rag.store.catalog import check_embedder, check_ingestible, check_writable
-from rag.store.collections import (
-    change_collection,
-    drop_collection,
-    ensure_collection,
-    finish_drop,
-    open_writer,
-    tag_collection,
-)
-from rag.store.folder import prepare, spending_reserve
+from rag.store.read.catalog import check_embedder, check_ingestible, check_writable
+from rag.store.write.change_collection import change_collection, drop_collection, finish_drop, open_writer
+from rag.store.write.desk_folder import prepare, spending_reserve
+from rag.store.write.make_collection import ensure_collection, tag_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +49,7 @@ if TYPE_CHECKING:
     from rag.corpus import Chunking, Collection, EmbedderIdentity, LanguageChoice, Policy
     from rag.flags import Flag
     from rag.ingest.declare import Declared
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 
 CALLED = {

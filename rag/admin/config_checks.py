@@ -30,10 +30,10 @@ from rag.ingest.moderation import open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
 from rag.models.rerank import open_reranker
-from rag.search.retriever import loaded_retrievers
+from rag.search.retrievers import loaded_retrievers
 from rag.search.stages.custom import loaded
-from rag.store.catalog import check_embedder
-from rag.store.reader import Reader
+from rag.store.read.catalog import check_embedder
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence

@@ -21,17 +21,30 @@ from rag.corpus import NO_VECTORS
 from rag.errors import ConfigurationError, RefdeskError
 from rag.models.embed import open_embedder
 from rag.report.tables import listed
-from rag.store.bucket_checks import check_bucket
-from rag.store.catalog import check_embedder
-from rag.store.checks import Finding, check_access, check_files, check_stray, check_tenants, opened
-from rag.store.table_checks import check_indexes, check_leftovers, check_rights, check_tables, check_versions
+from rag.store.bucket.bucket_objects import check_bucket
+from rag.store.care.folder_checks import (
+    Finding,
+    check_access,
+    check_files,
+    check_stray,
+    check_tenants,
+    open_folder,
+)
+from rag.store.care.table_checks import (
+    check_indexes,
+    check_leftovers,
+    check_rights,
+    check_tables,
+    check_versions,
+)
+from rag.store.read.catalog import check_embedder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from rag.config.settings import Settings
     from rag.corpus import EmbedderIdentity
-    from rag.store.checks import Check, Opened
+    from rag.store.care.folder_checks import Check, Opened
 
 WRONG = 1  # exit code
 LINES_NAMED = 5  # of the audit log
@@ -142,10 +155,10 @@ async def findings(settings: Settings) -> AsyncIterator[Finding]:
         return  # which the settings' findings say
     for finding in await check_files(settings.data):
         yield finding
-    desk, finding = await opened(settings.data)
+    desk, finding = await open_folder(settings.data)
     yield finding
     if desk is None and finding.mend:
-        desk, _ = await opened(settings.data)  # if the caller mended it
+        desk, _ = await open_folder(settings.data)  # if the caller mended it
     if desk is not None:
         for check in CHECKS:
             for finding in await check(desk):

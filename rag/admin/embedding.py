@@ -12,7 +12,7 @@ from rag.ingest.report import Bill
 from rag.ingest.vectors import CONTROL
 from rag.models.embed.cache import EmbeddingCache, delete, fingerprint
 from rag.models.embed.cached import CachedEmbedder
-from rag.store.folder import read_key
+from rag.store.write.desk_folder import read_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -21,8 +21,8 @@ from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
 from rag.models.embed.cache import cache_file
 from rag.report.tables import counted
-from rag.store.collections import DEFAULT_LANGUAGE
-from rag.store.rehearsal import open_rehearsal
+from rag.store.care.rehearsal import open_rehearsal
+from rag.store.write.make_collection import DEFAULT_LANGUAGE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -41,9 +41,10 @@ from rag.ingest.report import InterruptedRunError
 from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
-from rag.store.catalog import check_embedder
-from rag.store.collections import drop_if_empty, ensure_collection, open_writer
-from rag.store.folder import origins_folder
+from rag.store.read.catalog import check_embedder
+from rag.store.write.change_collection import drop_if_empty, open_writer
+from rag.store.write.desk_folder import origins_folder
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from rag.ingest.cluster import Connection
     from rag.ingest.origins.run import OriginRun
     from rag.ingest.report import Outcome, Report
-    from rag.store.access_writer import Pairs
+    from rag.store.write.access_writer import Pairs
 
 PARTLY_FAILED = 3
 

@@ -17,8 +17,8 @@ from rag.admin.key_binding import binding_options, bound_to, in_words
 from rag.admin.sharing import exposures, reached_by
 from rag.config.addresses import resource_url
 from rag.errors import NotFoundError, StoreError
-from rag.store.folder import prepare, spending_reserve, write_whole
-from rag.store.locks import locked
+from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
+from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

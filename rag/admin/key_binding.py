@@ -14,7 +14,7 @@ from rag.admin.console import echo, json_object
 from rag.answers import MAX_LIMIT
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.errors import ConfigurationError, NotFoundError
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

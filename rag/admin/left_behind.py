@@ -14,7 +14,7 @@ from rag.report.tables import counted
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 ORIGIN = "origin:"  # begins the URIs of what isn't a local file
 ROWS = 4_096

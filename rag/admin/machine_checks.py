@@ -24,8 +24,8 @@ from rag.admin.hosts.table import HOSTS, Folders
 from rag.config.permissions import loose_permissions
 from rag.errors import ConfigurationError, RefdeskError
 from rag.installation import install_command
-from rag.store.checks import Finding
-from rag.store.connection import database_folder
+from rag.store.care.folder_checks import Finding
+from rag.store.read.connection import database_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

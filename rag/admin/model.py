@@ -18,7 +18,7 @@ from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, NotFoundError
 from rag.models.hub.known import known_models
 from rag.report.tables import counted
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -24,8 +24,8 @@ from rag.models.embed.calibration import measured
 from rag.models.facts import FACTS_FILE, ModelFile, facts_as_json, read_facts
 from rag.models.hub.download import READ_BYTES, Place, checked_copy, download
 from rag.models.rerank import open_reranker
-from rag.store.folder import cannot
-from rag.store.locks import locked
+from rag.store.write.desk_folder import cannot
+from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -23,7 +23,7 @@ from rag.models.hub.choose import files_of, graph_among
 from rag.models.hub.download import Place
 from rag.models.hub.known import known_models
 from rag.models.hub.protocol import RemoteFile, open_hub
-from rag.store.folder import prepare
+from rag.store.write.desk_folder import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,9 +19,9 @@ from rag.ingest.retention import has_expired
 from rag.models.embed import cache
 from rag.report.tables import counted
 from rag.run_history import forget_names
-from rag.store.collections import forget_builds, open_writer
-from rag.store.folder import cannot, read_key
-from rag.store.schema import original_id
+from rag.store.read.schema import original_id
+from rag.store.write.change_collection import forget_builds, open_writer
+from rag.store.write.desk_folder import cannot, read_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from rag.admin.acts import State
     from rag.config.settings import Settings
-    from rag.store.reader import CollectionReader
-    from rag.store.writer import CollectionWriter
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.write.collection_writer import CollectionWriter
 
 
 SMALLEST = 100_000  # bytes that are told as a number

@@ -28,10 +28,10 @@ from rag.evaluate.sets import read_set
 from rag.ingest.rebuild import rebuild
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
-from rag.store import builds
-from rag.store.builds import check_space
-from rag.store.catalog import check_writable
-from rag.store.collections import open_writer
+from rag.store.read.catalog import check_writable
+from rag.store.write import collection_tables
+from rag.store.write.change_collection import open_writer
+from rag.store.write.collection_tables import check_space
 
 if TYPE_CHECKING:
     from typing import Any
@@ -114,13 +114,13 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
     ):
         before = writer.collection
         coming = _coming(settings, before, embedder.identity, asked, chunking, undo=undo, restart=restart)
-        changes = {name: (_state(builds.current(before)), _state(coming))}
+        changes = {name: (_state(collection_tables.current_build(before)), _state(coming))}
         check_space(settings.data, before, coming)
 
         async def approved() -> bool:
             return trial is None or await trial.ask_after(_built(writer.collection))
 
-        async with with_cache(settings, builds.with_build(before, coming), embedder) as cached:
+        async with with_cache(settings, collection_tables.with_build(before, coming), embedder) as cached:
             done = await rebuild(
                 writer,
                 coming,
@@ -167,7 +167,12 @@ def _coming(  # noqa: PLR0913 what a build is made of
 ) -> Build:
     """The build to make: the former one, the one that was begun if it is to be the same, or a new one."""
     begun = collection.coming
-    number = 1 + max([collection.build, *builds.numbers(settings.data, collection.tenant, collection.name)])
+    number = 1 + max(
+        [
+            collection.build,
+            *collection_tables.build_numbers(settings.data, collection.tenant, collection.name),
+        ]
+    )
     if undo and collection.former:
         former = collection.former
         if not former.embedder.may_compare(embedder):
@@ -267,7 +272,7 @@ class Trial:
     async def _asked(self, coming: Build | None) -> Run:
         def seen_as(collection: Collection) -> Collection:
             is_it = collection.name == self._name and collection.coming == coming
-            return builds.with_build(collection, coming) if coming and is_it else collection
+            return collection_tables.with_build(collection, coming) if coming and is_it else collection
 
         chosen = contenders(self._settings, (DEFAULT_PROFILE,), (None,))
         with evaluation_progress() as progress:

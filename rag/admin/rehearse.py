@@ -22,9 +22,9 @@ from rag.ingest.progress import Silent
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
 from rag.report.tables import counted, listed
-from rag.store.catalog import check_writable
-from rag.store.collections import DEFAULT_LANGUAGE
-from rag.store.rehearsal import open_rehearsal
+from rag.store.care.rehearsal import open_rehearsal
+from rag.store.read.catalog import check_writable
+from rag.store.write.make_collection import DEFAULT_LANGUAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rag.ingest.origins.run import OriginRun
     from rag.ingest.report import Report
     from rag.ingest.rights import Rights
-    from rag.store.rehearsal import Rehearsal
+    from rag.store.care.rehearsal import Rehearsal
 
 NAMED = 5  # documents of a line
 UNMODERATED = "The moderation was not asked. What it would keep out is counted as stored."

@@ -16,10 +16,10 @@ from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
 from rag.file_state import local_path
 from rag.ingest.paths import is_local, path_of
 from rag.report.tables import counted
-from rag.store import catalog
-from rag.store.access_writer import access_table, mark_removed
-from rag.store.collections import open_writer
-from rag.store.folder import is_full
+from rag.store.read import catalog
+from rag.store.write.access_writer import access_table, mark_removed
+from rag.store.write.change_collection import open_writer
+from rag.store.write.desk_folder import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rag.admin.acts import State
     from rag.config.settings import Settings
     from rag.corpus import AccessRecord, Collection
-    from rag.store.reader import CollectionReader
-    from rag.store.writer import CollectionWriter
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.write.collection_writer import CollectionWriter
 
 NAMED = 3  # files in a message
 COMES_BACK = (

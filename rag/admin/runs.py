@@ -25,7 +25,7 @@ from rag.run_history import (
     now,
     runs_of,
 )
-from rag.store.locks import locked
+from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

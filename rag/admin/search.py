@@ -20,15 +20,14 @@ from rag.corpus import Distance
 from rag.errors import InvalidRequestError
 from rag.report.tables import counted
 from rag.search.desk import Desk
-from rag.search.overrides import LIMITS, with_every_override
-from rag.search.reply.search import search_reply
-from rag.search.reply.trace import with_trace
-from rag.search.search import NO_DOCUMENTS
+from rag.search.pipeline import NO_DOCUMENTS
+from rag.search.planning import LIMITS, with_every_override
+from rag.search.reply.search_reply import search_reply, with_trace
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import Principal
-    from rag.search.explain.why_not import SourceTrace
+    from rag.search.why_not import SourceTrace
 
 
 MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers have 200,000 or less

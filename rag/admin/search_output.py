@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from rag.admin.search_trace import RankStep
     from rag.answers import Answer, Hit, Step, SubQuery, Usage
-    from rag.search.explain.why_not import SourceTrace
-    from rag.search.reply.search import HitRecord, SearchReply
+    from rag.search.reply.search_reply import HitRecord, SearchReply
+    from rag.search.why_not import SourceTrace
 
 WIDTH = 100  # of lines
 STALE = {

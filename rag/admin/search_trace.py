@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from rag.answers import Usage
-from rag.search.reply.cited import page_of
+from rag.search.reply.reply_parts import page_of
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.flags import flags_in
 from rag.hidden import in_one_line
 from rag.ingest.paths import place_of, prefixes
-from rag.search.names import MOST_LISTED
-from rag.search.tree import shown, shown_parts
-from rag.store.reader import Reader
+from rag.search.browse import shown, shown_parts
+from rag.search.requested_sources import MOST_LISTED
+from rag.store.read.desk_reader import Reader
 from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import Source
     from rag.flags import Flag
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 PREVIEW_CHARS = 500
 NO_NAMES: Mapping[str, AbstractSet[str]] = MappingProxyType({})

@@ -14,11 +14,11 @@ from rag.admin.sources import open_collections, readable
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.home import Bucket
 from rag.report.tables import counted
-from rag.store.objects import listed
+from rag.store.bucket.bucket_objects import listed
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 
 @command("status", on_bucket=True)

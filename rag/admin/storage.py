@@ -12,8 +12,8 @@ from rag.admin.console import Group, command, echo, print_json
 from rag.config.data_folder import check_data_folder
 from rag.config.storage import StorageSettings
 from rag.errors import ConfigurationError
-from rag.store.bucket_copy import copy_rights, copy_to_bucket
-from rag.store.bucket_fetch import fetch_from_bucket
+from rag.store.bucket.bucket_copy import copy_rights, copy_to_bucket
+from rag.store.bucket.bucket_fetch import fetch_from_bucket
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings

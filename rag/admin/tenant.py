@@ -16,9 +16,10 @@ from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed.cache import cache_file, forget
 from rag.report.tables import counted
 from rag.run_history import forget_runs
-from rag.store.collections import create_tenant, drop_tenant
-from rag.store.folder import forget_console, prepare, read_key, spending_reserve
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import drop_tenant
+from rag.store.write.desk_folder import forget_console, prepare, read_key, spending_reserve
+from rag.store.write.make_collection import create_tenant
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings

@@ -14,7 +14,7 @@ from rag.evaluate import metrics
 from rag.evaluate.metrics import Stretch
 from rag.evaluate.runs import Finding, QuestionResult
 from rag.evaluate.shown import SHOWN, default_reply, shown_metrics
-from rag.search.cite.check import check_answer
+from rag.search.answer_citations import check_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

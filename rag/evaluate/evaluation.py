@@ -19,9 +19,8 @@ from rag.evaluate.expected import catalog_of, expected
 from rag.evaluate.fresh import ingest_documents
 from rag.evaluate.runs import Run, Summary, in_force, latency, means, versions
 from rag.search.desk import Desk
-from rag.search.overrides import with_every_override
-from rag.search.plan import make_plan
-from rag.store.reader import Reader
+from rag.search.planning import make_plan, with_every_override
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

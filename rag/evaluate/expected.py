@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from rag.answers import Hit
     from rag.corpus import Principal
     from rag.evaluate.sets.judged import Excerpt, Question
-    from rag.store.reader import CollectionReader, Reader, StoredSource
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.desk_reader import Reader
+    from rag.store.read.stored_rows import StoredSource
 
 HALF = 0.5
 

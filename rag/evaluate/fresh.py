@@ -10,7 +10,8 @@ from rag.config.settings import DEFAULT_COLLECTION, IngestSettings
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
-from rag.store.collections import ensure_collection, open_writer
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rag.answers import Mode
 from rag.errors import ConfigurationError
-from rag.store.runs import StoredRun, run_summaries, save_runs, stored_run
+from rag.store.write.evaluation_runs import StoredRun, run_summaries, save_runs, stored_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rag.evaluate.metrics import Stretch, ndcg, recall, token_scores
-from rag.search.reply.search import search_reply
+from rag.search.reply.search_reply import search_reply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rag.answers import Answer
     from rag.config.published import ServerSettings
     from rag.evaluate.expected import Expected
-    from rag.search.reply.search import HitRecord, SearchReply
+    from rag.search.reply.search_reply import HitRecord, SearchReply
 
 NDCG, RECALL, TOKEN_RECALL = "shown_nDCG@10", "shown_recall", "shown_token_recall"
 SHOWN = (NDCG, RECALL, TOKEN_RECALL)

@@ -19,17 +19,17 @@ from rag.ingest.language import with_language
 from rag.ingest.stored import document_of
 from rag.languages import LANGUAGE, analysed_in, name_of, rules_of
 from rag.report.tables import counted
-from rag.store import schema
-from rag.store.collections import change_collection
-from rag.store.terms import asked_languages
+from rag.store.read import schema
+from rag.store.read.word_analysis import asked_languages
+from rag.store.write.change_collection import change_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rag.corpus import Collection, Language, LanguageChoice
     from rag.ingest.report import Outcome
-    from rag.store.schema import NewSource
-    from rag.store.writer import CollectionWriter
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import NewSource
 
 READ_AT_ONCE = 50  # sources with their texts
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 from rag.corpus import Calibration
 from rag.errors import ProviderError
 from rag.models.embed.calibration import measured, of_passages
-from rag.store.collections import change_collection
+from rag.store.write.change_collection import change_collection
 
 if TYPE_CHECKING:
     from rag.corpus import Vectors
     from rag.models.embed import Embedder
-    from rag.store.writer import CollectionWriter
+    from rag.store.write.collection_writer import CollectionWriter
 
 SAMPLE = 2_000  # chunks; their vectors take 12 MB at 1,536 dimensions
 GROWTH = 4  # times as many chunks as before are worth another measurement

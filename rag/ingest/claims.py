@@ -13,8 +13,8 @@ from rag.file_state import local_path
 from rag.ingest.parse import named_after
 from rag.ingest.paths import around, is_gone, path_of, place_of, printable
 from rag.ingest.recorded import document_name
-from rag.store.settle import Claim, Policy, until_stored
-from rag.store.source_ids import PURGED
+from rag.store.write.access_claim import Claim, Policy, until_stored
+from rag.store.write.source_ids import PURGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rag.ingest.discover import Discovery, Found
     from rag.ingest.recorded import Recorded
     from rag.ingest.rights import Rights
-    from rag.store.writer import KnownSource
+    from rag.store.write.table_rows import KnownSource
 
 MOST_NAMED = 3  # documents that are gone, in the notes of a run
 

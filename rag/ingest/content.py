@@ -25,7 +25,7 @@ from rag.originals import digest_of
 if TYPE_CHECKING:
     from rag.file_state import FileState
     from rag.ingest.discover import Found
-    from rag.store.writer import KnownSource
+    from rag.store.write.table_rows import KnownSource
 
 
 @dataclass(frozen=True, slots=True)

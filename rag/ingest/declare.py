@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ConfigurationError
 from rag.ingest.metadata import declared_fields
-from rag.store.collections import change_collection, open_writer
-from rag.store.folder import note_tenant
+from rag.store.write.change_collection import change_collection, open_writer
+from rag.store.write.desk_folder import note_tenant
 
 if TYPE_CHECKING:
     from collections.abc import Collection as Names

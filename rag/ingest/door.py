@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rag.ingest.budget import Budget
     from rag.ingest.discover import Discovery, Found
     from rag.ingest.moderation import Moderator
-    from rag.store.writer import KnownSource
+    from rag.store.write.table_rows import KnownSource
 
 MODERATION = "moderation"
 """The key of the metadata that says "flagged" of a document that the moderation flagged."""

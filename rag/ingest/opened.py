@@ -22,7 +22,7 @@ from rag.ingest.metadata import read_sidecar
 from rag.ingest.parse import SUFFIXES, may_contain
 from rag.ingest.paths import is_local, parts_prefix, place_of, prefixes
 from rag.ingest.report import Outcome
-from rag.store.folder import origins_folder, write_whole
+from rag.store.write.desk_folder import origins_folder, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
     from rag.ingest.outcomes import Outcomes
     from rag.ingest.rights import Rights
-    from rag.store.writer import KnownSource
+    from rag.store.write.table_rows import KnownSource
 
 VERSION = 1
 FILE = ".containers.json"  # no origin has such a name

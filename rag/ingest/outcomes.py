@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rag.ingest.discover import Found
     from rag.ingest.progress import Progress
     from rag.ingest.report import OutcomeKind
-    from rag.store.writer import KnownSource
+    from rag.store.write.table_rows import KnownSource
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from rag.file_state import local_path
 from rag.hidden import without_hidden
-from rag.store.source_ids import is_uri
+from rag.store.write.source_ids import is_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,7 @@ from rag.ingest.parse import may_be_scanned
 from rag.ingest.paths import printable
 from rag.ingest.sandbox.pool import parse_safely
 from rag.ingest.split import within
-from rag.store.schema import NewSource, body
+from rag.store.write.table_rows import NewSource, body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rag.ingest.discover import Found
     from rag.ingest.door import Door
     from rag.models.embed import Embedder
-    from rag.store.settle import Claim
+    from rag.store.write.access_claim import Claim
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,10 @@ from rag.ingest.foreign import foreign_parts, is_within
 from rag.ingest.measure import Reading
 from rag.ingest.stored import document_of
 from rag.ingest.vectors import vectors_of_texts
-from rag.store import builds, schema
-from rag.store.collections import change_collection
+from rag.store.care import rebuild_target
+from rag.store.read import schema
+from rag.store.write import collection_tables
+from rag.store.write.change_collection import change_collection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
 
     from rag.corpus import Access, Build, Chunking, Collection, Passage
     from rag.models.embed import Embedder
-    from rag.store.builds import Target
-    from rag.store.whole import WholeSource
-    from rag.store.writer import CollectionWriter
+    from rag.store.care.rebuild_target import RebuildTarget
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import WholeSource
 
 WAVE_CHARS = 250_000  # of texts; what is begun anew after an interruption
 
@@ -86,15 +88,17 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
     """
     data, tenant, name = writer.data, writer.collection.tenant, writer.collection.name
     made = await change_collection(data, tenant, name, lambda one: replace(one, coming=coming))
-    await builds.drop_others(data, made)
+    await collection_tables.drop_others(data, made)
     writer.collection = made
     rebuilt = await _completed(writer, coming, embedder, (*coming.chunking, *chunkings), max_tokens, progress)
     if not await approved():
         rebuilt.switched = False
         return rebuilt
     with around or nullcontext():
-        writer.collection = await change_collection(data, tenant, name, builds.switched)
-    await builds.drop_others(data, writer.collection)
+        writer.collection = await change_collection(
+            data, tenant, name, collection_tables.with_builds_switched
+        )
+    await collection_tables.drop_others(data, writer.collection)
     return rebuilt
 
 
@@ -106,14 +110,14 @@ async def _completed(
     max_tokens: int,
     progress: Callable[[int, int], None],
 ) -> Rebuilt:
-    target = await builds.open_target(writer.data, writer.collection, coming)
+    target = await rebuild_target.open_target(writer.data, writer.collection, coming)
     records = await writer.records()
     access = {id_: one.access for id_, one in records.items()}
     run = _Rebuild(writer, target, embedder, chunkings, max_tokens, access)
     rows = {row["id"]: row for row in await writer.source_rows()}
     held = await target.rows()
     await target.remove([id_ for id_ in await target.ids() if id_ not in rows])
-    stay = {id_: row for id_, row in rows.items() if id_ in held and builds.same_text(row, held[id_])}
+    stay = {id_: row for id_, row in rows.items() if id_ in held and rebuild_target.same_text(row, held[id_])}
     await target.describe([_described(row, held[id_]) for id_, row in stay.items()])
     missing = [id_ for id_ in rows if id_ not in stay]
     done = len(stay)
@@ -165,7 +169,7 @@ class _Rebuild:
     """Makes the sources of one rebuild."""
 
     writer: CollectionWriter
-    target: Target
+    target: RebuildTarget
     embedder: Embedder
     chunkings: Sequence[Chunking]
     max_tokens: int

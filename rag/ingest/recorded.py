@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from rag.access.rule import is_narrowed
 from rag.ingest.paths import folder_of, name_of, path_of
-from rag.store.schema import original_id
-from rag.store.source_ids import PURGED
+from rag.store.read.schema import original_id
+from rag.store.write.source_ids import PURGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from rag.config.settings import IngestSettings
     from rag.ingest.discover import Discovery
-    from rag.store.writer import CollectionWriter, KnownSource
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import KnownSource
 
 
 class Removed(NamedTuple):

@@ -12,14 +12,14 @@ from rag.ingest.parse.blocks import date
 from rag.ingest.paths import path_of
 from rag.ingest.report import Outcome
 from rag.report.tables import shortened
-from rag.store.collections import change_collection
+from rag.store.write.change_collection import change_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rag.corpus import Document
-    from rag.store.schema import NewSource
-    from rag.store.writer import CollectionWriter, KnownSource
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import KnownSource, NewSource
 
 SHOWN = 40  # characters of what is no date
 

@@ -1,6 +1,6 @@
 """Who may see a new document: by the command, by the folders above it, by the rules, and by itself.
 
-A document that has an access record already keeps it; `rag.store.settle` decides that.
+A document that has an access record already keeps it; `rag.store.write.access_claim` decides that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rag.access.rule import narrower
 from rag.corpus import Access
 from rag.errors import ConfigurationError, WithheldError
 from rag.ingest.parse.front_matter import ACCESS_KEYS
-from rag.store.settle import Claim, Policy
+from rag.store.write.access_claim import Claim, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -22,7 +22,7 @@ from rag.ingest.prepare import Prepared
 from rag.ingest.report import InterruptedRunError
 from rag.ingest.spool import spooling
 from rag.ingest.steps import Steps
-from rag.store.schema import NewSource
+from rag.store.write.table_rows import NewSource
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from rag.ingest.rights import Rights
     from rag.ingest.spool import Spool
     from rag.models.embed import Embedder
-    from rag.store.writer import CollectionWriter, KnownSource
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import KnownSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.originals import SIDECAR_SUFFIX
-from rag.store.folder import cannot, empty_spool, spool_folder
+from rag.store.write.desk_folder import cannot, empty_spool, spool_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

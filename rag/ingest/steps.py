@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from rag.ingest.report import OutcomeKind
     from rag.ingest.run import Instructions
     from rag.models.embed import Embedder
-    from rag.store.schema import NewSource
-    from rag.store.writer import CollectionWriter, KnownSource
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import KnownSource, NewSource
 
 REMOVED_MEANWHILE = "somebody removed it while it was read"
 REMOVED_NOTE = (

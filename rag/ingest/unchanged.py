@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rag.ingest.claims import keeps_title
 from rag.ingest.paths import printable
-from rag.store.writer import Moved
+from rag.store.write.table_rows import Moved
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from rag.ingest.content import FileContent
     from rag.ingest.outcomes import Outcomes
     from rag.ingest.report import OutcomeKind
-    from rag.store.settle import Claim
-    from rag.store.writer import CollectionWriter, KnownSource
+    from rag.store.write.access_claim import Claim
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import KnownSource
 
 
 @dataclass(slots=True)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rag.ingest.prepare import Prepared
     from rag.ingest.report import Outcome
     from rag.models.embed import Embedder
-    from rag.store.schema import NewSource
-    from rag.store.writer import CollectionWriter, KnownSource
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import KnownSource, NewSource
 
 EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that large files show progress
 NAMED = 5  # files in a note; the report has them all

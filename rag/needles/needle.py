@@ -54,7 +54,7 @@ def needle(written: str, match: Match = "text", *, case: bool = False) -> Needle
 
     Raises:
         InvalidRequestError: it is too long, has no visible character, or is a regular expression that is too
-            large. Whether its syntax is valid, RE2 finds out (`rag.store.scan.check_syntax`).
+            large. Whether its syntax is valid, RE2 finds out (`rag.store.read.text_scan.check_syntax`).
     """
     if match not in get_args(Match):
         raise InvalidRequestError(f"match must be one of {', '.join(get_args(Match))}, not {match!r}.")

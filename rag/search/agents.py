@@ -17,11 +17,10 @@ from anyio import to_thread
 from rag.answers import WHOLE, Detail, Match, Mode, Part
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.flags import flags_in
-from rag.search.reply.folder import folder_reply
-from rag.search.reply.search import search_reply
-from rag.search.reply.source import TEXT_SHARE, source_reply
-from rag.search.source import LINES
-from rag.search.tree import MAX_ENTRIES, Folder
+from rag.search.browse import MAX_ENTRIES, Folder
+from rag.search.reply.search_reply import search_reply
+from rag.search.reply.source_reply import TEXT_SHARE, folder_reply, source_reply
+from rag.search.source_window import LINES
 from rag.uris import SCHEME
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from rag.answers import Extract
     from rag.corpus import Principal
     from rag.search.desk import Desk
-    from rag.search.reply.folder import FolderReply
-    from rag.search.reply.source import SourceReply
+    from rag.search.reply.source_reply import FolderReply, SourceReply
 
 ToolFunction: TypeAlias = "Callable[..., Awaitable[str]]"
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Unpack
 
 from anyio import to_thread
 
-from rag.access.bindings import bounds
 from rag.access.tenants import check_tenant
 from rag.answers import WHOLE, Answer, Part, SearchRequest
 from rag.concurrency import concurrently
@@ -23,28 +22,26 @@ from rag.config.check import check_consistent, stages_of
 from rag.config.data_folder import check_data_folder
 from rag.config.profiles import CustomStage
 from rag.corpus import DEFAULT_EMBEDDER
-from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
+from rag.errors import BusyError, NotFoundError, StoreError
 from rag.flags import APART, flags_in
 from rag.models.breaker import Breaker
 from rag.models.chat import open_chat
 from rag.models.embed import Embedders, open_embedders
 from rag.models.rerank import open_reranker
-from rag.search.browse import at, collections_page
-from rag.search.explain.why_not import trace_source
+from rag.search.browse import MAX_ENTRIES, at, collections_page
 from rag.search.file_watch import FileWatch
 from rag.search.gate import READS, is_fault
-from rag.search.names import by_id, identified, unknown
-from rag.search.overview import Overviews, counted, without_notes
-from rag.search.plan import make_plan, requested
-from rag.search.reply.context import assemble
-from rag.search.reply.untrusted import label
-from rag.search.run import Models, Run, Steps, notify
-from rag.search.search import search
-from rag.search.source import extract
+from rag.search.pipeline import search
+from rag.search.planning import make_plan, requested
+from rag.search.readable_overview import Overviews, counted, without_notes
+from rag.search.reply.reply_parts import assemble
+from rag.search.requested_sources import BROKEN, by_id, chosen_views, identified, readable_request, unknown
+from rag.search.search_state import Models, Run, Steps, notify
+from rag.search.source_window import extract
 from rag.search.stages.custom import loaded
-from rag.search.tree import MAX_ENTRIES
 from rag.search.view import View, narrowed
-from rag.store.reader import Reader
+from rag.search.why_not import trace_source
+from rag.store.read.desk_reader import Reader
 from rag.uris import NOT_FOUND, split_id
 
 if TYPE_CHECKING:
@@ -58,28 +55,19 @@ if TYPE_CHECKING:
     from rag.models.chat import Chat
     from rag.models.embed import Embedder
     from rag.models.rerank import Reranker
-    from rag.search.explain.why_not import SourceTrace
-    from rag.search.overview import Holding
-    from rag.search.page import Page
-    from rag.search.plan import Plan
-    from rag.search.retriever import RetrieverCollection, Retrievers
-    from rag.search.run import OnSearch, OnStep
-    from rag.search.tree import Folder
-    from rag.store.reader import CollectionReader, Listed, StoredSource
+    from rag.search.browse import Folder
+    from rag.search.page_picture import Page
+    from rag.search.readable_overview import Holding
+    from rag.search.retrievers import RetrieverCollection, Retrievers
+    from rag.search.search_plan import Plan
+    from rag.search.search_state import OnSearch, OnStep
+    from rag.search.why_not import SourceTrace
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import Listed, StoredSource
 
 log = logging.getLogger(__name__)
 
-BROKEN = (
-    "A table or a retriever that the operator attached is failing, perhaps the one with what you asked "
-    "for. Try again later."
-)
-UNREADABLE = "The request names a collection that you can't read. Readable collections: {}."
-NOT_READABLE = "Not searched, because you can't read them: {}. Readable collections: {}."
-NO_USUAL = (
-    "You can't read any of the collections that a search covers if it names none. Name others. Readable "
-    "collections: {}."
-)
-NAMED = 5  # unreadable collections in a note, which the request may have any number of
+
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 PASSAGE_CHARS = 20_000  # of a passage that are marked on its page
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
@@ -147,7 +135,7 @@ class Desk:
                 await to_thread.run_sync(loaded, stage)  # its import may block
         if settings.retrievers or retrievers:
             # Imported here, because few desks have one.
-            from rag.search.retriever import Retrievers, loaded_retrievers  # noqa: PLC0415
+            from rag.search.retrievers import Retrievers, loaded_retrievers  # noqa: PLC0415
 
             named = await to_thread.run_sync(loaded_retrievers, settings.retrievers)
             served = Retrievers([*named, *retrievers])
@@ -320,10 +308,10 @@ class Desk:
             views = {view.table.collection.name: view for view in await self._views(principal, broken)}
             # Only for a table that the whole tenant may read is it certain that the principal may know of it.
             failing = [table.name for table in broken if table.visibility == "tenant"]
-            request, notes = _of_readable(request, views, failing)
+            request, notes = readable_request(request, views, failing)
             plan = await self._planned(principal, request)
             plan, unknown_sources = await self._with_sources(principal, plan)
-            chosen = await narrowed(_chosen(principal, plan, views, failing), plan)
+            chosen = await narrowed(chosen_views(principal, plan, views, failing), plan)
         run = Run(plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken))
         run.note([*notes, *unknown_sources])
         return await search(run)
@@ -347,7 +335,7 @@ class Desk:
         if request.related is None:
             return await to_thread.run_sync(make_plan, request, self._settings, principal)
         # Imported here, because few searches begin at a passage.
-        from rag.search.related import from_seed, seed_of  # noqa: PLC0415
+        from rag.search.stages.related import from_seed, seed_of  # noqa: PLC0415
 
         source_id, seqs = split_id(await self.named(principal, request.related))
         stored, view = await self._located(principal, source_id)
@@ -375,7 +363,7 @@ class Desk:
         return await extract(view, source_id, seqs, part, max_chars)
 
     async def named(self, principal: Principal, name: str, *, by_id_alone: bool = False) -> str:
-        """The id of the source, chunk or range that a name means; `rag.search.names` says what a name is.
+        """The id of the source, chunk or range that a name means (names: see `rag.search.requested_sources`).
 
         Raises:
             NotFoundError: nothing readable has this name.
@@ -408,7 +396,7 @@ class Desk:
             BusyError: as `extract`.
         """
         # Imported here, because most desks are never asked for one.
-        from rag.search.page import page_of  # noqa: PLC0415
+        from rag.search.page_picture import page_of  # noqa: PLC0415
 
         id_ = await self.named(principal, id_)
         passage = await self.extract(principal, id_, max_chars=PASSAGE_CHARS, part=Part(around=0))
@@ -421,7 +409,7 @@ class Desk:
 
         A path is a collection's name, with a path in the collection if need be: "handbook/leave/sick.md".
         Without the collection it must be unambiguous. An empty path is the list of collections. Paths are
-        those that replies show (`rag.search.tree`). A page begins behind `after`, an `Entry.after`.
+        those that replies show (`rag.search.browse`). A page begins behind `after`, an `Entry.after`.
 
         Raises:
             NotFoundError: nothing readable has this path.
@@ -536,57 +524,6 @@ class Desk:
         if any(view.table.failed for view in views):
             raise StoreError(BROKEN, for_caller=BROKEN)
         raise NotFoundError(NOT_FOUND)
-
-
-def _of_readable(
-    request: SearchRequest, views: Mapping[str, View], failing: Sequence[str]
-) -> tuple[SearchRequest, list[str]]:
-    """The request without the collections that the principal can't read, and a note that names these.
-
-    Unless it can read none of them. It is the same for those that don't exist.
-    """
-    names = request.collections or ()
-    unreadable = [name for name in dict.fromkeys(names) if name not in views and name not in failing]
-    readable = tuple(name for name in names if name not in unreadable)
-    if not unreadable or not readable:
-        return request, []
-    note = NOT_READABLE.format(", ".join(map(label, unreadable[:NAMED])), _listed(views))
-    return replace(request, collections=readable), [note]
-
-
-def _chosen(
-    principal: Principal, plan: Plan, views: Mapping[str, View], failing: Sequence[str]
-) -> list[View]:
-    """The views of the collections that the plan names, or all if it names none, without the excluded.
-
-    Of those that the operator names for all searches, the views of those that the principal can read.
-    Tags are searched only if the plan or the principal's bindings name them.
-
-    Raises:
-        NotFoundError: the principal can't read one that the request names, or excludes: a misspelt name would
-            exclude nothing. Or it can read none of the operator's. The error says nothing of whether there is
-            such a collection.
-        StoreError: one that the request names is failing, or all of the operator's that are left.
-    """
-    asked = plan.collections
-    if not plan.names_collections:
-        asked = tuple(name for name in asked if name in views) or asked
-    if not {*asked}.isdisjoint(failing):
-        raise StoreError(BROKEN, for_caller=BROKEN)
-    if not views.keys() >= {*asked, *plan.exclude_collections}:
-        is_usual = not plan.names_collections and views.keys() >= {*plan.exclude_collections}
-        raise NotFoundError((NO_USUAL if is_usual else UNREADABLE).format(_listed(views)))
-    named = (principal.bindings and bounds(principal.bindings).collections) or ()
-    usual = (name for name, view in views.items() if not view.table.collection.tag_of or name in named)
-    wanted = dict.fromkeys(asked or sorted(usual))
-    left = [views[name] for name in wanted if name not in plan.exclude_collections]
-    if wanted and not left:
-        raise InvalidRequestError("exclude_collections leaves no collection to search.")
-    return left
-
-
-def _listed(views: Iterable[str]) -> str:
-    return ", ".join(sorted(views)) or "none"
 
 
 def _flags(hits: Iterable[Hit]) -> Mapping[str, tuple[Flag, ...]]:

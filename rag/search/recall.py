@@ -20,7 +20,7 @@ from rag.rank.fusion import (
     ranks,
     reciprocal_rank_fusion,
 )
-from rag.store.terms import query_terms, stop_languages
+from rag.store.read.word_analysis import query_terms, stop_languages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
     from rag.config.profiles import FusionSettings
     from rag.corpus import Vectors
-    from rag.search.plan import Plan
+    from rag.search.search_plan import Plan
     from rag.search.view import View
-    from rag.store.reader import CollectionReader, Ranking, StoredChunk
-    from rag.store.strict import StrictReader
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import Ranking, StoredChunk
+    from rag.store.read.strict_reader import StrictReader
 
 LEAST_KNOWN = 0.01  # keeps the order of a dense list whose table has no list by words
 AS_IT_IS = Calibration(0.0)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Unpack
 from anyio.from_thread import start_blocking_portal
 
 from rag.answers import WHOLE
+from rag.search.browse import MAX_ENTRIES
 from rag.search.desk import Desk
-from rag.search.tree import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rag.answers import Answer, Context, Extract, Part, RequestValues, SearchRequest
     from rag.config.settings import Settings
     from rag.corpus import Collection, Principal, Source
-    from rag.search.explain.why_not import SourceTrace
-    from rag.search.page import Page
-    from rag.search.tree import Folder
+    from rag.search.browse import Folder
+    from rag.search.page_picture import Page
+    from rag.search.why_not import SourceTrace
 
 
 class SyncDesk:

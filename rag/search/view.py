@@ -14,9 +14,9 @@ from rag.filters.matches import matches
 from rag.filters.parse import parse
 from rag.filters.predicate import leaf_predicate, predicate
 from rag.filters.tree import ATTRIBUTES, OF_CHUNKS, Present, filterable, leaves
-from rag.store.reader import StoredSource
-from rag.store.schema import contains, field_column, one_of
-from rag.store.strict import readable_only
+from rag.store.read.schema import contains, field_column, one_of
+from rag.store.read.stored_rows import StoredSource
+from rag.store.read.strict_reader import readable_only
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
     from rag.filters.tree import Filter, Leaf
     from rag.needles.needle import Needle
-    from rag.search.plan import Plan
-    from rag.store.reader import CollectionReader, Listed, Place, StoredChunk
-    from rag.store.strict import StrictReader
+    from rag.search.search_plan import Plan
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import Listed, Place, StoredChunk
+    from rag.store.read.strict_reader import StrictReader
 
 NOTHING = "(false)"  # in SQL
 FIRST_ROWS = 16  # of which one is readable, unless copies are stale: reading them all takes longer

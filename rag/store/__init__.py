@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rag.store.engine import import_lancedb
+from rag.store.lancedb_import import import_lancedb
 
 import_lancedb()

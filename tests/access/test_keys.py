@@ -12,7 +12,7 @@ import pytest
 from rag.access.keys import ApiKey, Keys, holder_of, keys_file, new_secret, read_keys, token_of
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
-from rag.store.folder import write_whole
+from rag.store.write.desk_folder import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path

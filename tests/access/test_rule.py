@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from rag.access.rule import access_of, entries_of, labels_of, predicate, visible
 from rag.corpus import Access, Principal
-from rag.store.schema import ACCESS_COLUMNS, LABEL_COLUMNS, access_record, access_values
+from rag.store.read.schema import ACCESS_COLUMNS, LABEL_COLUMNS, access_record
+from rag.store.write.table_rows import access_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

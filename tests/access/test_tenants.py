@@ -9,7 +9,7 @@ import pytest
 from rag.access.tenants import declares_fields, tenant_of, tenants
 from rag.config.settings import PrincipalSettings, Settings
 from rag.errors import ConfigurationError
-from rag.store.folder import forget_tenant, note_tenant, prepare
+from rag.store.write.desk_folder import forget_tenant, note_tenant, prepare
 
 if TYPE_CHECKING:
     from pathlib import Path

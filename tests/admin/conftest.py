@@ -23,7 +23,7 @@ import rag.admin.main
 from rag.admin.main import main
 from rag.answers import Answer, Hit, Listing, Preview, Step, SubQuery, Trace, Usage
 from rag.corpus import Chunk, Source
-from rag.search.explain.why_not import SourceTrace
+from rag.search.why_not import SourceTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.store import archive
+from rag.store.care import tenant_backup
 from tests.admin.three_documents import ingest_documents, titles, write_documents
 
 if TYPE_CHECKING:
@@ -184,9 +184,9 @@ def test_a_damaged_cut_or_foreign_file_is_refused_before_anything_changes(
 
 def rewritten(backup: Path, change: Callable[[str, bytes], bytes]) -> Path:
     """The backup with other parts, and digests that fit them."""
-    parts = {name: change(name, content) for name, content in archive.parts(backup)}
-    del parts[archive.CHECKSUMS]
-    with archive.writing(backup) as written:
+    parts = {name: change(name, content) for name, content in tenant_backup.archive_parts(backup)}
+    del parts[tenant_backup.CHECKSUMS]
+    with tenant_backup.writing_archive(backup) as written:
         for name, content in parts.items():
             written.add(name, content)
     return backup
@@ -198,7 +198,9 @@ def test_a_backup_that_somebody_changed_brings_no_key_of_another_tenant(inside: 
 
     def of_acme(name: str, content: bytes) -> bytes:
         return (
-            content.replace(b'"tenant": "default"', b'"tenant": "acme"') if name == archive.KEYS else content
+            content.replace(b'"tenant": "default"', b'"tenant": "acme"')
+            if name == tenant_backup.KEYS
+            else content
         )
 
     assert new.json("restore", rewritten(backup, lambda _name, content: content))["keys"]
@@ -213,7 +215,7 @@ def test_a_backup_that_somebody_changed_attaches_no_table_of_the_desk(inside: De
     (table,) = (inside.data / "tables").glob("chunks__tenant_default__src_documents.lance")
 
     def attached(name: str, content: bytes) -> bytes:
-        if name != archive.ABOUT:
+        if name != tenant_backup.ABOUT:
             return content
         about = json.loads(content)
         definition = json.loads(about["collections"][0]["definition"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ import yaml
 
 from rag.admin.connect_output import skill
 from rag.config.published import ServerSettings
-from rag.search.reply.search import HitRecord, SearchReply
-from rag.search.reply.source import SourceReply
+from rag.search.reply.search_reply import HitRecord, SearchReply
+from rag.search.reply.source_reply import SourceReply
 
 if TYPE_CHECKING:
     from tests.admin.conftest import Desk

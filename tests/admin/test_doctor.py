@@ -18,9 +18,9 @@ from anyio import to_thread
 from rag.access.keys import keys_file
 from rag.admin.bug_report import without_names
 from rag.admin.machine_checks import check_temporary_folder
-from rag.store import schema
-from rag.store.connection import table_folder
-from rag.store.reader import Reader
+from rag.store.read import schema
+from rag.store.read.connection import table_folder
+from rag.store.read.desk_reader import Reader
 from tests.admin.three_documents import ingest_documents, titles, write_documents
 from tests.ingest.kill_scenes import orphans
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
     from tests.admin.conftest import Desk
     from tests.conftest import Scripts
 

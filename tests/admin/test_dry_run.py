@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.store.rehearsal import Rehearsal
-from rag.store.writer import CollectionWriter
+from rag.store.care.rehearsal import Rehearsal
+from rag.store.write.collection_writer import CollectionWriter
 
 if TYPE_CHECKING:
     from pathlib import Path

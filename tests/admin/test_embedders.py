@@ -40,7 +40,7 @@ class House:
 
 @pytest.fixture
 def house(inside: Desk, provider: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
-    monkeypatch.setattr("rag.search.vectors.HURRIED_SECONDS", 10)  # the machine may be busy
+    monkeypatch.setattr("rag.search.query_vectors.HURRIED_SECONDS", 10)  # the machine may be busy
     folder = tmp_path / "documents"
     folder.mkdir()
     (folder / "a.md").write_text(HOUSE["a.md"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from rag.store.runs import StoredRun, save_runs
+from rag.store.write.evaluation_runs import StoredRun, save_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

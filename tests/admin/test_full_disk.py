@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.access.keys import holder_of, keys_file, read_keys
-from rag.store.folder import reserve_file
+from rag.store.write.desk_folder import reserve_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

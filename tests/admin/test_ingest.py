@@ -16,7 +16,7 @@ from filelock import FileLock
 from rag.config.settings import EmbedderSettings
 from rag.ingest.report import OutcomeKind
 from rag.models.embed.local import builtin_embedder
-from rag.store.collections import ensure_collection
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import pytest
 import rag.evaluate
 from rag.admin import plan as module
 from rag.admin.plan import CACHE_ROOM, HTTP_CHUNKS, Figure, plan, shown
-from rag.store.reader import CACHE_ROOM as STORE_ROOM
+from rag.store.read.desk_reader import CACHE_ROOM as STORE_ROOM
 from tests.bench.stock import Sizes
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from rag.search.search import NO_DOCUMENTS
+from rag.search.pipeline import NO_DOCUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

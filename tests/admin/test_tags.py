@@ -12,9 +12,9 @@ import pytest
 import rag
 from rag.corpus import Binding, Principal
 from rag.errors import StoreError
-from rag.store import collections, tags
-from rag.store.collections import ensure_collection
-from rag.store.writer import CollectionWriter
+from rag.store.write import make_collection
+from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,7 +214,7 @@ def test_of_a_tag_that_failed_nothing_remains(handbook: Handbook, monkeypatch: p
             raise StoreError("The disk is full.")
 
         with monkeypatch.context() as patched:
-            patched.setattr(tags, "copy_rows", copied)
+            patched.setattr(make_collection, "copy_rows", copied)
             yield
 
     with full(monkeypatch):
@@ -281,8 +281,8 @@ def test_all_documents_are_listed_though_the_making_of_a_tag_was_killed(
     handbook: Handbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(collections, "_enter", interrupted)
-        patch.setattr(collections, "finish_drop", interrupted)
+        patch.setattr(make_collection, "_enter", interrupted)
+        patch.setattr(make_collection, "finish_drop", interrupted)
         handbook.desk.run("collection", "tag", "handbook", "then", code=130)
     handbook.tag()
     data = handbook.desk.data

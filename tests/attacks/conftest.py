@@ -25,8 +25,8 @@ import pytest
 
 from rag.config.settings import SearchSettings
 from rag.search.desk import Desk
-from rag.store import in_memory
-from rag.store.reader import Reader
+from rag.store.read import rows_in_memory
+from rag.store.read.desk_reader import Reader
 from tests.attacks.crowd import Crowd, gathered
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session", autouse=True)
 def _rows_in_memory_at_once() -> None:
     """Let searches find rows in memory at once, so that attacks meet them. Servers are forked from here."""
-    in_memory.PAUSE_SECONDS, in_memory.BUSY_SHARE = 0.0, 1e9
+    rows_in_memory.PAUSE_SECONDS, rows_in_memory.BUSY_SHARE = 0.0, 1e9
 
 
 def _loaded(path: str) -> ModuleType:

@@ -18,7 +18,7 @@ import pytest
 from rag.answers import SearchRequest
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError, NotFoundError
-from rag.store import maintenance
+from rag.store.write import table_maintenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -258,7 +258,7 @@ STRANGER = Principal("birch", "ada", frozenset({"wardens"}))
 async def test_a7_three_readable_ones_among_thousands_of_better_hits_are_all_that_is_found(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, *, index: bool
 ) -> None:
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 10)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 10)
     hidden = {
         f"hidden {at}": (ONLY_WARDENS, [f"pendulum {at * 100 + n}" for n in range(100)]) for at in range(30)
     }

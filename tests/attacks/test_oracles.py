@@ -14,7 +14,7 @@ import pytest
 
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
-from rag.store.reader import CollectionReader
+from rag.store.read.collection_reader import CollectionReader
 from server.tools import FILTER_DESCRIPTION
 
 if TYPE_CHECKING:

@@ -12,12 +12,14 @@ import pyarrow as pa
 from rag.access.names import DEFAULT_TENANT
 from rag.concurrency import concurrently
 from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
-from rag.store import schema
-from rag.store.catalog import collection_row
-from rag.store.connection import connect, database_folder
-from rag.store.folder import note_tenant
-from rag.store.reader import CHUNK_COLUMNS, REFINED, Reader, matching
-from rag.store.terms import query_words
+from rag.store.read import schema
+from rag.store.read.catalog import collection_row
+from rag.store.read.collection_reader import REFINED, matching
+from rag.store.read.connection import connect, database_folder
+from rag.store.read.desk_reader import Reader
+from rag.store.read.stored_rows import CHUNK_COLUMNS
+from rag.store.read.word_analysis import query_words
+from rag.store.write.desk_folder import note_tenant
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from rag.corpus import Principal
 from rag.errors import InvalidRequestError
 from rag.filters.parse import MAX_ALL_CHARS, MAX_LEAVES, MAX_VALUES, parse
 from rag.search.view import View
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 from tests.bench.corpus import QUESTIONS
 from tests.bench.engine import TENANT, open_engine
 from tests.bench.measure import measured
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.search.desk import Desk
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
     from tests.bench.engine import Engine
     from tests.bench.measure import Measure
     from tests.bench.stock import Bench

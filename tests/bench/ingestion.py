@@ -18,8 +18,9 @@ from rag.ingest.discover import discover
 from rag.ingest.parse import parse
 from rag.ingest.steps import WAVE_CHUNKS
 from rag.ingest.unlinked import read
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.schema import body
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
+from rag.store.write.table_rows import body
 from tests.bench.corpus import write_documents
 from tests.bench.engine import TENANT
 from tests.bench.measure import measured

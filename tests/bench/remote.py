@@ -15,7 +15,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, token_of
 from rag.errors import RefdeskError
-from rag.store.folder import write_whole
+from rag.store.write.desk_folder import write_whole
 from tests.bench.engine import TENANT
 from tests.bench.process import INITIALIZE, running, script
 

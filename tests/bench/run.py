@@ -20,9 +20,9 @@ from rag.answers import SearchRequest
 from rag.config.settings import EmbedderSettings
 from rag.errors import RefdeskError
 from rag.models.embed import open_embedder
-from rag.store.collections import open_writer
-from rag.store.connection import database_folder
-from rag.store.reader import Reader
+from rag.store.read.connection import database_folder
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import open_writer
 from tests.bench.corpus import QUESTIONS, sentences
 from tests.bench.engine import TENANT
 from tests.bench.index import measure_access, measure_index

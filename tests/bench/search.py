@@ -14,8 +14,9 @@ from rag.answers import Part, SearchRequest
 from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
 from rag.corpus import Principal
 from rag.search.desk import Desk
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 from tests.bench.corpus import QUESTIONS
 from tests.bench.engine import TENANT, open_engine
 from tests.bench.measure import measured

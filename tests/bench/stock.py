@@ -11,9 +11,10 @@ import numpy as np
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import Access, Passage, Source
 from rag.models.embed import unit_rows
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.schema import NewSource
-from rag.store.settle import Claim
+from rag.store.write.access_claim import Claim
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
+from rag.store.write.table_rows import NewSource
 from tests.bench.corpus import SEED
 from tests.bench.engine import TENANT
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import FieldType, Vectors
     from rag.models.embed import Embedder
-    from rag.store.writer import CollectionWriter
+    from rag.store.write.collection_writer import CollectionWriter
 
 SOURCE_CHUNKS = 10
 FIELDS: Mapping[str, FieldType] = {"number": "integer", "tags": "string list"}

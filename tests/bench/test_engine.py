@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 from tests.bench.engine import add_tenants, open_engine
 from tests.bench.stock import stocked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
     from tests.bench.stock import Bench
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from anyio.abc import SocketAttribute
 from rag.access.keys import holder_of, keys_file, read_keys
 from rag.corpus import Principal
 from rag.errors import RefdeskError
-from rag.store.folder import prepare
+from rag.store.write.desk_folder import prepare
 from tests.bench.remote import HOST, Answer, connected, listening, make_keys
 
 if TYPE_CHECKING:

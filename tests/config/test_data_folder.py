@@ -8,7 +8,7 @@ import pytest
 
 from rag.config.data_folder import check_data_folder, data_folder_problem
 from rag.errors import ConfigurationError
-from rag.store.folder import prepare
+from rag.store.write.desk_folder import prepare
 
 if TYPE_CHECKING:
     from pathlib import Path

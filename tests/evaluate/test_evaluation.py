@@ -18,7 +18,7 @@ from rag.evaluate.evaluation import Prepared, contenders, evaluate, on_existing,
 from rag.evaluate.sets.judged import Asking, Excerpt, JudgedDocument, JudgedSet, Question
 from rag.evaluate.shown import SIZES
 from rag.search.desk import Desk
-from rag.store.collections import open_writer
+from rag.store.write.change_collection import open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

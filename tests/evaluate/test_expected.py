@@ -12,7 +12,7 @@ from rag.errors import ConfigurationError
 from rag.evaluate.expected import catalog_of, expected
 from rag.evaluate.metrics import Stretch
 from rag.evaluate.sets.judged import Asking, Excerpt, Question
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:

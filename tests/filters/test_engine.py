@@ -29,9 +29,10 @@ from rag.filters.parse import MAX_DEPTH, parse
 from rag.filters.tree import ATTRIBUTES, OF_CHUNKS, OPERATORS
 from rag.search.desk import Desk
 from rag.search.view import View, resolved
-from rag.store import maintenance
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write import table_maintenance
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
 
     from rag.corpus import Value
     from rag.filters.tree import Filter
-    from rag.store.reader import Statistics
-    from rag.store.schema import NewSource
-    from rag.store.writer import CollectionWriter
+    from rag.store.read.stored_rows import Statistics
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import NewSource
 
 FIELDS: dict[str, FieldType] = {
     "status": "string",
@@ -287,7 +288,7 @@ def _library(small: ModuleType, data: Path, state: str) -> Iterator[Library]:
         with pytest.MonkeyPatch.context() as patch:  # not longer: a session's fixture ends with the session
             patch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
             if state in {INDEXED, CHANGED}:
-                patch.setattr(maintenance, "LARGE_ROWS", 10)
+                patch.setattr(table_maintenance, "LARGE_ROWS", 10)
             sources = portal.call(_filled, small, data, state)
         reader = Reader(data, timeout_seconds=15)
         yield Library(state, portal, reader, Desk(reader, small.BagOfWords(), SearchSettings()), sources)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rag.store import schema
-from rag.store.connection import connect, table_folder
+from rag.store.read import schema
+from rag.store.read.connection import connect, table_folder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

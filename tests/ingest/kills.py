@@ -47,19 +47,19 @@ from rag.access.rule import visible
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, StoreError
 from rag.filters.predicate import literal
-from rag.store import schema
-from rag.store.archive import checked
-from rag.store.builds import table_names
-from rag.store.connection import connect, open_if_there
-from rag.store.locks import held_locks
-from rag.store.reader import Reader
+from rag.store.care.tenant_backup import checked_archive
+from rag.store.read import schema
+from rag.store.read.connection import connect, open_if_there
+from rag.store.read.desk_reader import Reader
+from rag.store.write.collection_tables import table_names
+from rag.store.write.locks import held_locks
 from tests.ingest.kill_scenes import INGEST, SCENES, Scene
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rag.corpus import Collection
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 MODULES = (
     "rag.admin.main",
@@ -482,7 +482,7 @@ class Trials:
                 wrong.append(f"run again: exit code {again}: {output[-300:]}")
         wrong += differences(self.stage.state(), new, *scene.anew)
         if scene.name == "backup":
-            checked(self.stage.folder / "new.tar")
+            checked_archive(self.stage.folder / "new.tar")
         self.found.trials += 1
         self.found.killed += code != 0
         self.found.points[f"{scene.name}: {where if point else 'random'}"] += 1
@@ -508,7 +508,7 @@ class Trials:
 
 def prepared() -> None:
     """Import what the commands need, so that they can be forked."""
-    importlib.import_module("rag.store.engine").import_lancedb()
+    importlib.import_module("rag.store.lancedb_import").import_lancedb()
     for name in importlib.import_module("rag.admin.main").COMMANDS.values():
         importlib.import_module(f"rag.admin.{name}")
     for name in MODULES:

@@ -12,7 +12,8 @@ from rag.access.rule import in_words
 from rag.config.settings import IngestSettings
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
-from rag.store.collections import ensure_collection, open_writer
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,9 +15,10 @@ from rag.ingest.progress import Silent
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
 from rag.search.desk import Desk
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.reader import Reader
-from rag.store.terms import asked_languages
+from rag.store.read.desk_reader import Reader
+from rag.store.read.word_analysis import asked_languages
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 from tests.ingest.test_language import CODE, TEXTS
 from tests.small_desk import BagOfWords
 

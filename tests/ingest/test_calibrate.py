@@ -15,8 +15,8 @@ from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE
-from rag.store.reader import Reader
-from rag.store.rehearsal import open_rehearsal
+from rag.store.care.rehearsal import open_rehearsal
+from rag.store.read.desk_reader import Reader
 from tests.small_desk import BagOfWords, Counting, ingested
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from rag.corpus import Principal
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError
 from rag.ingest.declare import declare
 from rag.search.desk import Desk
-from rag.store import maintenance
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write import table_maintenance
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +89,7 @@ async def test_no_text_and_no_vector_is_written_anew_and_a_large_table_gets_an_i
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await _made(small_desk, tmp_path)
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 3)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 3)
     reader = Reader(tmp_path, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     table = await reader.open(collection)
@@ -127,7 +128,7 @@ async def test_it_waits_for_no_ingestion_and_changes_nothing_then(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await _made(small_desk, tmp_path)
-    monkeypatch.setattr("rag.store.collections.WRITER_WAIT_SECONDS", 0)
+    monkeypatch.setattr("rag.store.write.change_collection.WRITER_WAIT_SECONDS", 0)
     async with open_writer(tmp_path, made):
         with pytest.raises(BusyError):
             await declare(tmp_path, made, {"year": "integer"})
@@ -140,7 +141,7 @@ from pathlib import Path
 import anyio
 from rag.ingest.declare import declare
 from rag.store import declare as columns
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 
 async def main(data, step):
     (made,) = await Reader(data, timeout_seconds=15).collections("default")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.file_state import state_of
-from rag.store.connection import connect
-from rag.store.reader import Reader
-from rag.store.schema import sources_table
+from rag.store.read.connection import connect
+from rag.store.read.desk_reader import Reader
+from rag.store.read.schema import sources_table
 from tests.small_desk import ingested
 
 if TYPE_CHECKING:

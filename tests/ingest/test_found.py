@@ -19,7 +19,7 @@ from rag.ingest.parse import parse
 from rag.ingest.paths import folder_of, name_of, part_uri, path_of, place_of
 from rag.ingest.removal import perhaps_unmounted
 from rag.ingest.spool import spooling
-from rag.store.writer import KnownSource
+from rag.store.write.table_rows import KnownSource
 
 if TYPE_CHECKING:
     from types import ModuleType

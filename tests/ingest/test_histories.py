@@ -30,10 +30,11 @@ from rag.errors import NotFoundError
 from rag.ingest import rights
 from rag.ingest.run import Instructions, ingest
 from rag.search.desk import Desk
-from rag.store import maintenance
-from rag.store.access_writer import AccessTable, change_access
-from rag.store.collections import copy_labels, ensure_collection, open_writer
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write import table_maintenance
+from rag.store.write.access_writer import AccessTable, change_access
+from rag.store.write.change_collection import copy_labels, open_writer
+from rag.store.write.make_collection import ensure_collection
 from tests.ingest.history_oracle import Bound, File, Oracle, Run, Said, Word, names, seen_by
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
 
     from rag.corpus import Collection
     from rag.ingest.report import Report
-    from rag.store.reader import CollectionReader, StoredSource
-    from rag.store.writer import CollectionWriter
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import StoredSource
+    from rag.store.write.collection_writer import CollectionWriter
     from tests.ingest.history_oracle import Act, Document
 
 PROFILE = settings.default.max_examples  # type: ignore[union-attr]  # there always is one
@@ -689,8 +691,8 @@ def stage(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> I
     embedder = small_desk.BagOfWords()
     with pytest.MonkeyPatch.context() as patch, start_blocking_portal("asyncio") as portal:
         # What makes commits last longer than the power and tables fast is most of the time of small runs.
-        patch.setattr(maintenance, "sync_to_disk", lambda *_: None)
-        patch.setattr(maintenance, "compact", _nothing)
+        patch.setattr(table_maintenance, "sync_to_disk", lambda *_: None)
+        patch.setattr(table_maintenance, "compact", _nothing)
         patch.setattr(AccessTable, "compact", _nothing)
         patch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 2)
         make = partial(ensure_collection, folder / "empty", "default", "documents", embedder.identity)

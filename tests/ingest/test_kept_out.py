@@ -11,7 +11,7 @@ import pytest
 from rag.config.settings import ModerationSettings
 from rag.corpus import Access
 from rag.ingest.moderation import ModerationError, Moderator
-from rag.store.collections import change_collection
+from rag.store.write.change_collection import change_collection
 from tests.ingest.shelf import Shelf, mail, zipped
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
-from rag.store.access_writer import change_access
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write.access_writer import change_access
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 from tests.small_desk import Counting
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.ingest.report import Outcome, Report
-    from rag.store.reader import CollectionReader, StoredSource
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import StoredSource
 
 pytestmark = pytest.mark.anyio
 

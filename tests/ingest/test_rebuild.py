@@ -16,12 +16,13 @@ from rag.ingest.parse import parse
 from rag.ingest.rebuild import Rebuilt, rebuild
 from rag.ingest.stored import document_of
 from rag.models.embed import unit_rows
-from rag.store import builds, schema
-from rag.store.checks import check_stray
-from rag.store.checks import opened as opened_for_checks
-from rag.store.collections import forget_builds, open_writer
-from rag.store.connection import connect
-from rag.store.reader import Reader
+from rag.store.care.folder_checks import check_stray
+from rag.store.care.folder_checks import open_folder as opened_for_checks
+from rag.store.read import schema
+from rag.store.read.connection import connect
+from rag.store.read.desk_reader import Reader
+from rag.store.write import collection_tables
+from rag.store.write.change_collection import forget_builds, open_writer
 from tests.small_desk import BagOfWords, ingested, recorded
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Collection, Vectors
     from rag.models.embed import Embedder, TextKind
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 SENTENCES = Chunking("sentence", max_tokens=32)
 TEXTS = {
@@ -91,7 +92,7 @@ async def rebuilt(data: Path, embedder: Embedder, *chunking: Chunking, undo: boo
     """As the command does it."""
     async with open_writer(data, (await opened(data)).collection) as writer:
         made = writer.collection
-        number = 1 + max(builds.numbers(data, "default", "documents"))
+        number = 1 + max(collection_tables.build_numbers(data, "default", "documents"))
         coming = Build(number, embedder.identity, "default", chunking)
         if undo:
             assert made.former
@@ -168,7 +169,10 @@ async def test_an_interrupted_rebuild_goes_on_and_the_old_tables_answer_until_th
     assert "collection rebuild documents" in finding.remedy
     done = await rebuilt(data, Halved())
     assert (done.sources, done.copied) == (3, 3)
-    assert builds.numbers(data, "default", "documents") == {0, 1}  # it went on in the same tables
+    assert collection_tables.build_numbers(data, "default", "documents") == {
+        0,
+        1,
+    }  # it went on in the same tables
     assert await texts(await opened(data)) == then
     assert (await opened(data)).collection.coming is None
 
@@ -181,9 +185,12 @@ async def test_other_options_begin_anew_and_leave_no_tables_behind(
     with pytest.raises(ProviderError):
         await rebuilt(data, Halved(left=2))
     await rebuilt(data, BagOfWords(), SENTENCES)
-    assert builds.numbers(data, "default", "documents") == {0, 2}
+    assert collection_tables.build_numbers(data, "default", "documents") == {0, 2}
     await rebuilt(data, BagOfWords())
-    assert builds.numbers(data, "default", "documents") == {2, 3}  # one to go back to, no more
+    assert collection_tables.build_numbers(data, "default", "documents") == {
+        2,
+        3,
+    }  # one to go back to, no more
 
 
 @pytest.mark.anyio
@@ -261,7 +268,10 @@ async def test_a_purge_leaves_only_the_tables_that_are_searched(data: Path) -> N
     async with open_writer(data, (await opened(data)).collection) as writer:
         assert await forget_builds(data, writer.collection)
     table = await opened(data)
-    assert (table.collection.former, builds.numbers(data, "default", "documents")) == (None, {1})
+    assert (table.collection.former, collection_tables.build_numbers(data, "default", "documents")) == (
+        None,
+        {1},
+    )
     assert len(await texts(table)) > 2
 
 

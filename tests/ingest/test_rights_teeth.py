@@ -28,12 +28,14 @@ from rag.errors import NotFoundError, StoreError
 from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
 from rag.search.desk import Desk
-from rag.store import access_writer, schema
-from rag.store.access_writer import AccessTable, access_table
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.connection import connect, table_folder
-from rag.store.reader import Reader
-from rag.store.settle import Policy, revised
+from rag.store.read import schema
+from rag.store.read.connection import connect, table_folder
+from rag.store.read.desk_reader import Reader
+from rag.store.write import access_writer
+from rag.store.write.access_claim import Policy, revised
+from rag.store.write.access_writer import AccessTable, access_table
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import AccessRecord
     from rag.ingest.report import Report
-    from rag.store.settle import Claim
+    from rag.store.write.access_claim import Claim
 
 pytestmark = pytest.mark.anyio
 
@@ -292,7 +294,7 @@ async def the_text_of_before_is_not_opened_with_the_next(office: Office) -> None
         raise RuntimeError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rag.store.writer.CollectionWriter._chunk_rows", killed)
+        patch.setattr("rag.store.write.collection_writer.CollectionWriter._chunk_rows", killed)
         with pytest.raises(StoreError):
             await office.ingest("", RequestedAccess("tenant"), set_access=True)
     assert await office.seen(ANYBODY) == set()
@@ -413,7 +415,7 @@ BROKEN = [
     ),
     Broken(
         "a move takes the new place's rights",
-        "rag.store.collection_access.settle",
+        "rag.store.write.access_writer.settle",
         _settled(
             lambda own, claim: (
                 own,
@@ -424,13 +426,13 @@ BROKEN = [
     ),
     Broken(
         "what comes back is new",
-        "rag.store.collection_access.settle",
+        "rag.store.write.access_writer.settle",
         _settled(lambda own, claim: (own if own and own.present else None, claim)),
         what_was_away_for_a_run_comes_back_with_its_rights,
     ),
     Broken(
         "nobody remembers what a folder was ingested with",
-        "rag.store.writer.CollectionWriter.remember",
+        "rag.store.write.collection_writer.CollectionWriter.remember",
         lambda _real: _nothing,
         what_appears_later_is_as_its_folder_was_ingested,
     ),
@@ -457,7 +459,7 @@ BROKEN = [
     ),
     Broken(
         "a document's word widens",
-        "rag.store.collection_access.settle",
+        "rag.store.write.access_writer.settle",
         _settled(
             lambda own, claim: (
                 own,
@@ -470,19 +472,19 @@ BROKEN = [
     ),
     Broken(
         "what is to be changed is read before the lock is taken",
-        "rag.store.access_writer.change_access",
+        "rag.store.write.access_writer.change_access",
         _read_before_the_lock,
         of_two_revocations_at_once_both_hold,
     ),
     Broken(
         "a run with --set-access undoes what was revoked since it began",
-        "rag.store.collection_access.settle",
+        "rag.store.write.access_writer.settle",
         lambda real: lambda *given, **_: real(*given),
         what_is_revoked_in_the_middle_of_a_run_stays_so,
     ),
     Broken(
         "a run stores what was removed since it began",
-        "rag.store.collection_access.CollectionAccess._was_removed",
+        "rag.store.write.access_writer.CollectionAccess._was_removed",
         lambda _real: lambda _access, _record: False,
         what_is_removed_in_the_middle_of_a_run_stays_away,
     ),
@@ -494,13 +496,13 @@ BROKEN = [
     ),
     Broken(
         "--set-access opens the text that is about to be replaced",
-        "rag.store.writer.until_stored",
+        "rag.store.write.collection_writer.until_stored",
         lambda _real: lambda claim: claim,
         the_text_of_before_is_not_opened_with_the_next,
     ),
     Broken(
         "the copies of the labels count instead of the record",
-        "rag.store.reader.CollectionReader.pending",
+        "rag.store.read.collection_reader.CollectionReader.pending",
         lambda _real: _none,
         a_change_counts_before_anything_is_copied,
     ),
@@ -512,7 +514,7 @@ BROKEN = [
     ),
     Broken(
         "a purge trusts the files' times",
-        "rag.store.maintenance._drop_versions",
+        "rag.store.write.table_maintenance._drop_versions",
         _by_file_times,
         a_purge_takes_the_text_off_the_disk_whatever_the_clock_said,
     ),
@@ -555,7 +557,7 @@ async def test_what_a_killed_run_recorded_of_a_new_source_opens_nothing_in_the_n
         raise RuntimeError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rag.store.writer.CollectionWriter._chunk_rows", killed)
+        patch.setattr("rag.store.write.collection_writer.CollectionWriter._chunk_rows", killed)
         with pytest.raises(StoreError):
             await office.ingest()
     await office.ingest("", ONLY_HR)

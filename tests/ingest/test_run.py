@@ -17,13 +17,13 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 import rag.ingest.ahead
 import rag.ingest.steps
 import rag.ingest.vectors
-import rag.store.collections
-import rag.store.writer
+import rag.store.write.collection_writer
+import rag.store.write.make_collection
 from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
-from rag.store.connection import database_folder
-from rag.store.reader import Reader
-from rag.store.writer import CollectionWriter
+from rag.store.read.connection import database_folder
+from rag.store.read.desk_reader import Reader
+from rag.store.write.collection_writer import CollectionWriter
 from tests.small_desk import Counting
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rag.corpus import Source, Vectors
     from rag.ingest.report import Outcome, Report
     from rag.models.embed import TextKind
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
 
@@ -506,7 +506,7 @@ async def test_a_cancelled_run_leaves_a_collection_that_the_next_one_completes(
 async def test_a_collection_that_is_being_written_turns_a_run_away(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rag.store.collections, "WRITER_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(rag.store.write.make_collection, "WRITER_WAIT_SECONDS", 0.1)
     library.write("a.md", "a")
     async with await library.small.writing(library.data):
         with pytest.raises(BusyError):
@@ -530,7 +530,7 @@ async def test_documents_that_fill_the_memory_alone_come_in_one_after_another(
     for limit in ("SMALL_CHARACTERS", "LARGE_CHARACTERS"):
         monkeypatch.setattr(rag.ingest.ahead, limit, 1)
     monkeypatch.setattr(rag.ingest.steps, "LARGE_CHARACTERS", 1)
-    monkeypatch.setattr(rag.store.writer, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(rag.store.write.collection_writer, "ROWS_AT_ONCE", 3)
     for number in range(9):
         library.write(f"{number}.md", f"{number} {LONG}")
     library.write("empty.md", "")

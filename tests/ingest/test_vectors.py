@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rag.errors import ProviderError
-from rag.store import maintenance
-from rag.store.reader import Reader
-from rag.store.schema import digest_value, split_digest
+from rag.store.read.desk_reader import Reader
+from rag.store.read.schema import digest_value, split_digest
+from rag.store.write import table_maintenance
 from tests.small_desk import Counting
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rag.corpus import Vectors
     from rag.ingest.report import Outcome, Report
     from rag.models.embed import TextKind
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
 
@@ -204,7 +204,7 @@ async def test_a_crash_before_the_count_is_noted_loses_no_vector_and_leaves_no_f
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("rag.store.writer.CollectionWriter._note_without_vector", crash)
+        patch.setattr("rag.store.write.collection_writer.CollectionWriter._note_without_vector", crash)
         with pytest.raises(KeyboardInterrupt):
             await library.ingest()
     assert await library.by_meaning("zanzibar") == [f"{BAD} zanzibar"]
@@ -222,7 +222,7 @@ async def test_a_source_of_an_earlier_version_lacks_no_vector(stored: str, parts
 async def test_zeros_are_never_found_by_meaning_with_an_index_either(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 20)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 20)
     for number in range(30):
         library.write(f"{number}.md", f"{BAD if number % 10 == 0 else 'plain'} zanzibar {number}")
     await library.ingest()

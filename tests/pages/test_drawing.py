@@ -222,6 +222,6 @@ async def test_a_process_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_whoever_asks_for_a_picture_never_has_pdfium_in_its_own_process() -> None:
-    program = "import sys, rag.search.page; print([name for name in sys.modules if 'pdfium' in name])"
+    program = "import sys, rag.search.page_picture; print([name for name in sys.modules if 'pdfium' in name])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"

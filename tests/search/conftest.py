@@ -14,8 +14,8 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.models.chat import open_chat
 from rag.search.desk import Desk
-from rag.store.collections import ensure_collection
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -23,7 +23,7 @@ from rag.corpus import Principal
 from rag.errors import InvalidRequestError
 from rag.models.embed import unit_rows
 from rag.search.desk import Desk
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 from tests import small_desk
 from tests.bench.corpus import sentences
 

@@ -9,18 +9,20 @@ import pytest
 from rag.answers import Mode, Part, SearchRequest
 from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.store import schema
-from rag.store.collections import drop_tenant, ensure_collection, open_writer
-from rag.store.connection import connect
-from rag.store.folder import note_tenant, prepare
-from rag.store.reader import CollectionReader, Reader
+from rag.store.read import schema
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.connection import connect
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import drop_tenant, open_writer
+from rag.store.write.desk_folder import note_tenant, prepare
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from rag.corpus import FieldType, Source
     from rag.search.desk import Desk
-    from rag.store.reader import StoredSource
+    from rag.store.read.stored_rows import StoredSource
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio

@@ -15,11 +15,12 @@ import pytest
 from rag.answers import Answer, Mode, SearchRequest
 from rag.corpus import NO_VECTORS, Access, Attachment, Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError, StoreError
-from rag.search.run import UNREAD
-from rag.store.attached.rows import access_of, complete
-from rag.store.attached.table import AttachedTable
-from rag.store.attached.tables import open_table
-from rag.store.collections import drop_collection, ensure_collection, open_writer
+from rag.search.search_state import UNREAD
+from rag.store.read.attached.attached_rows import access_of, complete
+from rag.store.read.attached.attached_table import AttachedTable
+from rag.store.read.attached.open_attached import open_table
+from rag.store.write.change_collection import drop_collection, open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,15 +11,15 @@ import pytest
 from rag.answers import Mode, SearchRequest
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError
-from rag.store.reader import CollectionReader
-from rag.store.settle import Claim
-from rag.store.writer import Moved
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.write.access_claim import Claim
+from rag.store.write.table_rows import Moved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rag.search.desk import Desk
-    from rag.store.reader import StoredSource
+    from rag.store.read.stored_rows import StoredSource
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio

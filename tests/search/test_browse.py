@@ -11,8 +11,8 @@ from rag.answers import Part, SearchRequest
 from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import looked_up
-from rag.search.reply.folder import folder_reply
-from rag.search.tree import Entry, Folder
+from rag.search.browse import Entry, Folder
+from rag.search.reply.source_reply import folder_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable

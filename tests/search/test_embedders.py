@@ -19,10 +19,11 @@ from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker
 from rag.models.embed import Embedders, open_embedders
 from rag.search.desk import NO_KEYS, Desk
+from rag.search.query_vectors import NOT_SET_UP, OTHER_MODEL
 from rag.search.stages.thresholds import UNGROUNDED
-from rag.search.vectors import NOT_SET_UP, OTHER_MODEL
-from rag.store.collections import change_collection, ensure_collection, open_writer
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import change_collection, open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -106,7 +107,7 @@ def desks(
     stranger: Endpoint,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Desks:
-    monkeypatch.setattr("rag.search.vectors.HURRIED_SECONDS", 10)  # the machine may be busy
+    monkeypatch.setattr("rag.search.query_vectors.HURRIED_SECONDS", 10)  # the machine may be busy
 
     def honest(request: dict[str, Any]) -> Reply:
         reply: Reply = endpoints.embedded([one.tolist() for one in small_desk.vectors(request["input"])])

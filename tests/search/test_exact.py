@@ -15,10 +15,10 @@ from rag.corpus import Access, Binding, Chunking, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.search.desk import Desk
-from rag.search.reply.search import search_reply
-from rag.store import scan
-from rag.store.reader import Reader
-from rag.store.scan import OVERLAP, WINDOW, holders
+from rag.search.reply.search_reply import search_reply
+from rag.store.read import text_scan
+from rag.store.read.desk_reader import Reader
+from rag.store.read.text_scan import OVERLAP, WINDOW, matched_sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -241,13 +241,13 @@ async def test_a_text_that_is_not_readable_is_not_even_scanned(
 ) -> None:
     """So the time of a search tells nothing about it."""
     seen: list[str] = []
-    matched = scan._matched  # noqa: SLF001 all texts pass it
+    matched = text_scan._matched  # noqa: SLF001 all texts pass it
 
     def watched(texts: Any, needle: Any) -> Any:  # noqa: ANN401 passed on
         seen.extend(texts.to_pylist())
         return matched(texts, needle)
 
-    monkeypatch.setattr(scan, "_matched", watched)
+    monkeypatch.setattr(text_scan, "_matched", watched)
     await shelf.put("open", "an open needle")
     await shelf.put("hidden", "a hidden needle", access=Access("restricted", frozenset({"user:ann"})))
     for match in ("text", "words", "regex"):
@@ -366,8 +366,8 @@ async def test_it_needs_neither_a_model_nor_an_index(shelf: Shelf, monkeypatch: 
         pytest.fail("mode exact embeds nothing")
 
     await shelf.put("a", "a needle")
-    monkeypatch.setattr("rag.search.search.embed", fail)
-    monkeypatch.setattr("rag.store.reader.CollectionReader.words_column", fail)
+    monkeypatch.setattr("rag.search.pipeline.embed", fail)
+    monkeypatch.setattr("rag.store.read.collection_reader.CollectionReader.words_column", fail)
     stages = [{"stage": "rerank", "by": "chat"}, {"stage": "compress"}, {"stage": "multi_query"}]
     desk = shelf.desk(stages=[*stages, {"stage": "recency"}, {"stage": "neighbors"}])
     answer = await desk.search(ME, SearchRequest("needle", mode="exact", context=True), trace=True)
@@ -383,7 +383,7 @@ async def test_time_that_is_up_leaves_what_was_found_and_a_note(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await shelf.put_all({f"d{number}": f"a needle {number}" for number in range(9)})
-    monkeypatch.setattr("rag.store.scan.ROWS", 2)
+    monkeypatch.setattr("rag.store.read.text_scan.ROWS", 2)
     monkeypatch.setattr("rag.search.exact._seconds", lambda _query: 1e-9)
     answer = await exact(shelf, "needle")
     assert 0 < len(answer.hits) < 9
@@ -399,7 +399,7 @@ async def test_a_source_that_is_replaced_meanwhile_is_searched_again(
     times: list[int] = []
 
     async def replaced(*arguments: Any, **options: Any) -> object:  # noqa: ANN401 passed on
-        found = await holders(*arguments, **options)
+        found = await matched_sources(*arguments, **options)
         if not times:
             await shelf.put("a", "first", "second", "now the needle is here")
         times.append(1)

@@ -12,12 +12,13 @@ from rag.corpus import DEFAULT_EMBEDDER, Principal
 from rag.search.gate import SLACK, admit
 from rag.search.recall import Candidate, Meaning, Query
 from rag.search.view import View
-from rag.store.reader import CollectionReader, Reader
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rag.store.reader import StoredSource
+    from rag.store.read.stored_rows import StoredSource
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio

@@ -17,10 +17,11 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import InvalidRequestError
 from rag.search.desk import Desk
-from rag.search.given import unit_vector
+from rag.search.query_vectors import unit_vector
 from rag.search.stages.thresholds import UNGROUNDED
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

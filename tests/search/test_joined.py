@@ -17,11 +17,10 @@ from rag.corpus import Access, Chunk, Principal
 from rag.ingest.chunk import passages
 from rag.ingest.parse import parse
 from rag.search import tool_functions
-from rag.search.cite.check import check_answer
-from rag.search.reply.context import assemble
-from rag.search.reply.search import search_reply
-from rag.search.reply.trace import trace_record
-from rag.search.run import as_one, without_gaps
+from rag.search.answer_citations import check_answer
+from rag.search.reply.reply_parts import assemble
+from rag.search.reply.search_reply import search_reply, trace_record
+from rag.search.search_state import as_one, without_gaps
 from rag.text import with_indent
 
 if TYPE_CHECKING:

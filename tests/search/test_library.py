@@ -38,7 +38,9 @@ def imported(statements: str) -> set[str]:
 
 
 def test_the_engine_is_loaded_when_the_desk_is_asked_for_and_not_before() -> None:
-    records = "import rag.search.reply.source, rag.search.reply.trace, rag.uris, rag.search.plan"
+    records = (
+        "import rag.search.reply.source_reply, rag.search.reply.search_reply, rag.uris, rag.search.planning"
+    )
     assert imported(f"import rag.search\n{records}") == set()
     assert imported("from rag.search import tool_functions") == set()
     assert "lancedb" in imported("from rag.search import Desk")

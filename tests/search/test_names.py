@@ -10,7 +10,7 @@ from rag.answers import SearchRequest
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import tool_functions
-from rag.search.names import QUOTED_CHARS, unknown
+from rag.search.requested_sources import QUOTED_CHARS, unknown
 
 if TYPE_CHECKING:
     from rag.corpus import Source

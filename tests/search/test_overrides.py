@@ -11,10 +11,10 @@ from rag.config.profiles import Overridable
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.search.overrides import with_every_override
-from rag.search.plan import Plan, make_plan
+from rag.search.planning import make_plan, with_every_override
 
 if TYPE_CHECKING:
+    from rag.search.search_plan import Plan
     from tests.search.conftest import Shelf
 
 ME = Principal("default")

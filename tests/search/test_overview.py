@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.corpus import Access, Binding, Principal
-from rag.search.overview import MAX_VALUES, Overviews
-from rag.search.reply.overview import overview_text
-from rag.store.collections import change_collection
+from rag.search.readable_overview import MAX_VALUES, Overviews, overview_text
+from rag.store.write.change_collection import change_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rag.search.overview import Holding
+    from rag.search.readable_overview import Holding
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +86,7 @@ async def test_the_gate_alone_keeps_the_count_right(shelf: Shelf, blind: Callabl
 async def test_of_more_sources_than_are_counted_nothing_is_said_that_may_be_wrong(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.search.overview.MAX_COUNTED", 1)
+    monkeypatch.setattr("rag.search.readable_overview.MAX_COUNTED", 1)
     (holding,) = await shelf.desk().overview(ANYBODY)
     assert (holding.sources, holding.more) == (1, False)
     _, holding = await shelf.desk().overview(BOB)

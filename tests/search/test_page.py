@@ -13,14 +13,14 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.originals import ELSEWHERE, GONE, LARGE, OTHER
-from rag.search.page import NO_PDF, may_have_pages
-from rag.store.collections import ensure_collection
+from rag.search.page_picture import NO_PDF, may_have_pages
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rag.answers import Hit
-    from rag.search.page import Page
+    from rag.search.page_picture import Page
     from tests.search.conftest import Shelf
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,10 @@ from rag.config.profiles import ProfileSettings
 from rag.config.settings import SearchSettings
 from rag.corpus import Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.search.plan import MAX_PHRASES, Plan, make_plan
+from rag.search.planning import MAX_PHRASES, make_plan
+
+if TYPE_CHECKING:
+    from rag.search.search_plan import Plan
 
 DEDUPE, RECENCY = {"stage": "dedupe"}, {"stage": "recency"}
 OWN = {"stage": "custom", "call": "own:ask"}

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rag
-import rag.search.run
+import rag.search.search_state
 from rag import Desk, Principal, SearchRequest, Settings, SyncDesk
 from rag.answers import RequestValues
 from rag.config.load import load_settings
@@ -151,7 +151,7 @@ async def test_a_span_has_the_status_and_the_counts_of_its_step_and_no_text(
 ) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(rag.search.run, "_tracer", provider.get_tracer("refdesk"))
+    monkeypatch.setattr(rag.search.search_state, "_tracer", provider.get_tracer("refdesk"))
     await shelf.put("confidential", "pendulum confidential", "pendulum confidential again")
     stages = [{"stage": "dedupe", "threshold": 0.5}, {"stage": "custom", "takes": "hits", "call": breaking}]
     answer = await shelf.desk(stages=stages).search(ME, "pendulum")

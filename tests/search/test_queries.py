@@ -13,7 +13,7 @@ from rag.config.profiles import MultiQueryStage
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
 from rag.models.chat import open_chat
-from rag.store.collections import change_collection
+from rag.store.write.change_collection import change_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable

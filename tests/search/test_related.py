@@ -11,7 +11,7 @@ import pytest
 from rag.answers import Answer, SearchRequest
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.search.reply.search import search_reply
+from rag.search.reply.search_reply import search_reply
 from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from rag.corpus import Binding, Principal, Retrieved
 from rag.errors import ConfigurationError, NotFoundError, StoreError
 from rag.models.embed import Embedders
 from rag.search.desk import Desk
-from rag.search.retriever import Retrievers, loaded_retrievers, retriever_collection
-from rag.search.run import UNREAD
-from rag.store.reader import Reader
+from rag.search.retrievers import Retrievers, loaded_retrievers, retriever_collection
+from rag.search.search_state import UNREAD
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

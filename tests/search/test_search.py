@@ -15,13 +15,14 @@ from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
-from rag.search.search import NO_DOCUMENTS
-from rag.store import maintenance, schema
-from rag.store.collections import ensure_collection
-from rag.store.connection import connect
-from rag.store.folder import note_tenant, prepare
-from rag.store.reader import Reader
-from rag.store.terms import MAX_TERMS
+from rag.search.pipeline import NO_DOCUMENTS
+from rag.store.read import schema
+from rag.store.read.connection import connect
+from rag.store.read.desk_reader import Reader
+from rag.store.read.word_analysis import MAX_TERMS
+from rag.store.write import table_maintenance
+from rag.store.write.desk_folder import note_tenant, prepare
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +66,7 @@ async def test_similarity_is_the_cosine_in_every_mode(shelf: Shelf, mode: Mode) 
 async def test_scores_fall_and_the_best_is_at_most_one(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, mode: Mode, *, indexed: bool
 ) -> None:
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300 if indexed else 9999)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 300 if indexed else 9999)
 
     async def fill() -> None:
         async with await shelf.small.writing(shelf.data) as writer:

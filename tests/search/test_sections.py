@@ -6,7 +6,7 @@ import pytest
 
 from rag.corpus import Heading
 from rag.errors import InvalidRequestError
-from rag.search.sections import headed, section_span
+from rag.search.source_window import headed, section_span
 from rag.text import Span
 
 OUTLINE = [

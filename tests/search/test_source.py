@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rag.answers import Part
 from rag.corpus import Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
-from rag.search.source import between_words, centred
-from rag.store.reader import CollectionReader
+from rag.search.source_window import between_words, centred
+from rag.store.read.collection_reader import CollectionReader
 from rag.text import Span
 
 if TYPE_CHECKING:

@@ -21,13 +21,14 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import RefdeskError
 from rag.search.desk import Desk
-from rag.search.reply.search import search_reply
-from rag.search.reply.trace import with_trace
-from rag.store import maintenance, schema
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.connection import connect
-from rag.store.reader import Reader
-from rag.store.terms import MAX_TERMS
+from rag.search.reply.search_reply import search_reply, with_trace
+from rag.store.read import schema
+from rag.store.read.connection import connect
+from rag.store.read.desk_reader import Reader
+from rag.store.read.word_analysis import MAX_TERMS
+from rag.store.write import table_maintenance
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -165,7 +166,7 @@ async def _replies(small: ModuleType, case: Case, counted: Counted) -> tuple[str
 def small(small_desk: ModuleType) -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _descriptor: None)
-        patch.setattr(maintenance, "LARGE_ROWS", LARGE)
+        patch.setattr(table_maintenance, "LARGE_ROWS", LARGE)
         yield small_desk
 
 
@@ -230,7 +231,7 @@ async def test_what_its_own_record_hides_counts_for_nothing_though_the_engine_st
 async def test_an_index_of_vectors_that_others_have_shaped_changes_no_bit(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", LARGE)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", LARGE)
     await shelf.put("seen", *(f"pendulum {number}" for number in range(20)))
     alone = await _best(shelf, "pendulum watch", "dense", statistics="strict", limit=20)
     assert len(alone) == 20

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import InvalidRequestError
+from rag.search.browse import Child, children, documents, found_at, page, shown_parts
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
-from rag.search.tree import Child, children, documents, found_at, page, shown_parts
-from rag.store.reader import Place
+from rag.store.read.stored_rows import Place
 
 if TYPE_CHECKING:
     import random

@@ -13,7 +13,8 @@ from rag.corpus import Principal
 from rag.models.embed import WrappedEmbedder
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 from rag.search.desk import Desk
-from rag.store.reader import CollectionReader, Reader
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rag.answers import Answer
     from rag.corpus import Vectors
     from rag.models.embed import Embedder, TextKind
-    from rag.store.reader import Ranking
+    from rag.store.read.stored_rows import Ranking
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio

@@ -13,9 +13,10 @@ from rag.config.settings import SearchSettings
 from rag.corpus import EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, ProviderError
 from rag.search.desk import Desk
-from rag.search.vectors import HURRIED_SECONDS
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.reader import Reader
+from rag.search.query_vectors import HURRIED_SECONDS
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

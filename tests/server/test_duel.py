@@ -45,8 +45,9 @@ from rag.config.settings import EmbedderSettings, LimitSettings, SearchSettings,
 from rag.corpus import Access, Binding, Principal
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 from rag.uris import SOURCE_TEMPLATE
 from server.admission import Admission
 from server.app import create_server
@@ -67,8 +68,8 @@ if TYPE_CHECKING:
     from rag.corpus import EmbedderIdentity, Vectors, Visibility
     from rag.home import Home
     from rag.models.embed import TextKind
-    from rag.store.schema import NewSource
-    from rag.store.writer import CollectionWriter
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import NewSource
     from tests.conftest import Scripts
     from tests.server.duel_rules import Bound, Duel, Json, Library, Paper, Person
 

@@ -9,7 +9,7 @@ import jsonschema  # type: ignore[import-untyped]  # its types are a package of 
 import pytest
 
 from rag.corpus import Collection, EmbedderIdentity
-from rag.search.overview import FieldValues, Holding
+from rag.search.readable_overview import FieldValues, Holding
 from server.tools import filter_schema
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import jsonschema  # type: ignore[import-untyped]  # its types are a package of their own
 import pytest
 
-from rag.search.reply.fields import ORDERS
+from rag.search.reply.reply_parts import ORDERS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from rag.search.search import NO_DOCUMENTS
-from rag.store.folder import prepare
+from rag.search.pipeline import NO_DOCUMENTS
+from rag.store.write.desk_folder import prepare
 
 if TYPE_CHECKING:
     from pathlib import Path

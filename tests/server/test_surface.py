@@ -10,7 +10,7 @@ import jsonschema  # type: ignore[import-untyped]  # its types are a package of 
 import pytest
 
 from rag.config.published import ARGUMENTS
-from rag.store.folder import prepare
+from rag.store.write.desk_folder import prepare
 from server.tools import SearchArguments
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from rag.config.published import OpenerSettings, ServerSettings, ToolSettings
 from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, Binding, Principal
 from rag.search.desk import Desk
-from rag.store.collections import ensure_collection, open_writer
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE
 from server.admission import Admission
 from server.app import create_server

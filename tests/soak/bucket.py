@@ -16,8 +16,8 @@ from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.home import Bucket
 from rag.search.desk import Desk
-from rag.store.bucket_copy import copy_to_bucket
-from rag.store.reader import Reader
+from rag.store.bucket.bucket_copy import copy_to_bucket
+from rag.store.read.desk_reader import Reader
 from tests import nginx
 from tests.bench.corpus import QUESTIONS
 from tests.bench.index import SHARES, keeping

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rag.corpus import Access
-from rag.store.collections import open_writer
-from rag.store.reader import Reader
-from rag.store.settle import Claim
+from rag.store.read.desk_reader import Reader
+from rag.store.write.access_claim import Claim
+from rag.store.write.change_collection import open_writer
 from tests.bench.engine import TENANT
 from tests.bench.stock import new_source, paragraphs
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from rag.store.schema import NewSource
-    from rag.store.writer import CollectionWriter
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import NewSource
     from tests.bench.stock import Bench
 
 READER = "cat"

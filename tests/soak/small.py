@@ -22,7 +22,7 @@ from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.search.desk import Desk
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 from tests.small_desk import BagOfWords, ingested
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rag.store.schema import NewSource
-    from rag.store.writer import CollectionWriter
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import NewSource
     from tests.bench.measure import Measure
 
 SMALL = Sizes(searches=2, collection=20)

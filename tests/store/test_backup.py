@@ -13,10 +13,9 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import BusyError
 from rag.search.desk import Desk
-from rag.store.archive import checked
-from rag.store.backup import back_up
-from rag.store.reader import Reader
-from rag.store.restore import RESTORING, restore
+from rag.store.care.tenant_backup import back_up, checked_archive
+from rag.store.care.tenant_restore import RESTORING, restore
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +62,7 @@ async def test_a_backup_made_while_a_source_is_replaced_has_one_whole_version_of
     seen = []
     for file in saved:
         data = tmp_path / file.stem
-        await restore(data, checked(file), "default")
+        await restore(data, checked_archive(file), "default")
         texts = await _texts(_desk(small_desk, data), id_)
         (number,) = {int(text.partition("generation")[2].split()[0]) for text in texts}
         assert texts == sorted(small_desk.generation(number))
@@ -86,9 +85,9 @@ async def test_an_open_reader_sees_the_restored_state_and_its_rights(
         await writer.replace([small_desk.new_source(writer, "b", "pendulum changed")])
     await small_desk.recorded(data, id_, Access("restricted"))
     assert await _texts(desk) == ["pendulum changed"]
-    await restore(data, checked(file), "default", overwrite=True)
+    await restore(data, checked_archive(file), "default", overwrite=True)
     assert await _texts(desk) == ["pendulum b"]
-    await restore(data, checked(file), "default", overwrite=True, exact=True)
+    await restore(data, checked_archive(file), "default", overwrite=True, exact=True)
     assert await _texts(desk) == ["pendulum a", "pendulum b"]
     assert not (data / RESTORING).exists()
 
@@ -99,6 +98,6 @@ async def test_a_restore_doesn_t_begin_while_somebody_writes(small_desk: ModuleT
         await writer.replace([small_desk.new_source(writer, "a", "pendulum a")])
         await back_up(data, "default", file)
         with pytest.raises(BusyError):
-            await restore(data, checked(file), "default", overwrite=True)
-    await restore(data, checked(file), "default", overwrite=True)
+            await restore(data, checked_archive(file), "default", overwrite=True)
+    await restore(data, checked_archive(file), "default", overwrite=True)
     assert await _texts(_desk(small_desk, data)) == ["pendulum a"]

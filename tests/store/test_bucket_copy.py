@@ -14,22 +14,31 @@ import pytest
 from rag.corpus import Access
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket
-from rag.store import bucket_copy
-from rag.store.access_writer import access_table, change_access
-from rag.store.bucket_checks import PROBES, creates_once
-from rag.store.bucket_copy import LEDGER, copy_rights, copy_to_bucket
-from rag.store.bucket_turns import TURNS
-from rag.store.collections import drop_collection
-from rag.store.locks import locked
-from rag.store.objects import PART_BYTES, delete, digest_of, listed, put, put_new, put_over
-from rag.store.reader import Reader
+from rag.store.bucket import bucket_copy
+from rag.store.bucket.bucket_copy import LEDGER, copy_rights, copy_to_bucket
+from rag.store.bucket.bucket_objects import (
+    PART_BYTES,
+    PROBES,
+    creates_once,
+    delete,
+    digest_of,
+    listed,
+    put,
+    put_new,
+    put_over,
+)
+from rag.store.bucket.bucket_turns import TURNS
+from rag.store.read.desk_reader import Reader
+from rag.store.write.access_writer import access_table, change_access
+from rag.store.write.change_collection import drop_collection
+from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
     from rag.home import Home
-    from rag.store.reader import StoredSource
+    from rag.store.read.stored_rows import StoredSource
     from tests.bucket import ObjectStore
 
 pytestmark = pytest.mark.anyio
@@ -284,7 +293,7 @@ async def test_credentials_that_only_read_and_a_missing_bucket_are_said_in_words
 async def test_nothing_is_copied_while_a_collection_is_written_but_rights_can_be_changed_meanwhile(
     data: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.store.bucket_copy.WAIT_SECONDS", 0)
+    monkeypatch.setattr("rag.store.bucket.bucket_copy.WAIT_SECONDS", 0)
     await copy_to_bucket(data, bucket)
     (data / "keys.json").write_text('{"keys": []}')
     (before,) = await stored_in(bucket)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import StoreError
-from rag.store.bucket_copy import copy_to_bucket
-from rag.store.reader import Reader
+from rag.store.bucket.bucket_copy import copy_to_bucket
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,14 +9,14 @@ import pytest
 
 from rag.corpus import Access
 from rag.errors import BusyError, ConfigurationError, StoreError
-from rag.store import bucket_fetch
-from rag.store.access_writer import change_access
-from rag.store.bucket_copy import LEDGER, copy_rights, copy_to_bucket
-from rag.store.bucket_fetch import fetch_from_bucket
-from rag.store.bucket_turns import NOTES, TURNS
-from rag.store.folder import FETCHING, make_key
-from rag.store.locks import locked
-from rag.store.objects import delete, listed, put
+from rag.store.bucket import bucket_fetch
+from rag.store.bucket.bucket_copy import LEDGER, copy_rights, copy_to_bucket
+from rag.store.bucket.bucket_fetch import fetch_from_bucket
+from rag.store.bucket.bucket_objects import delete, listed, put
+from rag.store.bucket.bucket_turns import NOTES, TURNS
+from rag.store.write.access_writer import change_access
+from rag.store.write.desk_folder import FETCHING, make_key
+from rag.store.write.locks import locked
 from tests.store.test_bucket_copy import PARTS, digest_of_file, stored_in
 
 if TYPE_CHECKING:

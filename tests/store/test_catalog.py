@@ -9,8 +9,8 @@ import pytest
 
 from rag.corpus import Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
-from rag.store import schema
-from rag.store.catalog import collection_record, collection_row
+from rag.store.read import schema
+from rag.store.read.catalog import collection_record, collection_row
 
 COLLECTION = Collection(
     "acme",

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ConfigurationError, StoreError
-from rag.store import folder
-from rag.store.connection import engine_errors
-from rag.store.folder import RESERVE_BYTES, is_full, prepare, reserve_file, spending_reserve, write_whole
+from rag.store.read.connection import engine_errors
+from rag.store.write import desk_folder
+from rag.store.write.desk_folder import (
+    RESERVE_BYTES,
+    is_full,
+    prepare,
+    reserve_file,
+    spending_reserve,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,7 +137,7 @@ def test_what_fails_twice_or_otherwise_or_not_at_all_is_not_begun_again(tmp_path
 
 def test_a_full_disk_is_distinguished_from_other_failures() -> None:
     assert is_full(FULL_DISK)
-    assert is_full(folder.cannot("it can't be written", FULL_QUOTA))
+    assert is_full(desk_folder.cannot("it can't be written", FULL_QUOTA))
     with pytest.raises(StoreError) as wrapped, engine_errors("writing"):
         raise ENGINE
     assert is_full(wrapped.value)

@@ -14,17 +14,18 @@ from rag.config.settings import Settings
 from rag.corpus import Access, Principal
 from rag.models.embed import unit_rows
 from rag.search.desk import Desk
-from rag.store import in_memory
-from rag.store.access_writer import access_table
-from rag.store.in_memory import MEASURED, RowsInMemory, TableInMemory, _split
-from rag.store.reader import Reader
+from rag.store.read import rows_in_memory
+from rag.store.read.desk_reader import Reader
+from rag.store.read.rows_in_memory import MEASURED, RowsInMemory, TableInMemory, _split
+from rag.store.write.access_writer import access_table
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
     from rag.corpus import Vectors
-    from rag.store.reader import CollectionReader, Ranking
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import Ranking
 
 pytestmark = pytest.mark.anyio
 ALL = "(true)"
@@ -33,8 +34,8 @@ ROOMY = 10**9
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_memory, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(in_memory, "BUSY_SHARE", 1e9)
+    monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(rows_in_memory, "BUSY_SHARE", 1e9)
 
 
 async def _opened(data: Path, memory_bytes: int = ROOMY, name: str = "documents") -> CollectionReader:
@@ -197,7 +198,7 @@ async def test_what_nobody_searches_gives_its_place(
     assert not await _copied(second)  # the first was searched just now
     assert first.memory is not None
     assert second.memory is not None
-    monkeypatch.setattr(in_memory, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(rows_in_memory, "IDLE_SECONDS", -1.0)
     assert await _copied(second)
     assert first.memory.size == 0
 
@@ -225,10 +226,10 @@ async def test_a_predicate_is_evaluated_once_for_each_version(small_desk: Module
         for _ in range(5):
             tasks.start_soon(memory.selection, "(seq = 1)", version, read)
     assert evaluated == 1
-    for number in range(in_memory.SELECTIONS):
+    for number in range(rows_in_memory.SELECTIONS):
         await memory.selection(f"(seq = {number + 2})", version, read)
     await memory.selection("(seq = 1)", version, read)  # the oldest is gone
-    assert evaluated == in_memory.SELECTIONS + 2
+    assert evaluated == rows_in_memory.SELECTIONS + 2
 
 
 async def test_a_small_collection_without_the_words_is_not_asked_for_them(
@@ -351,7 +352,7 @@ async def test_a_closed_desk_copies_nothing(
 ) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
-    monkeypatch.setattr(in_memory, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 3600.0)
     async with Desk.open(Settings(data=tmp_path)) as desk:
         await desk.search(Principal("default"), "pendulum", mode="sparse")
         (table,) = desk._reader._open.values()  # noqa: SLF001 what goes on behind searches

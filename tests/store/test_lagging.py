@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.store import schema
-from rag.store.connection import database_folder
+from rag.store.read import schema
+from rag.store.read.connection import database_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ import anyio
 
 import rag.store
 from rag.errors import StoreError
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 
 ALL = "(true)"
 

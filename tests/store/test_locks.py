@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import BusyError
-from rag.store.folder import prepare
-from rag.store.locks import held_locks, locked
+from rag.store.write.desk_folder import prepare
+from rag.store.write.locks import held_locks, locked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HOLD = """
 import sys
 from pathlib import Path
-from rag.store.locks import locked
+from rag.store.write.locks import locked
 sys.argv = ["/usr/bin/refdesk-admin", "ingest", "/secret/plans"]
 with locked(Path(sys.stdin.readline().strip()), "default.documents", seconds=0):
     print("held", flush=True)

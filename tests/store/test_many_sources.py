@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.corpus import Access
-from rag.store import access_writer, maintenance, schema
-from rag.store.access_writer import access_table, change_access
-from rag.store.connection import connect
-from rag.store.reader import Reader
+from rag.store.read import schema
+from rag.store.read.connection import connect
+from rag.store.read.desk_reader import Reader
+from rag.store.write import access_writer, table_maintenance
+from rag.store.write.access_writer import access_table, change_access
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,8 +24,8 @@ TABLES = (schema.sources_table("default", "documents"), schema.access_table("def
 
 @pytest.fixture(autouse=True)
 def _many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "MANY_SOURCES", 5)
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 5)
+    monkeypatch.setattr(table_maintenance, "MANY_SOURCES", 5)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 5)
     monkeypatch.setattr(access_writer, "COMPACTED", 1)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.store.strict import K1, B, Matches, Rows, rarity, weight
+from rag.store.read.strict_reader import K1, B, Matches, Rows, rarity, weight
 
 WORDS = "abcd"
 corpora = st.lists(st.text(WORDS, min_size=1, max_size=9), min_size=1, max_size=12)

@@ -11,7 +11,7 @@ import resource, sys
 from pathlib import Path
 import anyio
 from rag.errors import StoreError
-from rag.store.connection import connect
+from rag.store.read.connection import connect
 
 async def main():
     few = len([*Path("/proc/self/fd").iterdir()]) + 1

@@ -16,9 +16,9 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.errors import BusyError
 from rag.search.desk import Desk
-from rag.store import schema
-from rag.store.connection import connect
-from rag.store.reader import Reader
+from rag.store.read import schema
+from rag.store.read.connection import connect
+from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from rag.store import maintenance, runs, schema
-from rag.store.connection import connect, database_folder
-from rag.store.reader import Reader
+from rag.store.read import schema
+from rag.store.read.connection import connect, database_folder
+from rag.store.read.desk_reader import Reader
+from rag.store.write import evaluation_runs, table_maintenance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +115,7 @@ async def test_what_was_removed_is_in_no_file_no_version_and_no_index(
 async def test_what_stays_is_as_it_was_and_indexed(
     small_desk: ModuleType, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 256)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 256)
     await _fill(small_desk, data, sources=300)
     before = [await _rows(table) for table in await _tables(data)]
     indexes = (await (await _reader(data)).statistics()).indexes
@@ -161,9 +162,9 @@ async def test_an_empty_collection_and_one_that_was_never_changed_can_be_purged(
 
 async def test_the_runs_of_a_removed_tenant_are_in_no_file(data: Path) -> None:
     for tenant, word in [("acme", CANARY), ("beta", "kept")]:
-        await runs.save_runs(data, tenant, [runs.StoredRun(f'"{word}"', "[]")])
+        await evaluation_runs.save_runs(data, tenant, [evaluation_runs.StoredRun(f'"{word}"', "[]")])
     assert _files_with(data, CANARY)
-    await runs.drop_runs(data, "acme")
+    await evaluation_runs.drop_runs(data, "acme")
     assert _files_with(data, CANARY) == []
-    assert await runs.run_summaries(data, "acme") == {}
-    assert await runs.run_summaries(data, "beta") == {2: '"kept"'}
+    assert await evaluation_runs.run_summaries(data, "acme") == {}
+    assert await evaluation_runs.run_summaries(data, "beta") == {2: '"kept"'}

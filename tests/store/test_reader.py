@@ -14,11 +14,13 @@ from lancedb.index import IvfSq
 from lancedb.query import AsyncVectorQuery
 
 from rag.errors import BusyError, StoreError
-from rag.store import maintenance, schema
-from rag.store.collections import drop_collection, ensure_collection, open_writer
-from rag.store.connection import connect, database_folder
-from rag.store.reader import CollectionReader, Reader
-from rag.store.terms import MAX_TERMS
+from rag.store.read import schema
+from rag.store.read.connection import connect, database_folder
+from rag.store.read.desk_reader import Reader
+from rag.store.read.word_analysis import MAX_TERMS
+from rag.store.write import table_maintenance
+from rag.store.write.change_collection import drop_collection, open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rag.corpus import Language
-    from rag.store.schema import NewSource
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.write.table_rows import NewSource
     from tests.snapshots import Snapshots
 
 pytestmark = pytest.mark.anyio
@@ -277,7 +280,7 @@ async def test_words_are_found_in_other_forms_and_scripts(small_desk: ModuleType
 async def test_dense_search_gives_the_nearest_with_their_cosine(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, indexed: bool
 ) -> None:
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 1000 if indexed else 10_000)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 1000 if indexed else 10_000)
     texts = [f"word{n % 37} word{n % 41} word{n % 43} word{n}" for n in range(1000)]
     async with await small_desk.writing(tmp_path) as writer:
         items = [small_desk.new_source(writer, "a", *texts)]
@@ -310,7 +313,7 @@ async def _check_nearest(
 async def test_a_narrow_scope_gets_its_full_number_through_the_vector_index(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 1000)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 1000)
     async with await small_desk.writing(tmp_path) as writer:
         far = small_desk.new_source(writer, "far", *(f"far{n} away{n}" for n in range(30)))
         near = small_desk.new_source(writer, "near", *(f"pendulum clock near{n}" for n in range(1000)))
@@ -347,8 +350,8 @@ async def test_no_part_of_the_vector_index_is_left_out(small_desk: ModuleType, t
 async def test_a_narrow_scope_of_a_large_collection_is_searched_exactly(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, *, exact: bool
 ) -> None:
-    monkeypatch.setattr("rag.store.reader.NARROW_FROM", 300)
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300)
+    monkeypatch.setattr("rag.store.read.collection_reader.NARROW_FROM", 300)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 300)
     async with await small_desk.writing(tmp_path) as writer:
         item = small_desk.new_source(writer, "a", *(f"pendulum{n} number" for n in range(300)))
         await writer.replace([item])
@@ -373,14 +376,14 @@ async def test_a_narrow_scope_of_a_large_collection_is_searched_exactly(
 async def test_the_cache_grows_with_the_indexes_up_to_its_limit(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr("rag.store.reader.INDEX_CACHE_BYTES", 20_000)
+    monkeypatch.setattr("rag.store.read.desk_reader.INDEX_CACHE_BYTES", 20_000)
     sizes: list[int] = []
 
     async def connected(data: Path, *, index_cache_bytes: int) -> object:
         sizes.append(index_cache_bytes)
         return await connect(data, index_cache_bytes=index_cache_bytes)
 
-    monkeypatch.setattr("rag.store.reader.connect", connected)
+    monkeypatch.setattr("rag.store.read.desk_reader.connect", connected)
     reader = Reader(tmp_path, timeout_seconds=15, index_cache_bytes=most)
     async with await small_desk.writing(tmp_path) as writer:
         for count in (1, 300):
@@ -406,7 +409,7 @@ async def test_the_files_of_superseded_indexes_do_not_stay_open(
         targets = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
         return sum(target.is_relative_to(tmp_path) and "_indices" in target.parts for target in targets)
 
-    monkeypatch.setattr("rag.store.reader.MOST_SUPERSEDED", 3)
+    monkeypatch.setattr("rag.store.read.desk_reader.MOST_SUPERSEDED", 3)
     reader, most = Reader(tmp_path, timeout_seconds=15), 0
     async with await small_desk.writing(tmp_path) as writer:
         for count in range(1, 16):
@@ -425,8 +428,8 @@ async def test_the_files_of_superseded_indexes_do_not_stay_open(
 async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "KEPT_VERSIONS", timedelta(milliseconds=1))
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300)
+    monkeypatch.setattr(table_maintenance, "KEPT_VERSIONS", timedelta(milliseconds=1))
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 300)
     async with await small_desk.writing(tmp_path) as writer:
         item = small_desk.new_source(writer, "a", *(f"pendulum number {n}" for n in range(400)))
         await writer.replace([item])

@@ -10,8 +10,8 @@ import pytest
 from filelock import FileLock
 
 from rag.errors import BusyError, NotFoundError
-from rag.store import runs
-from rag.store.runs import StoredRun, run_summaries, save_runs, stored_run
+from rag.store.write import evaluation_runs
+from rag.store.write.evaluation_runs import StoredRun, run_summaries, save_runs, stored_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ async def test_runs_that_are_kept_at_once_get_ids_of_their_own(tmp_path: Path) -
 async def test_keeping_waits_for_another_writer_only_so_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(evaluation_runs, "WAIT_SECONDS", 0)
     (tmp_path / "locks").mkdir()
     with FileLock(tmp_path / "locks" / "eval_runs.lock"), pytest.raises(BusyError, match="'eval_runs'"):
         await save_runs(tmp_path, "default", [run("a")])

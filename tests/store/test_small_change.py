@@ -12,9 +12,10 @@ from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.search.desk import Desk
-from rag.store import maintenance, schema
-from rag.store.connection import connect, database_folder
-from rag.store.reader import Reader
+from rag.store.read import schema
+from rag.store.read.connection import connect, database_folder
+from rag.store.read.desk_reader import Reader
+from rag.store.write import table_maintenance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,9 +31,9 @@ PAD = " ".join(f"word{number}" for number in range(60))
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", LARGE)
-    monkeypatch.setattr(maintenance, "TAIL_SHARE", 1.0)
-    monkeypatch.setattr(maintenance, "TAIL_ROWS", TAIL)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", LARGE)
+    monkeypatch.setattr(table_maintenance, "TAIL_SHARE", 1.0)
+    monkeypatch.setattr(table_maintenance, "TAIL_ROWS", TAIL)
 
 
 async def _changed(small_desk: ModuleType, data: Path, number: int, word: str) -> int:
@@ -93,15 +94,15 @@ async def test_a_changed_document_is_found_at_once_and_costs_what_it_weighs_unti
 async def test_compactions_one_after_another_leave_two_files_and_segments_without_indexing_all_vectors(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "MERGED_SHARE", 0.5)
-    monkeypatch.setattr(maintenance, "MAX_UNINDEXED_SHARE", 0.5)
+    monkeypatch.setattr(table_maintenance, "MERGED_SHARE", 0.5)
+    monkeypatch.setattr(table_maintenance, "MAX_UNINDEXED_SHARE", 0.5)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace(
             [small_desk.new_source(writer, f"s{one}", *_texts(f"first{one}")) for one in range(SOURCES)]
         )
         await writer.finish()
     indexed: list[object] = []
-    monkeypatch.setattr(maintenance, "_index_vectors", indexed.append)
+    monkeypatch.setattr(table_maintenance, "_index_vectors", indexed.append)
     for number in range(6):
         await _changed(small_desk, tmp_path, number, f"word{number}")
     assert await _unindexed(tmp_path) == 0
@@ -119,8 +120,8 @@ async def test_compactions_one_after_another_leave_two_files_and_segments_withou
 async def test_old_versions_and_small_files_don_t_build_up(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "MAX_OLD_VERSIONS", 6)
-    monkeypatch.setattr(maintenance, "KEPT_VERSIONS", timedelta(milliseconds=1))
+    monkeypatch.setattr(table_maintenance, "MAX_OLD_VERSIONS", 6)
+    monkeypatch.setattr(table_maintenance, "KEPT_VERSIONS", timedelta(milliseconds=1))
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace(
             [small_desk.new_source(writer, f"s{one}", *_texts("first")) for one in range(SOURCES)]
@@ -129,4 +130,6 @@ async def test_old_versions_and_small_files_don_t_build_up(
     folders = [one for one in database_folder(tmp_path).iterdir() if one.name[:6] in {"chunks", "source"}]
     for _ in range(10):
         await _changed(small_desk, tmp_path, 1, "astrolabe")
-        assert all(maintenance.old_versions(folder) <= 6 + 1 for folder in folders)  # and the present one
+        assert all(
+            table_maintenance.old_versions(folder) <= 6 + 1 for folder in folders
+        )  # and the present one

@@ -13,11 +13,13 @@ from lancedb.table import AsyncTable
 from rag.corpus import Access
 from rag.errors import StoreError
 from rag.filters.predicate import literal
-from rag.store import collection_access, maintenance, schema, swept, table_checks
-from rag.store.access_writer import change_access
-from rag.store.collections import copy_labels
-from rag.store.connection import connect, table_folder
-from rag.store.writer import CollectionWriter
+from rag.store.care import table_checks
+from rag.store.read import schema
+from rag.store.read.connection import connect, table_folder
+from rag.store.write import access_writer, collection_tables, table_maintenance
+from rag.store.write.access_writer import change_access
+from rag.store.write.change_collection import copy_labels
+from rag.store.write.collection_writer import CollectionWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,16 +93,16 @@ async def test_a_killed_writers_chunks_are_removed_by_the_next_one_whatever_was_
     small_desk: ModuleType, tmp_path: Path, *, between: bool
 ) -> None:
     collection = await _two_documents(small_desk, tmp_path)
-    assert swept.is_swept(tmp_path, collection)
+    assert collection_tables.is_swept(tmp_path, collection)
     await _leave_chunks(tmp_path)
     if between:  # somebody who only copies labels, and looks at nothing
         await copy_labels(tmp_path, collection)
-    assert not swept.is_swept(tmp_path, collection)
+    assert not collection_tables.is_swept(tmp_path, collection)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.finish()
     assert await (await _table(tmp_path, CHUNKS)).count_rows("generation = 'killed'") == 0
     assert await (await _table(tmp_path, CHUNKS)).count_rows() == 4
-    assert swept.is_swept(tmp_path, collection)
+    assert collection_tables.is_swept(tmp_path, collection)
 
 
 async def test_changed_labels_are_copied_though_nothing_else_is_looked_at(
@@ -133,14 +135,14 @@ async def test_a_source_that_lacks_chunks_is_seen_until_it_is_stored_again(
             assert known["b"].digest
             assert "leftovers" in looked
             await writer.finish()
-        assert not swept.is_swept(tmp_path, collection)
+        assert not collection_tables.is_swept(tmp_path, collection)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
         await writer.finish()
     async with await small_desk.writing(tmp_path) as writer:
         assert (await writer.known())["a"].digest
         await writer.finish()
-    assert swept.is_swept(tmp_path, collection)
+    assert collection_tables.is_swept(tmp_path, collection)
 
 
 @pytest.mark.parametrize("step", ["replace", "remove"])
@@ -156,11 +158,11 @@ async def test_a_writer_that_goes_on_after_a_step_failed_notes_nothing(
                 await (writer.replace([new]) if step == "replace" else writer.remove([id_]))
         await writer.finish()
     assert await (await _table(tmp_path, CHUNKS)).count_rows() == {"replace": 5, "remove": 4}[step]
-    assert not swept.is_swept(tmp_path, collection)
+    assert not collection_tables.is_swept(tmp_path, collection)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.finish()
     assert await (await _table(tmp_path, CHUNKS)).count_rows() == {"replace": 3, "remove": 2}[step]
-    assert swept.is_swept(tmp_path, collection)
+    assert collection_tables.is_swept(tmp_path, collection)
 
 
 def _fails_on_chunks(delete: Any) -> Any:  # noqa: ANN401 the engine's own
@@ -195,8 +197,8 @@ async def test_records_are_compared_without_an_object_for_each_unless_one_is_wro
         compared.append(real(*given))
         return compared[-1]
 
-    real = collection_access.agree
-    monkeypatch.setattr(collection_access, "agree", counted)
+    real = access_writer.agree
+    monkeypatch.setattr(access_writer, "agree", counted)
     async with await small_desk.writing(tmp_path) as writer:
         id_ = writer.source_id("a")
     await (await _table(tmp_path, SOURCES)).delete(f"id = {literal(id_)}")  # killed before `note_removed`
@@ -227,9 +229,9 @@ async def test_a_doubtful_note_counts_as_none(
     small_desk: ModuleType, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     collection = await _two_documents(small_desk, tmp_path)
-    assert swept.is_swept(tmp_path, collection)
+    assert collection_tables.is_swept(tmp_path, collection)
     spoil(tmp_path / "locks" / "default.documents.swept")
-    assert not swept.is_swept(tmp_path, collection)
+    assert not collection_tables.is_swept(tmp_path, collection)
 
 
 @pytest.mark.parametrize("name", [CHUNKS, SOURCES])
@@ -237,14 +239,14 @@ async def test_a_note_is_not_one_of_a_copied_table_or_of_another_build(
     small_desk: ModuleType, tmp_path: Path, name: str
 ) -> None:
     collection = await _two_documents(small_desk, tmp_path)
-    assert not swept.is_swept(tmp_path, replace(collection, build=1))
+    assert not collection_tables.is_swept(tmp_path, replace(collection, build=1))
     newest = min((table_folder(tmp_path, name) / "_versions").glob("*.manifest"))
     content = newest.read_bytes()
-    assert swept.is_swept(tmp_path, collection)
+    assert collection_tables.is_swept(tmp_path, collection)
     copied = newest.with_name("copied")
     copied.write_bytes(content)
     copied.replace(newest)  # the same version, from a backup of the file system
-    assert not swept.is_swept(tmp_path, collection)
+    assert not collection_tables.is_swept(tmp_path, collection)
 
 
 async def test_a_disk_without_room_for_the_note_fails_no_writer(
@@ -253,15 +255,15 @@ async def test_a_disk_without_room_for_the_note_fails_no_writer(
     def full(*_given: object) -> None:
         raise StoreError("no room")
 
-    monkeypatch.setattr(swept, "write_whole", full)
+    monkeypatch.setattr(collection_tables, "write_whole", full)
     collection = await _two_documents(small_desk, tmp_path)
-    assert not swept.is_swept(tmp_path, collection)
+    assert not collection_tables.is_swept(tmp_path, collection)
 
 
 async def test_the_doctor_looks_whatever_is_noted(small_desk: ModuleType, tmp_path: Path) -> None:
     collection = await _two_documents(small_desk, tmp_path)
     await _leave_chunks(tmp_path)
-    swept.note_swept(tmp_path, collection)  # which nothing does
+    collection_tables.note_swept(tmp_path, collection)  # which nothing does
     async with await small_desk.writing(tmp_path):
         pass
     assert await (await _table(tmp_path, CHUNKS)).count_rows() == 8
@@ -281,7 +283,7 @@ async def test_what_a_run_wrote_is_flushed_though_the_clock_was_set_back_meanwhi
 
     await _two_documents(small_desk, tmp_path)
     flushed: list[str] = []
-    monkeypatch.setattr(maintenance, "_flush", flushed.append)
+    monkeypatch.setattr(table_maintenance, "_flush", flushed.append)
     async with await small_desk.writing(tmp_path) as writer:
         before, opened = files(), time.time()
         await writer.replace([small_desk.new_source(writer, "c", "five")])

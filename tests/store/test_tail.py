@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from rag.store import maintenance, tail
-from rag.store.connection import connect, database_folder
+from rag.store.read.connection import connect, database_folder
+from rag.store.write import table_maintenance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ async def test_the_newest_files_become_one_and_the_rows_stay(tmp_path: Path) -> 
     base = tuple(f"base {number}" for number in range(100))
     table = await _made(tmp_path, base, *((f"new {number}",) for number in range(20)))
     before, version = await _held(table), await table.version()
-    await tail.merge_tail(table)
+    await table_maintenance.merge_tail(table)
     assert await _files(table) == 2
     assert await _held(table) == before
     assert await table.version() == version + 1  # so no reader ever misses a row
@@ -54,15 +54,15 @@ async def test_the_newest_files_become_one_and_the_rows_stay(tmp_path: Path) -> 
 async def test_no_more_rows_are_merged_than_may_be(tmp_path: Path) -> None:
     table = await _made(tmp_path, *((str(number),) for number in range(20)))
     before = await _held(table)
-    await tail.merge_tail(table, 0)
-    await tail.merge_tail(table, 1)
+    await table_maintenance.merge_tail(table, 0)
+    await table_maintenance.merge_tail(table, 1)
     assert await _files(table) == 20
-    await tail.merge_tail(table, 11)  # the oldest of these may be a part of a large one
+    await table_maintenance.merge_tail(table, 11)  # the oldest of these may be a part of a large one
     assert await _files(table) == 11
     await table.add(_rows("20"))
-    await tail.merge_tail(table, 1 + 10 + 1, whole=True)
+    await table_maintenance.merge_tail(table, 1 + 10 + 1, whole=True)
     assert await _files(table) == 11
-    await tail.merge_tail(table, 1 + 10 + 1 + 1, whole=True)
+    await table_maintenance.merge_tail(table, 1 + 10 + 1 + 1, whole=True)
     assert await _files(table) == 10
     await table.delete("id = '20'")
     assert await _held(table) == before
@@ -75,42 +75,42 @@ async def test_rows_of_one_id_are_left_as_they_are(tmp_path: Path, twice: str) -
     again = "a" if twice == "in an older one" else "19"
     await table.add(pa.table({"id": [again], "text": ["of a killed run"]}))
     before = await _held(table)
-    await tail.merge_tail(table)
+    await table_maintenance.merge_tail(table)
     assert await _held(table) == before
     assert await _files(table) == 22
     await table.delete("text = 'of a killed run'")
-    await tail.merge_tail(table)
+    await table_maintenance.merge_tail(table)
     assert await _files(table) == 2
 
 
 async def test_an_empty_table_has_nothing_to_merge(tmp_path: Path) -> None:
     table = await _made(tmp_path, ("a",))
     await table.delete("true")
-    await tail.merge_tail(table)
+    await table_maintenance.merge_tail(table)
     assert await table.count_rows() == 0
 
 
 def test_files_of_about_one_size_are_merged_and_a_large_one_is_left_out() -> None:
-    assert tail.rows_to_merge([9000, 50, 10, *[1] * 4]) == 4
-    assert tail.rows_to_merge([9000, 50, 8, *[1] * 4]) == 4 + 8
-    assert tail.rows_to_merge([9000, 24, 8, *[1] * 4]) == 4 + 8 + 24
-    assert tail.rows_to_merge([9000, *[1] * 3]) == 3
-    assert tail.rows_to_merge([9000, 1]) == 0
-    assert tail.rows_to_merge([9000]) == 0
+    assert table_maintenance.rows_to_merge([9000, 50, 10, *[1] * 4]) == 4
+    assert table_maintenance.rows_to_merge([9000, 50, 8, *[1] * 4]) == 4 + 8
+    assert table_maintenance.rows_to_merge([9000, 24, 8, *[1] * 4]) == 4 + 8 + 24
+    assert table_maintenance.rows_to_merge([9000, *[1] * 3]) == 3
+    assert table_maintenance.rows_to_merge([9000, 1]) == 0
+    assert table_maintenance.rows_to_merge([9000]) == 0
 
 
 def test_each_row_is_rewritten_a_few_times_only() -> None:
     sizes, written, most, changes = [100_000], 0, 0, 2_000
     for _ in range(changes):
         sizes.append(1)
-        if len(sizes) > tail.FILES:
-            merged = tail.rows_to_merge(sizes)
+        if len(sizes) > table_maintenance.FEW_FILES:
+            merged = table_maintenance.rows_to_merge(sizes)
             written += merged
             while sum(sizes[len(sizes) - 1 :]) < merged:
                 sizes[-2:] = [sum(sizes[-2:])]
         most = max(most, len(sizes))
     assert written < 8 * changes
-    assert most <= tail.FILES + 1
+    assert most <= table_maintenance.FEW_FILES + 1
     assert sizes[0] == 100_000
 
 
@@ -118,8 +118,8 @@ def test_each_row_is_rewritten_a_few_times_only() -> None:
 async def test_many_small_changes_leave_few_files_and_few_rows_outside_the_indexes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 100)
-    monkeypatch.setattr(tail, "FILES", 4)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 100)
+    monkeypatch.setattr(table_maintenance, "FILES", 4)
     table = await _made(tmp_path, tuple(f"base {number}" for number in range(200)))
     for number in range(30):
         await (
@@ -128,7 +128,7 @@ async def test_many_small_changes_leave_few_files_and_few_rows_outside_the_index
             .when_not_matched_insert_all()
             .execute(_rows(f"base {number}"))
         )
-        await maintenance._merge_last_files(table)  # noqa: SLF001 what a run does after each change
+        await table_maintenance._merge_last_files(table)  # noqa: SLF001 what a run does after each change
         assert await _files(table) <= 5
     assert len(await _held(table)) == 200
 
@@ -144,10 +144,10 @@ async def test_long_texts_are_merged_as_far_as_they_fit_into_memory(
     for number in range(1, 20):
         await table.add(rows(number))
     before = await _held(table)
-    monkeypatch.setattr(tail, "MERGED_BYTES", 9)
-    await tail.merge_tail(table)
+    monkeypatch.setattr(table_maintenance, "MERGED_BYTES", 9)
+    await table_maintenance.merge_tail(table)
     assert await _files(table) == 20
-    monkeypatch.setattr(tail, "MERGED_BYTES", 110)
-    await tail.merge_tail(table)
+    monkeypatch.setattr(table_maintenance, "MERGED_BYTES", 110)
+    await table_maintenance.merge_tail(table)
     assert await _files(table) == 11
     assert await _held(table) == before

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.store.terms import (
+from rag.store.read.word_analysis import (
     MAX_TERMS,
     query_terms,
     query_words,

@@ -7,8 +7,7 @@ import pytest
 from rag.access.rule import predicate
 from rag.corpus import LetterCase, Principal
 from rag.errors import StoreError
-from rag.store.attached.columns import Columns
-from rag.store.attached.translate import Translation
+from rag.store.read.attached.column_mapping import Columns, Translation
 
 COLUMNS = Columns(
     id="`Id`",

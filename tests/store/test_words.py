@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.store.reader import CollectionReader, Reader
-from rag.store.strict import readable_only
+from rag.store.read.desk_reader import Reader
+from rag.store.read.strict_reader import readable_only
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
+
+    from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
 

@@ -14,15 +14,19 @@ from rag.access.names import valid_name
 from rag.access.rule import labels_of
 from rag.corpus import Access, EmbedderIdentity
 from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
-from rag.store import collections, maintenance, schema
-from rag.store.access_writer import change_access
-from rag.store.collections import drop_collection, ensure_collection
-from rag.store.connection import connect, database_folder
-from rag.store.reader import CollectionReader, Reader
+from rag.store.read import schema
+from rag.store.read.connection import connect, database_folder
+from rag.store.read.desk_reader import Reader
+from rag.store.write import make_collection, table_maintenance
+from rag.store.write.access_writer import change_access
+from rag.store.write.change_collection import drop_collection
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
+
+    from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
 
@@ -176,7 +180,7 @@ async def test_a_collection_keeps_its_language(small_desk: ModuleType, tmp_path:
 async def test_a_second_writer_of_a_collection_is_turned_away(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collections, "WRITER_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(make_collection, "WRITER_WAIT_SECONDS", 0.1)
     async with await small_desk.writing(tmp_path):
         with pytest.raises(BusyError, match=r"default\.documents"):
             async with await small_desk.writing(tmp_path):
@@ -340,7 +344,7 @@ async def test_a_collection_that_is_large_enough_gets_a_vector_index_though_noth
         await writer.replace([small_desk.new_source(writer, "all", *(f"text {n}" for n in range(300)))])
         await writer.finish()
     assert "vector (IvfSq)" not in (await (await _opened(tmp_path)).statistics()).indexes
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 300)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.finish()
     assert "vector (IvfSq)" in (await (await _opened(tmp_path)).statistics()).indexes
@@ -350,8 +354,8 @@ async def test_a_collection_that_is_large_enough_gets_a_vector_index_though_noth
 async def test_many_runs_do_not_leave_many_vector_index_segments(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300)
-    monkeypatch.setattr(maintenance, "MAX_VECTOR_SEGMENTS", 4)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 300)
+    monkeypatch.setattr(table_maintenance, "MAX_VECTOR_SEGMENTS", 4)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "all", *(f"text {n}" for n in range(400)))])
         await writer.finish()
@@ -359,7 +363,7 @@ async def test_many_runs_do_not_leave_many_vector_index_segments(
             await writer.replace([small_desk.new_source(writer, f"more {number}", f"more {number}")])
             await writer.finish()
     (index,) = [one for one in await (await _chunks(tmp_path)).list_indices() if one.columns == ["vector"]]
-    assert index.num_segments <= maintenance.MAX_VECTOR_SEGMENTS + 1
+    assert index.num_segments <= table_maintenance.MAX_VECTOR_SEGMENTS + 1
     assert index.num_unindexed_rows == 0
 
 

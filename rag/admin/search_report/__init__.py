@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rag.admin.search_trace import RankStep
     from rag.answers import Answer, Hit, Preview, Step, SubQuery
-    from rag.search.explain.why_not import SourceTrace
+    from rag.search.why_not import SourceTrace
 
 STYLE = Path(__file__).with_name("style.css")
 SHOWN_CHARS = 600  # of a hit's text

@@ -24,8 +24,8 @@ from rag.admin.web.guard import Door
 from rag.admin.web.health import Health
 from rag.errors import ConfigurationError
 from rag.search.desk import Desk
-from rag.search.overrides import with_every_override
-from rag.store.folder import uploads_folder
+from rag.search.planning import with_every_override
+from rag.store.write.desk_folder import uploads_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import Collection
     from rag.search.desk import Desk
-    from rag.store.reader import CollectionReader, Reader
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.desk_reader import Reader
 
 PLACES = (
     ("/", "Overview"),

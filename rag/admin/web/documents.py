@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from rag.admin.web.console import Console
-    from rag.store.reader import CollectionReader, StoredSource
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import StoredSource
 
 LISTED = 50  # documents a page
 PASSAGES = 20  # a page

@@ -11,7 +11,7 @@ import anyio
 from rag.admin.doctor import findings, stated
 from rag.admin.machine_checks import check_machine
 from rag.errors import RefdeskError
-from rag.store.checks import Finding
+from rag.store.care.folder_checks import Finding
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.hidden import without_hidden
 from rag.run_history import runs_of
-from rag.store.folder import cannot, make_private
+from rag.store.write.desk_folder import cannot, make_private
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -25,7 +25,7 @@ from rag.evaluate.sets.handwritten import JudgedLine, as_file, judged_lines
 from rag.evaluate.sets.judged import PrincipalLine
 from rag.ingest.progress import Silent
 from rag.report.tables import counted
-from rag.store.folder import cannot, judged_folder, make_private, write_whole
+from rag.store.write.desk_folder import cannot, judged_folder, make_private, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

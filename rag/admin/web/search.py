@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rag.admin.web.console import Console
     from rag.answers import Answer, Hit
-    from rag.search.explain.why_not import SourceTrace
+    from rag.search.why_not import SourceTrace
 
 
 async def search(console: Console, request: Request) -> Response:

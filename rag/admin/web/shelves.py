@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rag.corpus import Collection, LetterCase, Principal
-    from rag.store.reader import CollectionReader, StoredSource
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import StoredSource
 
 
 @dataclass(frozen=True, slots=True)

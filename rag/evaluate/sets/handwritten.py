@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rag.corpus import Source
-    from rag.store.reader import CollectionReader
+    from rag.store.read.collection_reader import CollectionReader
 
 PASSAGE_CHARS = 300
 EVERYTHING = "(true)"  # an operator's view

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rag.ingest.report import Outcome
     from rag.ingest.rights import Rights
     from rag.ingest.run import Beforehand
-    from rag.store.writer import KnownSource
+    from rag.store.write.table_rows import KnownSource
 
 VERSION = 1
 

@@ -88,7 +88,7 @@ def disarmed(text: str, *, from_prose: bool = False) -> str:
 
     Code spans and fences stay, too, if a parser of Markdown sees them as such: in this text alone, and unless
     it is known to begin `from_prose`, also after a fence that was opened before it. Otherwise the text is
-    treated as if it had no code. `rag.search.cite.parse` removes the spaces again.
+    treated as if it had no code. `rag.search.answer_citations` removes the spaces again.
     Example: "![a map](http://x/y.png) <img src=z>" -> "! [a map](http://x/y.png) < img src=z>".
     """
     visible = without_hidden(with_line_ends(text))

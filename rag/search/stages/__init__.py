@@ -19,13 +19,11 @@ from rag.config.profiles import (
     RecencyStage,
     RerankStage,
 )
-from rag.search.stages.compress import compress
 from rag.search.stages.custom import custom
-from rag.search.stages.detail import as_detailed
-from rag.search.stages.graph import graph, with_related
-from rag.search.stages.order import distinct, diverse, newer
-from rag.search.stages.queries import more_queries
-from rag.search.stages.rerank import rerank
+from rag.search.stages.detail import as_detailed, compress
+from rag.search.stages.query_stages import more_queries
+from rag.search.stages.related import graph, with_related
+from rag.search.stages.reorder import distinct, diverse, newer, rerank
 from rag.search.stages.surroundings import neighbors, parent
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
     from rag.answers import Hit
     from rag.search.recall import Query
-    from rag.search.run import Run
+    from rag.search.search_state import Run
 
 __all__ = ["apply_hit_stages", "as_detailed", "more_queries"]
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from rag.config.profiles import CustomStage
     from rag.search.recall import Query
-    from rag.search.run import OpenStep, Run
-
+    from rag.search.search_state import OpenStep, Run
 
 CustomFunction: TypeAlias = "Callable[..., Awaitable[object]]"
 

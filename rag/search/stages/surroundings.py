@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from rag.answers import LISTED_OCCURRENCES, Excerpt
 from rag.concurrency import concurrently
 from rag.errors import BusyError, ConfigurationError
-from rag.search.source import OpenSource, between_words, centred, opened_source
+from rag.search.source_window import OpenSource, between_words, centred, opened_source
 from rag.text import Span, with_indent
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rag.config.profiles import NeighborsStage, ParentStage
     from rag.corpus import Chunk, Heading
     from rag.search.recall import Query
-    from rag.search.run import OpenStep, Run
+    from rag.search.search_state import OpenStep, Run
     from rag.search.view import View
 
 NO_HEADING = "{} passages have no heading above them and are shown without their section."

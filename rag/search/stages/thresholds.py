@@ -6,7 +6,7 @@ from math import inf, sqrt
 from typing import TYPE_CHECKING
 
 from rag.languages import analysed_in
-from rag.store.terms import MAX_TERMS, query_words, words_had
+from rag.store.read.word_analysis import MAX_TERMS, query_words, words_had
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence, ValuesView
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rag.answers import Hit
     from rag.config.profiles import ThresholdSettings
     from rag.corpus import Collection, Distance, Language
-    from rag.search.plan import Plan
     from rag.search.recall import Query
-    from rag.store.terms import Word
+    from rag.search.search_plan import Plan
+    from rag.store.read.word_analysis import Word
 
 MEASURED_EVIDENCE = 0.294
 """The least evidence with the built-in model: at most 2 % of the questions that most judged sets answer have

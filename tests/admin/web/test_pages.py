@@ -17,7 +17,7 @@ from rag.admin.web import console
 from rag.admin.web.activity import server_at
 from rag.config.settings import Settings
 from rag.report import html
-from rag.store.collections import create_tenant
+from rag.store.write.make_collection import create_tenant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

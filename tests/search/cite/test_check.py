@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.corpus import Access, Principal
-from rag.search.cite.check import CheckedAnswer, CheckedCitation, CheckedQuote, check_answer
+from rag.search.answer_citations import CheckedAnswer, CheckedCitation, CheckedQuote, check_answer
 from rag.search.reply.untrusted import disarmed
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.search.cite.parse import ParsedAnswer, Quote, holds, parse_answer
+from rag.search.answer_citations import ParsedAnswer, Quote, holds, parse_answer
 from rag.search.reply.untrusted import disarmed
 
 WORDS = [

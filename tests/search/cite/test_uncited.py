@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.search.cite.parse import parse_answer
-from rag.search.cite.uncited import uncited
+from rag.search.answer_citations import parse_answer, uncited
 
 CITED = "It swings [ab/1]."
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.models.chat import Chat
-    from rag.search.explain.why_not import SourceTrace
+    from rag.search.why_not import SourceTrace
     from tests.endpoint import Endpoint
     from tests.search.conftest import Shelf
 

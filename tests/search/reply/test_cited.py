@@ -10,10 +10,9 @@ import pytest
 from rag.answers import Excerpt, Hit
 from rag.corpus import Chunk, Source
 from rag.page_labels import KEY
-from rag.search.cite.parse import parse_answer
-from rag.search.reply.cited import MAX_PART_CHARS, cite_as
-from rag.search.reply.context import assemble
-from rag.search.reply.search import hit_record
+from rag.search.answer_citations import parse_answer
+from rag.search.reply.reply_parts import MAX_PART_CHARS, assemble, cite_as
+from rag.search.reply.search_reply import hit_record
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -14,12 +14,12 @@ from markdown_it import MarkdownIt
 from rag.answers import Context, Hit
 from rag.corpus import Chunk, Source
 from rag.models.tokens import BUILTIN_MODEL, Tokens
-from rag.search.reply.context import assemble
+from rag.search.reply.reply_parts import assemble
 from rag.search.reply.untrusted import disarmed
 from rag.text import sentences
 
 if TYPE_CHECKING:
-    from rag.search.reply.context import TokenSpans
+    from rag.search.reply.reply_parts import TokenSpans
 
 ID = "abcdefghijklmno2"
 SOURCE = Source("s", "documents", "file:///s", "S", "text/plain", "d", 1, 1, datetime(2026, 1, 1, tzinfo=UTC))

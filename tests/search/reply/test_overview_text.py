@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.corpus import Collection, EmbedderIdentity
-from rag.search.overview import FieldValues, Holding
-from rag.search.reply.overview import is_plain, overview_text
+from rag.search.readable_overview import FieldValues, Holding, is_plain, overview_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from rag.answers import MIN_REPLY_CHARS, Answer, Excerpt, Extract, Hit, Part
 from rag.corpus import Chunk, Heading, Source
-from rag.search.reply.context import assemble
-from rag.search.reply.fields import ORDERS
-from rag.search.reply.search import search_reply
-from rag.search.reply.source import MAX_OUTLINE, fetch_reply, source_reply
+from rag.search.reply.reply_parts import ORDERS, assemble
+from rag.search.reply.search_reply import search_reply
+from rag.search.reply.source_reply import MAX_OUTLINE, fetch_reply, source_reply
 from rag.search.reply.untrusted import altered, disarmed
 from rag.text import line_count
 

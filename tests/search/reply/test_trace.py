@@ -9,9 +9,9 @@ from typing import Any
 
 from rag.answers import Answer, Hit, Listing, Preview, Step, SubQuery, Trace, Usage
 from rag.corpus import Chunk, Source
-from rag.search.reply.trace import trace_record
+from rag.search.reply.search_reply import trace_record
 from rag.search.reply.untrusted import MAX_LABEL_CHARS
-from rag.search.run import PREVIEW_CHARS, PREVIEWS
+from rag.search.search_state import PREVIEW_CHARS, PREVIEWS
 
 SOURCE = Source(
     "mfzq", "documents", "file:///a", "T", "text/plain", "d", 9, 99, datetime(2026, 1, 2, tzinfo=UTC)

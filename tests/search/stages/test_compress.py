@@ -12,11 +12,11 @@ from rag.config.profiles import CompressStage
 from rag.corpus import DEFAULT_EMBEDDER, Principal
 from rag.models.embed import Embedders
 from rag.search.recall import Meaning, Query
-from rag.search.stages.compress import compressed
+from rag.search.stages.detail import compressed
 from rag.search.stages.surroundings import with_neighbors
 from rag.search.view import View
-from rag.store.collections import ensure_collection
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

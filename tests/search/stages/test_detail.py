@@ -12,11 +12,11 @@ from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import InvalidRequestError, ProviderError
 from rag.models.embed import Embedders
 from rag.search.desk import Desk
+from rag.search.pipeline import NO_HITS_WANTED
 from rag.search.recall import Meaning, Query
-from rag.search.search import NO_HITS_WANTED
 from rag.search.stages.detail import MAX_SNIPPET_CHARS, with_snippets
 from rag.search.view import View
-from rag.store.reader import Reader
+from rag.store.read.desk_reader import Reader
 from tests.search.conftest import ME
 
 if TYPE_CHECKING:

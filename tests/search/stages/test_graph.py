@@ -10,8 +10,8 @@ import pytest
 
 from rag.answers import Answer, SearchRequest
 from rag.corpus import Access, Binding, Principal
-from rag.search.reply.search import search_reply
-from rag.search.stages.graph import HUB
+from rag.search.reply.search_reply import search_reply
+from rag.search.stages.related import HUB
 
 if TYPE_CHECKING:
     from tests.search.conftest import Shelf

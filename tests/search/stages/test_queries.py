@@ -15,7 +15,7 @@ from rag.corpus import Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.filters.parse import parse
 from rag.filters.tree import ATTRIBUTES
-from rag.search.stages.queries import QueriesMade, more_queries
+from rag.search.stages.query_stages import QueriesMade, more_queries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

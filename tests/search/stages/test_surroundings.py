@@ -16,7 +16,8 @@ from rag.corpus import Access, Chunk, Heading, Principal
 from rag.errors import ConfigurationError
 from rag.search.stages.surroundings import in_sections, section_around, united, with_neighbors
 from rag.search.view import View
-from rag.store.reader import CollectionReader, Reader
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.desk_reader import Reader
 from rag.text import Span, trimmed
 from rag.uris import split_id
 

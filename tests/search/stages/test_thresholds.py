@@ -16,7 +16,7 @@ from rag.config.profiles import ThresholdSettings
 from rag.config.settings import Settings
 from rag.corpus import Chunk, Distance, Principal, Source
 from rag.search import Desk
-from rag.search.reply.search import search_reply
+from rag.search.reply.search_reply import search_reply
 from rag.search.stages.thresholds import UNGROUNDED, distance, near_enough
 
 if TYPE_CHECKING:

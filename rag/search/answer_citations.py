@@ -1,0 +1,365 @@
+"""Finds the citations and quotes of an answer, and checks them against its documents.
+
+checked = await check_answer(desk, Principal("default"), 'It "swings" [mfzq2k7d/3].')
+
+A citation is [source_id/seq], as assistants are told to write it, or [source_id/seq-seq] for passages that
+follow each other. Several can share a pair of brackets, as in [a/1, a/2] and [a/1; b/2-4], and URIs of
+passages are citations, too. So is anything of this form, even if no id looks like it: [notes.md/3] is a
+citation that names nothing. Numbers alone, as [3/4], are not.
+
+A quote is in quotation marks ("…", “…”, „…“, «…», »…«, 「…」), or a block quote of Markdown. It cites the
+first citation after its opening mark in the same paragraph, list item or table row, and those that follow
+this one with only punctuation in between. A block quote without a citation of its own cites the first one of
+the next paragraph. If there is none, it cites nothing.
+
+A paragraph that states something and cites nothing is named, too. A citation anywhere in a paragraph, list
+item or table row is enough for it. One that stands alone in the next paragraph counts for the one before, and
+one in the introduction of a list ("As [a/1] says:") for its items. What states nothing needs none: headings,
+introductions that end with a colon, questions, the head of a table, rules and code. Quotes are checked by
+themselves.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from bisect import bisect_right
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from rag.errors import NotFoundError
+from rag.hidden import bare
+from rag.uris import parse_id, split_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rag.answers import Extract
+    from rag.corpus import Chunk, Principal, Source
+    from rag.search.desk import Desk
+
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"(?<=\d)\s?[-\u2010-\u2013]\s?(?=\d)")  # as typography has it, too
+_SEPARATORS = re.compile(r"[\s,;]+")
+_MARKED = re.compile(r'(?<!\w)"([^"]*)"|“([^“”]*)”|„([^„“”]*)[“”]|«([^«»]*)»|»([^«»]*)«|「([^「」]*)」')
+_MARKS = ' \t\n"“”„«»「」—–-'
+_BLOCK = re.compile(r"[ \t]*>")
+_BLOCK_MARKS = re.compile(r"^(?:[ \t]*>(?!>>))+[ \t]*")  # ">>>" is a prompt of Python in what is quoted
+_ITEM = re.compile(r"[ \t]*(?:[-*+•][ \t]|\d+[.)][ \t]|[#|])")
+_ELLIPSIS = re.compile(r"\[\s*(?:…|\.{3,})\s*\]|…|\.{3,}")
+_SPOILED = re.compile(r"(?<=<) (?=[A-Za-z/!?])|(?<=!)[ \\](?=\[)|(?<=\]) (?=:)")
+"""What `rag.search.reply.untrusted` inserts into markup, now or in an earlier version: answers can be old."""
+_WORD = re.compile(r"\w")
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """Words that an answer presents as verbatim, and the ids of the passages that it cites for them."""
+
+    text: str
+    cited: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAnswer:
+    """The ids that an answer cites, without repetitions, and its quotes, both in the order of the text."""
+
+    citations: tuple[str, ...]
+    quotes: tuple[Quote, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Paragraph:
+    """A paragraph without its citations. `cited` has these in groups, each with its position in `text`.
+
+    A group is a run of citations with only punctuation in between.
+    """
+
+    text: str
+    is_block: bool
+    cited: Sequence[tuple[int, Sequence[str]]]
+
+    def cited_after(self, start: int) -> tuple[str, ...]:
+        """The first group of citations after a position."""
+        group = bisect_right(self.cited, start, key=itemgetter(0))
+        return tuple(self.cited[group][1]) if group < len(self.cited) else ()
+
+    def quotes(self) -> list[tuple[int, str]]:
+        """The quotes, each with its position."""
+        if self.is_block:
+            lines = (_BLOCK_MARKS.sub("", line, count=1) for line in self.text.split("\n"))
+            quotes = [(0, "\n".join(lines).strip(_MARKS))]
+        else:
+            matches = _MARKED.finditer(self.text)
+            quotes = [(match.start(), match[match.lastindex or 0].strip()) for match in matches]
+        return [(at, words) for at, words in quotes if _WORD.search(words)]
+
+
+_NOTHING = _Paragraph("", is_block=False, cited=())
+
+
+def parse_answer(text: str) -> ParsedAnswer:
+    """The citations and quotes of an answer.
+
+    Example: 'It "swings" [ab/1].' -> ParsedAnswer(("ab/1",), (Quote("swings", ("ab/1",)),)).
+    """
+    paragraphs = [_paragraph(lines) for lines in _paragraph_lines(text)]
+    quotes = [
+        Quote(words, one.cited_after(at) or (following.cited_after(-1) if one.is_block else ()))
+        for one, following in pairwise([*paragraphs, _NOTHING])
+        for at, words in one.quotes()
+    ]
+    cited = (id_ for one in paragraphs for _, ids in one.cited for id_ in ids)
+    return ParsedAnswer(tuple(dict.fromkeys(cited)), tuple(quotes))
+
+
+def paragraphs(text: str) -> list[tuple[str, bool]]:
+    """The paragraphs, list items and table rows of an answer without citations, and whether each had one."""
+    return [(one.text, bool(one.cited)) for one in map(_paragraph, _paragraph_lines(text))]
+
+
+def holds(passage: str, quote: str) -> bool:
+    r"""Whether the passage contains the quote verbatim, except for white space and hidden characters.
+
+    An ellipsis stands for any text. Markup may contain the spaces that the tools insert.
+    Example: "It swings,\nslowly, to and fro." holds "It swings, […] to and fro".
+    """
+    text, at = _plain(passage), 0
+    for part in map(_plain, _ELLIPSIS.split(quote)):
+        found = text.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+def _plain(text: str) -> str:
+    """The visible text with single spaces, and markup as in the document."""
+    return _SPOILED.sub("", " ".join(bare(text).replace("&lt;", "<").split()))
+
+
+def _paragraph_lines(text: str) -> list[list[str]]:
+    paragraphs: list[list[str]] = [[]]
+    for line in text.splitlines():
+        last = paragraphs[-1]
+        if not line.strip() or _ITEM.match(line) or (last and _is_block(line) != _is_block(last[0])):
+            paragraphs.append([])
+        if line.strip():
+            paragraphs[-1].append(line)
+    return [lines for lines in paragraphs if lines]
+
+
+def _is_block(line: str) -> bool:
+    return bool(_BLOCK.match(line))
+
+
+def _paragraph(lines: list[str]) -> _Paragraph:
+    written = "\n".join(lines)
+    text, end = "", 0
+    cited: list[tuple[int, list[str]]] = []
+    for match in _BRACKETS.finditer(written):
+        if ids := [_id(word) for word in _SEPARATORS.split(_RANGE.sub("-", match[1])) if _is_citation(word)]:
+            between = written[end : match.start()].rstrip()
+            text += between
+            end = match.end()
+            if not cited or _WORD.search(between):
+                cited.append((len(text), []))
+            cited[-1][1].extend(ids)
+    return _Paragraph(text + written[end:], _is_block(lines[0]), cited)
+
+
+def _is_citation(word: str) -> bool:
+    name, _, seqs = word.rpartition("/")
+    numbers = all(one.isascii() and one.isdecimal() for one in seqs.split("-"))
+    return numbers and any(map(str.isalpha, name))
+
+
+def _id(word: str) -> str:
+    """The id that a citation names; text that can't be an id stays as it is."""
+    try:
+        return parse_id(word)
+    except NotFoundError:
+        return word
+
+
+_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+
+
+_LIST_ITEM = re.compile(r"\A[ \t]*(?:[-*+•]|\d+[.)])[ \t]")
+_HEADING = re.compile(r"[ \t]*(?:#|(\*\*|__)[^\n]*\1[ \t]*\Z|[^\n]+\n[ \t]*(?:=+|-+)[ \t]*\Z)")
+_TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+[-:| \t]*\Z")
+_CLOSING = " \t\n*_)]\"'”»"
+
+
+def uncited(answer: str) -> tuple[str, ...]:
+    r"""The paragraphs that lack a citation, in order, without the marks of lists.
+
+    Example: "It swings [ab/1].\n\nIt stops." -> ("It stops.",)
+    """
+    found = [*paragraphs(_FENCED.sub("", answer)), ("", False)]
+    covered = {*_items_of_cited_introductions(found)}
+    return tuple(
+        _LIST_ITEM.sub("", text, count=1).strip()
+        for at, ((text, is_cited), (following, follows_cited)) in enumerate(pairwise(found))
+        if not is_cited
+        and at not in covered
+        and not (follows_cited and not _WORD.search(following))
+        and _states(text, following)
+    )
+
+
+def _states(text: str, following: str) -> bool:
+    """Whether a paragraph without citations states something."""
+    if not _WORD.search(text) or text.lstrip().startswith(">") or _HEADING.match(text):
+        return False
+    if text.lstrip().startswith("|") and _TABLE_RULE.match(following):
+        return False
+    return not text.rstrip(_CLOSING).endswith((":", "?", "：", "？"))
+
+
+def _items_of_cited_introductions(found: list[tuple[str, bool]]) -> Iterator[int]:
+    is_covering = False
+    for at, (text, is_cited) in enumerate(found):
+        if not _LIST_ITEM.match(text):
+            is_covering = is_cited and text.rstrip(_CLOSING).endswith((":", "："))
+        elif is_covering:
+            yield at
+
+
+Verdict: TypeAlias = Literal["verbatim", "elsewhere", "not found", "unchecked"]
+BETWEEN = "\0"  # separates passages that don't follow each other; no text contains it
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCitation:
+    """A citation, and the passages that it names if the principal can read all of them."""
+
+    id: str
+    source: Source | None = None
+    chunks: tuple[Chunk, ...] = ()
+
+    @property
+    def readable(self) -> bool:
+        """False for an id that is unknown, another tenant's, denied or deleted: they look the same."""
+        return bool(self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedQuote:
+    """A quote: `verbatim` in the passages that it cites, taken together, or `elsewhere` in their sources.
+
+    If it is elsewhere, `found` has the ids of the passages that contain it, or of the source if they are more
+    than two. A quote without a citation is `unchecked`.
+    """
+
+    text: str
+    cited: tuple[str, ...]
+    verdict: Verdict
+    found: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAnswer:
+    """The results for each citation and each quote, and the paragraphs without a citation, in order."""
+
+    citations: tuple[CheckedCitation, ...]
+    quotes: tuple[CheckedQuote, ...]
+    uncited: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether all citations are readable, and all quotes that cite something are verbatim."""
+        return all(one.readable for one in self.citations) and all(
+            one.verdict in {"verbatim", "unchecked"} for one in self.quotes
+        )
+
+    @property
+    def grounded(self) -> bool:
+        """Whether it holds, and every paragraph and every quote has a citation; not true without any."""
+        all_quotes = all(one.verdict == "verbatim" for one in self.quotes)
+        return self.holds and bool(self.citations) and not self.uncited and all_quotes
+
+
+async def check_answer(desk: Desk, principal: Principal, text: str) -> CheckedAnswer:
+    """Check the citations and quotes of an answer with the access rights of this principal.
+
+    This module defines what is a citation, what is a quote, and which paragraphs need a citation.
+
+    Raises:
+        BusyError: a source was replaced during each attempt to read it.
+        StoreError: the storage failed.
+    """
+    parsed = parse_answer(text)
+    ids = dict.fromkeys(map(_source_id, parsed.citations))
+    opened = {id_: extract for id_ in ids if (extract := await _opened(desk, principal, id_))}
+    return CheckedAnswer(
+        tuple(_citation(id_, opened.get(_source_id(id_))) for id_ in parsed.citations),
+        tuple(_quote(quote, opened) for quote in parsed.quotes),
+        uncited(text),
+    )
+
+
+def _source_id(id_: str) -> str:
+    return id_.partition("/")[0]
+
+
+async def _opened(desk: Desk, principal: Principal, source_id: str) -> Extract | None:
+    """The whole source, None if it is not readable."""
+    try:
+        return await desk.extract(principal, parse_id(source_id), max_chars=sys.maxsize)
+    except NotFoundError:
+        return None
+
+
+def _citation(id_: str, extract: Extract | None) -> CheckedCitation:
+    chunks = _named(extract, id_) if extract else ()
+    return CheckedCitation(id_, extract.source, chunks) if extract and chunks else CheckedCitation(id_)
+
+
+def _named(extract: Extract, id_: str) -> tuple[Chunk, ...]:
+    """The chunks of the source that an id names; none if it is not the source's, or one is not there."""
+    with suppress(NotFoundError):
+        source_id, seqs = split_id(id_)
+        chunks = tuple(one for one in extract.chunks if one.seq in seqs)
+        if source_id == extract.source.id and len(chunks) == len(seqs):
+            return chunks
+    return ()
+
+
+def _quote(quote: Quote, opened: Mapping[str, Extract]) -> CheckedQuote:
+    if not quote.cited:
+        return CheckedQuote(quote.text, (), "unchecked")
+    sources = [opened[id_] for id_ in dict.fromkeys(map(_source_id, quote.cited)) if id_ in opened]
+    passages = [passage for extract in sources for passage in _passages(extract, quote.cited)]
+    if holds(BETWEEN.join(passages), quote.text):
+        return CheckedQuote(quote.text, quote.cited, "verbatim")
+    for extract in sources:
+        if holds(extract.text, quote.text):
+            return CheckedQuote(quote.text, quote.cited, "elsewhere", _where(extract, quote.text))
+    return CheckedQuote(quote.text, quote.cited, "not found")
+
+
+def _passages(extract: Extract, cited: Sequence[str]) -> Iterator[str]:
+    """The cited passages of a source. Passages that follow each other are one, as a quote may span them."""
+    named = {chunk.seq for id_ in cited for chunk in _named(extract, id_)}
+    for is_cited, chunks in groupby(extract.chunks, lambda chunk: chunk.seq in named):
+        if is_cited:
+            yield _text_of(extract, list(chunks))
+
+
+def _where(extract: Extract, quote: str) -> tuple[str, ...]:
+    """The ids of the first passage that contains the quote, else of the first two, else of the source."""
+    for size in (1, 2):
+        for first in range(len(extract.chunks) - size + 1):
+            chunks = extract.chunks[first : first + size]
+            if holds(_text_of(extract, chunks), quote):
+                return tuple(chunk.id for chunk in chunks)
+    return (extract.source.id,)
+
+
+def _text_of(extract: Extract, chunks: Sequence[Chunk]) -> str:
+    """The text from the first chunk to the last."""
+    return extract.text[chunks[0].start : chunks[-1].end]

@@ -1,1 +1,0 @@
-"""Finds and checks the citations and quotes of an answer."""

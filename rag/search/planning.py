@@ -1,0 +1,502 @@
+"""Makes the plan of a search: checks a request, and completes it from its profile and the settings.
+
+A request sets how it is searched as far as the operator allows it (`search.overrides`). The limits of every
+value are those of the settings, and so is their check. What isn't allowed, or has no effect on this search,
+is an error: nothing that a request says is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+from pydantic import ValidationError
+
+from rag.access.bindings import UNBOUND, Bounds, bounds
+from rag.answers import MAX_QUERY_CHARS, NOTHING_ASKED, Detail, Mode, SearchRequest
+from rag.config.mistakes import described
+from rag.config.profiles import (
+    DEFAULT_PROFILE,
+    DISPLAY_STAGES,
+    LOOSENING,
+    CompressStage,
+    CustomStage,
+    FusionSettings,
+    NeighborsStage,
+    Overridable,
+    ParentStage,
+    ProfileSettings,
+    RerankStage,
+    StageChoice,
+    ThresholdSettings,
+    applies,
+    makes_queries,
+    takes_hits,
+)
+from rag.corpus import Distance
+from rag.errors import ConfigurationError, InvalidRequestError
+from rag.needles.literal import cleaned
+from rag.needles.needle import MAX_NEEDLE_CHARS, needle
+from rag.needles.phrases import QUOTES, phrases, unquoted
+from rag.search.search_plan import LOOKED_AT, Plan, drop_distant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from pydantic import BaseModel
+
+    from rag.answers import RequestValues
+    from rag.config.profiles import HitStage, Stages
+    from rag.config.settings import SearchSettings
+    from rag.corpus import Principal
+    from rag.needles.needle import Needle
+
+Model = TypeVar("Model", bound="BaseModel")
+
+LIMITS = tuple(name for name in ThresholdSettings.model_fields if name != "weak_evidence")
+"""The thresholds that a request may set. Whether weak evidence is shown at all is the operator's to say."""
+
+
+def allowed(search: SearchSettings, *given: ProfileSettings | None) -> tuple[Overridable, ...]:
+    """What a request may override: what the settings and each profile or tenant allow that says so."""
+    stated = [one.overrides for one in given if one is not None and one.overrides is not None]
+    return tuple(name for name in search.overrides if all(name in names for names in stated))
+
+
+def with_every_override(search: SearchSettings) -> SearchSettings:
+    """The settings with every override allowed, in all profiles and for all tenants."""
+    open_ = {"overrides": None}
+    return search.model_copy(
+        update={
+            "overrides": get_args(Overridable),
+            "profiles": {name: one.model_copy(update=open_) for name, one in search.profiles.items()},
+            "of_tenants": {name: one.model_copy(update=open_) for name, one in search.of_tenants.items()},
+        }
+    )
+
+
+def check_allowed(settings: SearchSettings, name: Overridable, wanted: object, fixed: object) -> None:
+    """Check that a request may set this value, or that it is the one that is fixed.
+
+    Raises:
+        InvalidRequestError: the operator has fixed another one.
+    """
+    if wanted != fixed and name not in settings.overrides:
+        value = f" to {fixed}" if isinstance(fixed, str | float | int) else ""
+        raise InvalidRequestError(f"{name} is fixed{value} by the operator; leave it out.")
+
+
+def overridden(
+    settings: SearchSettings, request: SearchRequest, mode: Mode, stages_of: Callable[[str], Stages]
+) -> SearchSettings:
+    """The settings of the request's profile with what the request itself sets. `mode` is the search's.
+
+    `stages_of` gives the stages of a profile by its name.
+
+    Raises:
+        InvalidRequestError: a value is out of range, fixed by the operator, or without effect.
+    """
+    _check_effective(request, mode)
+    changed: dict[str, Any] = {
+        "fusion": _fusion(settings, request),
+        "thresholds": _thresholds(settings, request.thresholds),
+        "stages": _stages(settings, request.stages, stages_of),
+    }
+    if request.candidates is not None:
+        check_allowed(settings, "candidates", request.candidates, settings.candidates)
+        changed["candidates"] = _valid(ProfileSettings, {"candidates": request.candidates}).candidates
+    _check_distance(settings, request.distance, changed["thresholds"])
+    return settings.model_copy(update=changed)
+
+
+def _check_effective(request: SearchRequest, mode: Mode) -> None:
+    without = () if mode == "hybrid" else ("fusion", "alpha")
+    if mode == "exact":  # which has neither lists nor similarities
+        without = (*without, "thresholds", "distance")
+    for name in without:
+        if getattr(request, name) is not None:
+            raise InvalidRequestError(f"{name} has no effect in mode {mode}; leave it out.")
+
+
+def _fusion(settings: SearchSettings, request: SearchRequest) -> FusionSettings:
+    fusion, given = settings.fusion, {"method": request.fusion, "alpha": request.alpha}
+    given = {name: value for name, value in given.items() if value is not None}
+    if request.fusion is not None:
+        check_allowed(settings, "fusion", request.fusion, fusion.method)
+    if request.alpha is not None:
+        check_allowed(settings, "alpha", request.alpha, fusion.alpha)
+    made = _valid(FusionSettings, fusion.model_dump() | given, {"method": "fusion"})
+    if request.alpha is not None and made.method != "convex":
+        raise InvalidRequestError(f"alpha has no effect with the fusion {made.method}; it is for convex.")
+    return made
+
+
+def _thresholds(settings: SearchSettings, given: Mapping[str, float] | None) -> ThresholdSettings:
+    if given is None:
+        return settings.thresholds
+    unknown = next((name for name in given if name not in LIMITS), None)
+    if unknown is not None or not given:
+        check_allowed(settings, "thresholds", given, None)
+        wrong = "is empty" if unknown is None else f"has no {unknown[:64]!r}"
+        raise InvalidRequestError(f"thresholds {wrong}; it has: {', '.join(LIMITS)}.")
+    stated = settings.thresholds.model_dump()
+    made = _valid(ThresholdSettings, stated | dict(given), above="thresholds.")
+    check_allowed(settings, "thresholds", made, settings.thresholds)
+    return made
+
+
+def _stages(
+    settings: SearchSettings, given: Mapping[str, object] | None, stages_of: Callable[[str], Stages]
+) -> Stages:
+    if given is None:
+        return settings.stages
+    if not given:
+        raise InvalidRequestError(f"stages is empty; it has: {', '.join(StageChoice.model_fields)}.")
+    choice = _valid(StageChoice, given, above="stages.", strict=False)
+    stages = settings.stages if choice.of is None else stages_of(choice.of)
+    names = {stage.stage for stage in stages}
+    if unknown := [name for name in choice.without if name not in names]:
+        check_allowed(settings, "stages", unknown, ())  # what is closed says nothing of what there is
+        there = ", ".join(dict.fromkeys(stage.stage for stage in stages)) or "none"
+        raise InvalidRequestError(
+            f"stages.without: there is no stage {unknown[0][:64]!r}; there are: {there}."
+        )
+    left = tuple(stage for stage in stages if stage.stage not in choice.without)
+    check_allowed(settings, "stages", left, settings.stages)
+    return left
+
+
+def _check_distance(
+    settings: SearchSettings, distance: Distance | None, thresholds: ThresholdSettings
+) -> None:
+    if distance is None:
+        return
+    check_allowed(settings, "distance", distance, None)
+    if distance not in get_args(Distance):
+        raise InvalidRequestError(f"distance must be one of {', '.join(get_args(Distance))}.")
+    if (thresholds.max_distance, thresholds.percentage_distance) == (None, None):
+        raise InvalidRequestError(
+            "distance has no effect without the threshold max_distance or percentage_distance."
+        )
+
+
+def _valid(
+    model: type[Model],
+    values: object,
+    renamed: Mapping[str, str] | None = None,
+    *,
+    above: str = "",
+    strict: bool = True,
+) -> Model:
+    """The values as the settings check them; none is quoted in the error.
+
+    Raises:
+        InvalidRequestError: one is wrong. The message says what is allowed.
+    """
+    try:
+        return model.model_validate(values, strict=strict)
+    except ValidationError as error:
+        details = error.errors()[0]
+        key = str(details["loc"][0]) if details["loc"] else ""
+        name = f"{above}{(renamed or {}).get(key, key)}"
+        if details["type"] == "extra_forbidden":
+            known: Collection[str] = model.model_fields
+            raise InvalidRequestError(
+                f"{above.rstrip('.')} has no {key[:64]!r}; it has: {', '.join(known)}."
+            ) from None
+        raise InvalidRequestError(f"{described(name, details).rpartition(', not ')[0]}.") from None
+
+
+MAX_PHRASES = 16  # of a query: the engine looks for each in each passage
+
+
+OVERRIDES = ("fusion", "alpha", "candidates", "thresholds", "stages", "distance")
+"""What `rag.search.planning` takes over from a request."""
+
+
+_LISTS = {field.name for field in fields(SearchRequest) if str(field.type).startswith("tuple[str, ...]")}
+"""The fields of a request that are lists of names."""
+
+
+def requested(query: SearchRequest | str, values: RequestValues) -> SearchRequest:
+    """The request for a query with these values; they replace those of a request.
+
+    Raises:
+        InvalidRequestError: one string stands where a list of names is expected.
+    """
+    request = SearchRequest(query) if isinstance(query, str) else query
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in _LISTS and isinstance(value, str):
+            raise InvalidRequestError(f"{name} must be a list, like [{value!r}].")
+        given[name] = tuple(value) if name in _LISTS and isinstance(value, Iterable) else value
+    return replace(request, **given)
+
+
+def make_plan(request: SearchRequest, settings: SearchSettings, principal: Principal) -> Plan:
+    """Check `request`, and complete it from its tenant's settings, then its profile, then `settings`.
+
+    The principal's bindings fix the profile and cap the limit. If they name collections, `settings` don't.
+
+    Raises:
+        InvalidRequestError: a value is out of range, or fixed by the operator. The message says what is
+            allowed.
+        ConfigurationError: the principal is bound to several profiles, or to one that is not defined.
+    """
+    bound, tenant = bounds(principal.bindings) if principal.bindings else UNBOUND, principal.tenant
+    if bound.collections is not None:
+        settings = settings.model_copy(update={"collections": ()})
+    configured = settings
+    settings = _completed(configured, _profile(request, configured, bound), tenant)
+    settings = settings.model_copy(update={"limit": min(settings.limit, bound.limit)})
+    if bound.profiles:
+        kept = tuple(name for name in settings.overrides if name not in LOOSENING)
+        settings = settings.model_copy(update={"overrides": kept})
+    limit = settings.limit if request.limit is None else request.limit
+    if not 0 <= limit <= bound.limit:
+        raise InvalidRequestError(f"limit must be from 0 to {bound.limit}, not {limit}.")
+    mode = _mode(request, settings.mode)
+    if (limit, mode) != (settings.limit, settings.mode):
+        check_allowed(settings, "limit", limit, settings.limit)
+        check_allowed(settings, "mode", mode, settings.mode)
+    if any(getattr(request, name) is not None for name in OVERRIDES):
+        settings = overridden(settings, request, mode, partial(_stages_of, configured, tenant))
+    detail = request.detail or settings.detail
+    if detail not in get_args(Detail):
+        raise InvalidRequestError(f"detail must be one of {', '.join(get_args(Detail))}, not {detail!r}.")
+    if () in {request.collections, request.sources}:
+        raise InvalidRequestError(
+            "collections and sources must each name at least one; leave them out to search all."
+        )
+    for id_ in (*(request.sources or ()), *request.exclude_sources):
+        _check_encodable("A source's id", id_)
+    plan = Plan(
+        query=_checked_query(request.query, may_be_empty=request.vector is not None),
+        mode=mode,
+        fusion=settings.fusion,
+        thresholds=settings.thresholds,
+        engine=settings.engine,
+        limit=limit,
+        candidates=max(settings.candidates, limit),
+        strict=settings.statistics == "strict",
+        collections=settings.collections if request.collections is None else request.collections,
+        exclude_collections=request.exclude_collections,
+        sources=request.sources,
+        exclude_sources=request.exclude_sources,
+        filter=request.filter,
+        relax=settings.relax,
+        detail="passage" if mode == "exact" and detail == "snippet" else detail,  # lines are snippets
+        context_tokens=settings.context_tokens if request.context else 0,
+        query_stages=() if mode == "exact" else tuple(filter(makes_queries, settings.stages)),
+        hit_stages=_hit_stages(settings, mode, without_display=request.detail is not None),
+        degrade=settings.degrade,
+        overrides=settings.overrides,
+        names_collections=request.collections is not None,
+        distance=request.distance,
+        needle=_needle(request, settings, mode, is_bound=bool(bound.profiles)),
+        contains=_contains(request, settings),
+        phrases=() if mode == "exact" else _phrases(request.query),
+        unquoted=_unquoted(request.query, mode, settings),
+    )
+    plan = _joining(plan, request)
+    return plan if request.vector is None else _with_vector(plan, request.vector)
+
+
+def _with_vector(plan: Plan, numbers: Sequence[float]) -> Plan:
+    """The plan of a request that brings a vector, without the stages that can't run with it.
+
+    Raises:
+        InvalidRequestError: the mode compares no vectors, or these numbers are no direction.
+    """
+    # Imported here, because a starting server does without numpy.
+    from rag.search.query_vectors import unit_vector  # noqa: PLC0415
+    from rag.search.search_plan import Given  # noqa: PLC0415
+
+    if plan.mode not in {"dense", "sparse", "hybrid"}:
+        raise InvalidRequestError(f"mode {plan.mode} doesn't use a vector. Leave the vector out.")
+    need_text = (CompressStage,) if plan.query else (CompressStage, RerankStage)
+    stages = tuple(stage for stage in plan.hit_stages if not isinstance(stage, need_text))
+    skipped = [stage.stage for stage in (*plan.query_stages, *plan.hit_stages) if stage not in stages]
+    given = Given(unit_vector(numbers), tuple(dict.fromkeys(skipped)))
+    return replace(plan, given=given, query_stages=(), hit_stages=stages)
+
+
+def _joining(plan: Plan, request: SearchRequest) -> Plan:
+    """The plan, which joins if the request says so and it can.
+
+    A limit that was asked for has enough candidates then, unless their number was asked for, too.
+    """
+    if not (request.joined and _joins(plan)):
+        return plan
+    if plan.mode == "exact":
+        return replace(plan, joins=True)
+    if request.limit is None:
+        return replace(plan, joins=True, selects=request.related is None and not _rescores(plan))
+    enough = plan.candidates if request.candidates is not None else plan.limit * LOOKED_AT
+    return replace(plan, joins=True, candidates=max(plan.candidates, enough))
+
+
+def _joins(plan: Plan) -> bool:
+    """Whether hits show their chunks, or lines: sections and neighbours are joined otherwise."""
+    shows_more = any(isinstance(stage, NeighborsStage | ParentStage) for stage in plan.hit_stages)
+    return plan.detail == "passage" and not shows_more
+
+
+def _rescores(plan: Plan) -> bool:
+    """Whether scores are on a scale of a model or operator, of which no share of the best was measured."""
+    return any(isinstance(stage, RerankStage | CustomStage) for stage in plan.hit_stages)
+
+
+def _mode(request: SearchRequest, usual: Mode) -> Mode:
+    """The mode that a request names, or else the usual one, which a vector without a query may change."""
+    mode = request.mode or usual
+    if request.vector is not None and not request.query.strip():
+        if request.mode not in {None, "dense"}:
+            raise InvalidRequestError(
+                f"mode {mode} needs a query beside the vector. Add a query, or search in mode dense."
+            )
+        mode = "dense"
+    if mode not in get_args(Mode):
+        raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
+    return mode
+
+
+def _hit_stages(settings: SearchSettings, mode: Mode, *, without_display: bool) -> tuple[HitStage, ...]:
+    stages = (stage for stage in settings.stages if takes_hits(stage) and applies(stage, mode))
+    return tuple(stage for stage in stages if not (without_display and isinstance(stage, DISPLAY_STAGES)))
+
+
+def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_bound: bool) -> Needle | None:
+    """What mode exact searches for."""
+    if mode != "exact":
+        if request.match not in {None, "text"} or request.case:  # the usual values say nothing
+            raise InvalidRequestError(
+                "match and case are for mode exact; set mode to exact, or leave them out."
+            )
+        return None
+    if request.vector is not None:
+        raise InvalidRequestError(
+            "mode exact compares no vectors. Leave vector and related out, or choose another mode."
+        )
+    if is_bound and settings.mode != "exact" and drop_distant(settings.thresholds):
+        raise InvalidRequestError(
+            "mode exact has no similarities, which the operator requires; use another mode."
+        )
+    _checked_query(request.query, may_be_empty=False)
+    return needle(request.query, request.match or "text", case=bool(request.case))
+
+
+def _contains(request: SearchRequest, settings: SearchSettings) -> tuple[Needle, ...]:
+    """What each hit must contain. Quotation marks in a needle are a part of it."""
+    texts = (*settings.must_contain, *request.must_contain)
+    for text in texts:
+        _check_encodable("must_contain", text)
+    return tuple(map(needle, texts))
+
+
+def _unquoted(query: str, mode: Mode, settings: SearchSettings) -> str | None:
+    """The query for passages that lack a phrase; None if there are none to find."""
+    if mode == "exact" or settings.engine.operator == "and" or QUOTES.isdisjoint(query):
+        return None
+    return unquoted(query)
+
+
+def _phrases(query: str) -> tuple[Needle, ...]:
+    """The phrases of a request's query.
+
+    Raises:
+        InvalidRequestError: there are too many.
+    """
+    asked = needles_of(query)
+    if len(asked) > MAX_PHRASES:
+        raise InvalidRequestError(
+            f"query has more than {MAX_PHRASES} phrases in quotation marks. Quote fewer."
+        )
+    return asked
+
+
+def needles_of(query: str) -> tuple[Needle, ...]:
+    """The phrases of a query, as what a passage is searched for: one more than `MAX_PHRASES` at most.
+
+    A blank one is none.
+    """
+    quoted = () if QUOTES.isdisjoint(query) else phrases(query)
+    visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in quoted if cleaned(phrase))
+    return tuple(needle(phrase, "words") for phrase in islice(visible, MAX_PHRASES + 1))
+
+
+def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:
+    """The profile that a binding or the request names, or else the one that all collections named share."""
+    if bound.profiles:
+        return _bound_profile(request, settings, bound.profiles)
+    if request.profile is not None:
+        return request.profile
+    names = request.collections or settings.collections or bound.collections or ()
+    theirs = {settings.of_collections.get(name, DEFAULT_PROFILE) for name in names}
+    return theirs.pop() if len(theirs) == 1 else DEFAULT_PROFILE
+
+
+def _bound_profile(request: SearchRequest, settings: SearchSettings, names: Sequence[str]) -> str:
+    """The profile to which bindings fix a request. Of several, none is the narrower one."""
+    if len(names) > 1:
+        raise ConfigurationError(
+            f"This request is bound to several profiles ({', '.join(names)}), by its tool, its API key "
+            "or its token's scopes. Bind it to one of them."
+        )
+    (name,) = names
+    if request.profile not in {None, name}:
+        raise InvalidRequestError("profile is fixed by the operator; leave it out.")
+    if name != DEFAULT_PROFILE and name not in settings.profiles:
+        raise ConfigurationError(
+            f"This request is bound to the profile {name!r}, which is not defined. Define it in "
+            f"[search.profiles.{name}], or change the binding."
+        )
+    return name
+
+
+def _stages_of(settings: SearchSettings, tenant: str, profile: str) -> Stages:
+    return _completed(settings, profile, tenant).stages
+
+
+def _completed(settings: SearchSettings, profile: str, tenant: str) -> SearchSettings:
+    """The settings of a profile for a tenant, whose own settings come before those of the profile."""
+    settings = _with_profile(settings, profile)
+    return _overlaid(settings, settings.of_tenants.get(tenant))
+
+
+def _overlaid(settings: SearchSettings, given: ProfileSettings | None) -> SearchSettings:
+    if given is None:
+        return settings
+    changed = {key: getattr(given, key) for key in given.model_fields_set}
+    return settings.model_copy(update=changed | {"overrides": allowed(settings, given)})
+
+
+def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:
+    if name == DEFAULT_PROFILE:
+        return settings
+    if name not in settings.profiles:
+        names = ", ".join([DEFAULT_PROFILE, *sorted(settings.profiles)])
+        raise InvalidRequestError(f"There is no profile {name!r}. Profiles: {names}.")
+    return _overlaid(settings, settings.profiles[name])
+
+
+def _checked_query(query: str, *, may_be_empty: bool) -> str:
+    query = query.strip()
+    if not query and not may_be_empty:
+        raise InvalidRequestError(NOTHING_ASKED)
+    if len(query) > MAX_QUERY_CHARS:
+        raise InvalidRequestError(
+            f"query must have at most {MAX_QUERY_CHARS} characters, not {len(query)}. Shorten it."
+        )
+    _check_encodable("query", query)
+    return query
+
+
+def _check_encodable(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"{name} contains a lone surrogate, which is half a character.") from error

@@ -1,0 +1,396 @@
+"""The vectors of a search's queries: from embedding models, or the one that the request brings.
+
+Each collection names its embedder. The models that the searched collections need embed the queries at the
+same time, all queries in one batch.
+
+Only the dense list and the similarities need vectors. So if a model fails, mode sparse finds the same without
+similarities, and mode hybrid goes by words alone, if the plan allows it. Only mode dense fails. If there are
+several models, that applies to the collections of the one that fails. In the same way, a collection whose
+vectors another model made, or whose embedder the settings lack, has no dense list.
+
+A request brings a vector for what a query can't say, and for what was embedded elsewhere. No embedding model
+is called then, so what needs one for other texts is left out: stages that add queries, and comparing
+sentences by their meaning.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+import numpy as np
+from anyio import to_thread
+
+from rag.concurrency import concurrently
+from rag.corpus import NO_VECTORS, Calibration
+from rag.errors import ConfigurationError, InvalidRequestError, NotReadyError, ProviderError
+from rag.models.breaker import note_failure
+from rag.search.recall import Meaning
+from rag.store.read.catalog import check_embedder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from rag.corpus import Collection, EmbedderIdentity, Vectors
+    from rag.models.embed import Embedder
+    from rag.search.search_plan import Given, Plan
+    from rag.search.search_state import OpenStep, Run
+    from rag.search.view import View
+
+HURRIED_SECONDS = 1.0  # for a remote model, in a search that can do without it
+PATIENT_SECONDS = 20.0  # in one that can't; less than the server gives a request, so that it can say why
+
+WORDS_ALONE = (
+    "The embedding model is not available just now, so this search went by words alone. Passages that say it "
+    "in other words may be missing. Try again in a minute, or use the words of the text."
+)
+NO_SIMILARITIES = "The embedding model is not available just now, so the results have no similarities."
+NO_THRESHOLDS = "Without similarities, the thresholds for them don't apply."
+NOT_BY_MEANING = {
+    "hybrid": "Searched by words alone, because {}: {}.",
+    "dense": "Not searched, because {}: {}. Mode sparse searches them, and hybrid, too.",
+    "sparse": "Some results have no similarity, because {}: {}.",
+}
+"""The note on collections for which there are no vectors of the queries, by mode."""
+OTHER_MODEL = "another embedding model made their vectors"
+NOT_SET_UP = "their embedding model is not set up"
+AWAY = "their embedding model is not available just now"
+NO_VECTORS_THERE = "they have no vectors"
+NOT_BY_WORDS = {
+    "hybrid": "Searched by meaning alone, because they have no full-text index: {}.",
+    "sparse": "Not searched, because they have no full-text index: {}. Mode dense searches them.",
+}
+"""The note on attached tables without a full-text index, by mode."""
+NEITHER = "Not searched, because they have no full-text index, and no vectors of an embedding model: {}."
+OTHER_LENGTH = {
+    "hybrid": "Searched by words alone, because they have no vectors as long as the one given: {}.",
+    "dense": "Not searched, because they have no vectors as long as the one given: {}.",
+    "sparse": "Some results have no similarity, because they have no vectors as long as the one given: {}.",
+}
+"""The note on collections with which a given vector doesn't compare, by mode."""
+SKIPPED = "These stages were skipped, because the request brings a vector: {}."
+FIRST_SENTENCES = "Snippets without a word of the query are the first sentences of their passages."
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What one embedder made of the queries of a search.
+
+    It has no `identity` if the settings lack the embedder, or it can't be loaded. It has no `vectors` if it
+    failed (`trouble`), or if no collection that the search covers has vectors of its identity.
+    """
+
+    identity: EmbedderIdentity | None = None
+    vectors: Vectors | None = None
+    known: tuple[float, ...] = ()
+    trouble: ProviderError | None = None
+
+    def suits(self, collection: Collection) -> bool:
+        """Whether the collection's vectors are comparable with these."""
+        return self.vectors is not None and _is_of(collection, self.identity)
+
+
+async def query_meanings(
+    texts: Sequence[str], run: Run, step: OpenStep
+) -> tuple[Run, list[Mapping[str, Meaning]]]:
+    """The run with the mode and the views that these vectors allow, and the meanings of each text.
+
+    The meanings are by the names of the embedders; those of a model that fails are missing.
+
+    Raises:
+        ProviderError: an embedding model failed, and the search can't do without it.
+        InvalidRequestError: the vector that the request brings compares with none of the collections, or not
+            with one that is named, or several models made what it compares with.
+        ConfigurationError: the request names a collection for mode dense that another model made.
+        NotReadyError: the request names a collection for mode sparse that has no full-text index.
+    """
+    _check_words(run)
+    if run.plan.given:
+        run, meanings = _with_vector(run.plan.given, run, step)
+        return _without_wordless(run, step), [meanings for _ in texts]
+    by_name: dict[str, list[Collection]] = {}
+    for collection in _collections(run):
+        by_name.setdefault(collection.embedder_name, []).append(collection)
+    calls = [partial(_embedded, name, theirs, texts, run) for name, theirs in by_name.items()]
+    embedded = dict(zip(by_name, await concurrently(calls), strict=True))
+    _check_named(run, embedded)
+    usable = {
+        name: (output.vectors, output.known)
+        for name, output in embedded.items()
+        if output.vectors is not None
+    }
+    failures = [output.trouble for output in embedded.values() if output.trouble]
+    for failure in failures:
+        if _is_needed(run.plan) and not (usable and _may_leave_out(run.plan)):
+            raise ProviderError(str(failure), for_caller=_advice(failure, run.plan)) from failure
+        note_failure(log, failure)
+    run = replace(run, views=tuple(_marked(view, embedded) for view in run.views))
+    goes_without = bool(failures) and not usable
+    if goes_without:
+        run = _by_words_alone(run, step)
+    run = _without_wordless(run, step)
+    if not goes_without:
+        run = _without_incomparable(run, step, embedded)
+    scales = {name: _scale(name, run) for name in usable}
+    return run, [
+        {name: Meaning(vectors[at], known[at], scales[name]) for name, (vectors, known) in usable.items()}
+        for at in range(len(texts))
+    ]
+
+
+def _with_vector(given: Given, run: Run, step: OpenStep) -> tuple[Run, Mapping[str, Meaning]]:
+    """The run in the collections that a given vector compares with, and its meaning, by names of embedders.
+
+    The embedders need not be in the settings, because none is called.
+    """
+    dimension, collections = len(given.vector), _collections(run)
+    comparable = [
+        collection
+        for collection in collections
+        if collection.embedder.dimension == dimension and collection.embedder != NO_VECTORS
+    ]
+    others = [collection for collection in collections if collection not in comparable]
+    if not comparable or (others and run.plan.names_collections):
+        lengths = ", ".join(
+            f"{other.name}: {'none' if other.embedder == NO_VECTORS else other.embedder.dimension}"
+            for other in others
+        )
+        raise InvalidRequestError(
+            f"The vector has {dimension} dimensions; the vectors of these collections have others: {lengths}."
+        )
+    if any(collection.embedder != comparable[0].embedder for collection in comparable):
+        names = ", ".join(collection.name for collection in comparable)
+        raise InvalidRequestError(
+            f"Several models made the vectors with {dimension} dimensions, and a vector can be of one only. "
+            f"Name collections of one model. These are of several: {names}."
+        )
+    is_dense = run.plan.mode == "dense"
+    retrieved = {view.table.collection.name for view in run.views if view.table.retrieves}
+    _note_given(given, [other.name for other in others if is_dense or other.name not in retrieved], run, step)
+    views = tuple(replace(view, comparable=view.table.collection in comparable) for view in run.views)
+    run = replace(run, views=tuple(view for view in views if view.comparable or not is_dense))
+    return run, {
+        collection.embedder_name: Meaning(
+            given.vector, scale=_scale(collection.embedder_name, run), given=True
+        )
+        for collection in comparable
+    }
+
+
+def _note_given(given: Given, others: Sequence[str], run: Run, step: OpenStep) -> None:
+    """Say what a search by a given vector does without."""
+    if others:
+        step.warns(OTHER_LENGTH[run.plan.mode].format(", ".join(others)))
+    if given.skipped:
+        step.warns(SKIPPED.format(", ".join(given.skipped)))
+    if run.plan.detail == "snippet":
+        step.warns(FIRST_SENTENCES)
+
+
+def _scale(embedder_name: str, run: Run) -> Calibration:
+    """What the cosines of this embedder mean in the collections that are searched.
+
+    The settings go first, then what was measured when the vectors were made.
+    """
+    baseline = run.models.embedders.baseline(embedder_name)
+    if baseline is not None:
+        return Calibration(baseline)
+    measured = [
+        calibration
+        for view in run.views
+        if view.comparable
+        and view.table.collection.embedder_name == embedder_name
+        and (calibration := view.table.collection.calibration)
+        # A strict plan uses nothing that comes from passages which the principal may not be able to read.
+        and not (run.plan.strict and calibration.passages)
+    ]
+    # The lowest estimate is from the collection that is least about one subject.
+    return min(measured, key=lambda calibration: calibration.unrelated, default=Calibration(0.0))
+
+
+def is_remote(embedder: Embedder) -> bool:
+    """Whether the model is behind an endpoint, so that it can fail and be slow."""
+    return embedder.identity.provider == "openai"
+
+
+def _collections(run: Run) -> list[Collection]:
+    return [view.table.collection for view in run.views]
+
+
+def _is_needed(plan: Plan) -> bool:
+    """Whether the plan can't do without vectors."""
+    return plan.mode == "dense" or (plan.mode == "hybrid" and not plan.degrade)
+
+
+def _may_leave_out(plan: Plan) -> bool:
+    """Whether a plan that needs vectors may leave out collections for which there are none."""
+    return plan.mode == "dense" and not plan.names_collections
+
+
+async def _embedded(name: str, collections: Sequence[Collection], texts: Sequence[str], run: Run) -> Embedded:
+    """What the embedder of this name makes of the texts, for the collections that name it."""
+    try:
+        embedder = await run.models.embedders.named(name)
+    except ConfigurationError:  # the note on its collections, below, says where to look
+        return Embedded()
+    identity = embedder.identity
+    theirs = [collection for collection in collections if _is_of(collection, identity)]
+    if not theirs:
+        return Embedded(identity)
+    try:
+        vectors = await _vectors(embedder, texts, run.plan)
+        identity = replace(identity, dimension=vectors.shape[1])
+        _check_dimension(identity, theirs)
+    except ProviderError as error:
+        return Embedded(embedder.identity, trouble=error)
+    known = await to_thread.run_sync(lambda: tuple(map(embedder.known, texts)))
+    return Embedded(identity, vectors, known)
+
+
+async def _vectors(embedder: Embedder, texts: Sequence[str], plan: Plan) -> Vectors:
+    seconds = None
+    if is_remote(embedder):
+        seconds = PATIENT_SECONDS if _is_needed(plan) else HURRIED_SECONDS
+    try:
+        with anyio.fail_after(seconds):
+            return await embedder.embed(texts, "query")
+    except TimeoutError as error:
+        raise ProviderError(
+            f"The embedding model gave no answer within {seconds:g} seconds.",
+            for_caller="The embedding model gave no answer in time.",
+        ) from error
+
+
+def _check_dimension(identity: EmbedderIdentity, collections: Sequence[Collection]) -> None:
+    """Check that a model whose dimension was unknown until now makes such vectors as a collection has."""
+    if not any(_is_of(collection, identity) for collection in collections):
+        raise ProviderError(
+            f"The embedding model {identity.model} returned vectors with {identity.dimension} dimensions; no "
+            "collection that this search covers has such vectors.",
+            for_caller="The embedding model gave an invalid answer.",
+        )
+
+
+def _is_of(collection: Collection, identity: EmbedderIdentity | None) -> bool:
+    """Whether vectors of this identity are comparable with those of the collection."""
+    theirs = collection.embedder
+    return identity is not None and (theirs == identity or theirs.may_compare(identity))
+
+
+def _check_named(run: Run, embedded: Mapping[str, Embedded]) -> None:
+    """Check that mode dense can search every collection that the request names."""
+    if run.plan.mode == "dense" and run.plan.names_collections:
+        for collection in _collections(run):
+            check_embedder(collection, embedded[collection.embedder_name].identity)
+
+
+def _marked(view: View, embedded: Mapping[str, Embedded]) -> View:
+    collection = view.table.collection
+    return replace(view, comparable=embedded[collection.embedder_name].suits(collection))
+
+
+def _by_words_alone(run: Run, step: OpenStep) -> Run:
+    """The run in mode sparse, because no embedding model answers."""
+    is_hybrid = run.plan.mode == "hybrid"
+    step.warns(WORDS_ALONE if is_hybrid else NO_SIMILARITIES, failed=True)
+    run.degraded.append("dense" if is_hybrid else "similarity")
+    if run.plan.has_thresholds:
+        step.warns(NO_THRESHOLDS)
+    return replace(run, plan=replace(run.plan, mode="sparse"))
+
+
+def _without_incomparable(run: Run, step: OpenStep, embedded: Mapping[str, Embedded]) -> Run:
+    """Say which collections have no vectors of the queries. Returns the run, in mode dense without these."""
+    mode = run.plan.mode
+    others = [
+        view.table.collection
+        for view in run.views
+        if not view.comparable and (mode == "dense" or not view.table.retrieves)
+    ]
+    if not others:
+        return run
+    reasons = {other.name: _why_not_by_meaning(other, embedded[other.embedder_name]) for other in others}
+    for why in (OTHER_MODEL, NOT_SET_UP, AWAY, NO_VECTORS_THERE):
+        if names := [name for name, reason in reasons.items() if reason == why]:
+            step.warns(NOT_BY_MEANING[mode].format(why, ", ".join(names)))
+    for name, reason in reasons.items():
+        if reason in {OTHER_MODEL, NOT_SET_UP}:
+            log.warning("The collection %r has no dense list: see refdesk-admin config check.", name)
+    run.degraded.append("similarity" if mode == "sparse" else "dense")
+    if mode == "dense":
+        return replace(run, views=tuple(view for view in run.views if view.comparable))
+    if run.plan.has_thresholds:
+        step.warns(NO_THRESHOLDS)
+    return run
+
+
+def _why_not_by_meaning(collection: Collection, output: Embedded) -> str:
+    if collection.embedder == NO_VECTORS:
+        return NO_VECTORS_THERE
+    if output.identity is None:
+        return NOT_SET_UP
+    return AWAY if output.trouble and _is_of(collection, output.identity) else OTHER_MODEL
+
+
+def _check_words(run: Run) -> None:
+    """Check that mode sparse can search every collection that the request names."""
+    wordless = [view.table.collection.name for view in run.views if not view.table.by_words]
+    if wordless and run.plan.mode == "sparse" and run.plan.names_collections:
+        note = NOT_BY_WORDS["sparse"].format(", ".join(wordless))
+        raise NotReadyError(f"{note} Only the owner of an attached table can make an index.", for_caller=note)
+
+
+def _without_wordless(run: Run, step: OpenStep) -> Run:
+    """Say which attached tables have no full-text index. Returns the run without those that have no list."""
+    mode, wordless = run.plan.mode, [view for view in run.views if not view.table.by_words]
+    if mode == "dense" or not wordless:
+        return run
+    by_meaning = [view for view in wordless if mode == "sparse" or view.comparable]
+    neither = [view for view in wordless if view not in by_meaning]
+    for note, views in ((NOT_BY_WORDS[mode], by_meaning), (NEITHER, neither)):
+        if views:
+            step.warns(note.format(", ".join(view.table.collection.name for view in views)))
+    run.degraded.append("sparse")
+    left_out = wordless if mode == "sparse" else neither
+    return replace(run, views=tuple(view for view in run.views if view not in left_out))
+
+
+def _advice(error: ProviderError, plan: Plan) -> str:
+    """What a caller reads: what is wrong, and what it can do."""
+    other = ", or search in mode sparse" if "mode" in plan.overrides else ""
+    return f"{error.for_caller} There is no search by meaning without it. Try again in a minute{other}."
+
+
+MAX_DIMENSION = 8192  # as of embedder.dimensions
+
+
+def unit_vector(numbers: Sequence[float]) -> npt.NDArray[np.float32]:
+    """A vector scaled to unit length. Example: [3, 4] -> [0.6, 0.8].
+
+    Raises:
+        InvalidRequestError: it is no list of 1 to 8192 finite numbers, or all of them are 0.
+    """
+    try:
+        vector = np.asarray(numbers)
+    except ValueError as error:  # lists of different lengths
+        raise InvalidRequestError("vector must be a list of numbers.") from error
+    if vector.ndim != 1 or vector.dtype.kind not in "iuf":
+        raise InvalidRequestError("vector must be a list of numbers.")
+    if not 1 <= len(vector) <= MAX_DIMENSION:
+        raise InvalidRequestError(f"vector must have from 1 to {MAX_DIMENSION} numbers, not {len(vector)}.")
+    vector = vector.astype(np.float64)
+    largest = np.abs(vector).max()
+    if not np.isfinite(largest):
+        raise InvalidRequestError("vector must have finite numbers only, no nan or inf.")
+    if not largest:
+        raise InvalidRequestError("vector must not be all zeros: it points nowhere.")
+    vector /= largest  # so that squares neither overflow nor vanish
+    unit: npt.NDArray[np.float32] = (vector / np.linalg.norm(vector)).astype(np.float32)
+    return unit

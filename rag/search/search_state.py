@@ -1,0 +1,315 @@
+"""The state of one search, and its trace: for each step the time, the model usage and the remaining hits.
+
+Each step is also an OpenTelemetry span. A span holds the step's name, status and counts, nothing of queries
+or documents.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias
+
+from opentelemetry.trace import get_tracer
+
+from rag.answers import Answer, Excerpt, Listing, Preview, Step, Trace, Usage
+from rag.concurrency import concurrently
+from rag.rank.fusion import neighbours
+from rag.report.tables import counted
+from rag.search.search_plan import LOOKED_AT
+from rag.search.source_window import opened_source
+from rag.text import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from opentelemetry.trace import Span as TelemetrySpan
+
+    from rag.answers import Context, Hit, SearchRequest, SubQuery
+    from rag.corpus import Principal
+    from rag.models.chat import Chat
+    from rag.models.embed import Embedders
+    from rag.models.rerank import Reranker
+    from rag.search.gate import Alarm
+    from rag.search.search_plan import Plan
+    from rag.search.source_window import OpenSource
+    from rag.search.view import View
+
+PREVIEWS = 5  # hits shown of each step
+PREVIEW_CHARS = 200
+
+UNREAD = (
+    "Some documents could not be searched, because a table or a retriever that the operator attached is "
+    "failing. Try again later."
+)
+
+_tracer = get_tracer("refdesk")
+log = logging.getLogger(__name__)
+
+OnStep: TypeAlias = "Callable[[Step], None]"
+"""A program's own function that is called after each step of a search, in the event loop."""
+OnSearch: TypeAlias = "Callable[[Principal, SearchRequest, Answer], None]"
+"""A program's own function that is called after each search that has an answer, in the event loop."""
+Hooked = ParamSpec("Hooked")
+
+
+def notify(hook: Callable[Hooked, None], *arguments: Hooked.args, **named: Hooked.kwargs) -> None:
+    """Call a program's hook. What it raises is logged and doesn't end the search."""
+    try:
+        hook(*arguments, **named)
+    except Exception:
+        log.exception("The hook %s failed.", getattr(hook, "__qualname__", type(hook).__name__))
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models that a search may call. A stage that needs a missing one is a configuration error."""
+
+    embedders: Embedders
+    chat: Chat | None = None
+    reranker: Reranker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One search: what is searched, and how, and what is told of it.
+
+    The search doesn't change: a step that changes the `plan`, the `views` or the `queries` returns another
+    run. `views` are the collections that it covers, as its principal sees them. It is `broken` if an attached
+    table could not be opened. At `scan_until`, by the monotonic clock, scans of texts end.
+
+    What is told grows, and all runs of one search share it: `steps`; `notes` for the reader of the answer;
+    `left_out`, the number of passages that were dropped although they were good enough for the limit, by the
+    reason; `listings`, for the trace, of chunks only that the gate admitted; `degraded` as in the answer,
+    without failed stages.
+    """
+
+    plan: Plan
+    views: tuple[View, ...]
+    models: Models
+    alarm: Alarm
+    steps: Steps
+    broken: bool = False
+    queries: tuple[SubQuery, ...] = ()
+    scan_until: float = inf
+    notes: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    listings: dict[str, tuple[Listing, ...]] = field(default_factory=dict)
+    degraded: list[str] = field(default_factory=list)
+
+    def aside(self, plan: Plan) -> Run:
+        """A search on the side, by another plan, of which nothing is told."""
+        return replace(self, plan=plan, steps=Steps(), notes=[], left_out=Counter(), listings={}, degraded=[])
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time for scans is over, so that what was not found may still be there."""
+        return time.monotonic() > self.scan_until
+
+    def note(self, notes: Iterable[str]) -> None:
+        """Add notes for the reader of the answer."""
+        self.notes.extend(notes)
+
+    def leaves_out(self, reason: str, hits: Sequence[Hit], left: Sequence[Hit]) -> None:
+        """Count what is not `left` of the first `hits`, up to the limit. `reason` follows "5 passages"."""
+        kept = {hit.chunk.id for hit in left}
+        self.left_out[reason] += sum(hit.chunk.id not in kept for hit in hits[: self.plan.limit])
+
+    def note_left_out(self) -> None:
+        """Add one note on all passages that were left out, if there are any."""
+        parts = [
+            f"{counted(number, 'passage')} {reason}" for reason, number in self.left_out.items() if number
+        ]
+        self.note([f"Left out: {'; '.join(parts)}."] if parts else [])
+
+    @property
+    def looked_at(self) -> int:
+        """How many hits are usually enough for the plan's limit."""
+        return self.plan.limit * (LOOKED_AT if self.plan.joins else 1)
+
+    def takes_more_than(self, hits: Sequence[Hit]) -> bool:
+        """Whether these hits, as one where they stand in a row, leave room below the limit."""
+        plan = self.plan
+        return plan.joins and neighbours(hits, plan.limit, selective=plan.selects).looked_at == len(hits)
+
+    async def joined(self, hits: Sequence[Hit], views: Mapping[str, View]) -> list[Hit]:
+        """The hits up to the plan's limit, those of chunks in a row as one; see `rag.rank.fusion.neighbours`.
+
+        `views` are those in which the hits were found, by collection. If joining changes anything, the trace
+        gets a step `join`.
+
+        Raises:
+            StoreError: the text of a source couldn't be read.
+        """
+        if not self.plan.joins or self.plan.mode == "exact":  # `rag.search.exact` joins what it finds
+            return self.limited(hits)
+        groups, looked_at = neighbours(hits, self.plan.limit, selective=self.plan.selects)
+        shown = [as_one(group) for group in groups]
+        if len(shown) < looked_at:
+            gone = {hit.chunk.id for hit in hits[:looked_at]}
+            beyond = [id_ for id_ in self.steps.last_ids if id_ not in gone]
+            with self.steps.step("join") as step:
+                step.left(shown, of=len(self.steps.last_ids) or len(hits), beyond=beyond)
+        return await _as_they_stand(self.limited(shown), views)
+
+    def limited(self, hits: Sequence[Hit]) -> list[Hit]:
+        """The hits up to the plan's limit. If that drops any, the trace gets a step `limit`."""
+        limit, before = self.plan.limit, len(self.steps.last_ids)
+        if before > limit:
+            with self.steps.step("limit") as step:
+                step.left(hits[:limit], of=before)
+        return list(hits[:limit])
+
+    def answer(self, hits: Sequence[Hit], context: Context | None) -> Answer:
+        """The answer with these hits."""
+        if self.broken or any(view.table.failed for view in self.views):
+            self.note([UNREAD])
+            self.degraded.append("collections")
+        trace = Trace(self.queries, dict(self.listings)) if self.steps.detailed else None
+        steps = self.steps.ended()
+        failed = [step.name for step in steps if step.status == "failed" and step.name != "embed"]
+        degraded = tuple(dict.fromkeys([*self.degraded, *failed]))
+        spans = self.models.embedders.default.token_spans
+        counted_hits = (
+            replace(hit, tokens=len(spans(hit.text))) if hit.excerpts and hit.tokens is None else hit
+            for hit in hits
+        )
+        return Answer(tuple(counted_hits), tuple(self.notes), context, steps, trace, degraded)
+
+
+@dataclass(slots=True)
+class OpenStep:
+    """A step while it runs. `record` is its entry in the trace, `span` the one in telemetry."""
+
+    record: Step
+    detailed: bool
+    span: TelemetrySpan
+
+    def warns(self, *warnings: str, failed: bool = False) -> None:
+        """Add warnings for the reader. A step that `failed` changed nothing."""
+        status = "failed" if failed else self.record.status
+        self.record = replace(self.record, status=status, warnings=(*self.record.warnings, *warnings))
+
+    def uses(self, usage: Usage) -> None:
+        """Add the usage of a model."""
+        self.record = replace(self.record, usage=(self.record.usage or Usage()) + usage)
+
+    def made(self, count: int, *, of: int | None = None) -> None:
+        """Record how many queries or candidates there are after the step, and `of` how many before."""
+        self._counts(count, of)
+        if self.detailed:
+            self.record = replace(self.record, before=of, after=count)
+
+    def left(self, hits: Sequence[Hit], *, of: int | None = None, beyond: Sequence[str] = ()) -> None:
+        """Record the hits after the step, and `of` how many before. `beyond` are ids ranked below `hits`."""
+        self._counts(len(hits), of)
+        if self.detailed:
+            ids = (*(hit.chunk.id for hit in hits), *beyond)
+            preview = tuple(
+                Preview(hit.chunk.id, hit.score, hit.text[:PREVIEW_CHARS]) for hit in hits[:PREVIEWS]
+            )
+            self.record = replace(self.record, before=of, after=len(ids), preview=preview, left=ids)
+
+    def _counts(self, after: int, before: int | None) -> None:
+        self.span.set_attribute("refdesk.after", after)
+        if before is not None:
+            self.span.set_attribute("refdesk.before", before)
+
+
+class Steps:
+    """The steps of one search, in the order in which they ended. `detailed` ones record hits, for a trace.
+
+    `on_step` is called with the record of each step that has ended.
+    """
+
+    def __init__(self, *, detailed: bool = False, on_step: OnStep | None = None) -> None:
+        self.detailed = detailed
+        self._on_step = on_step
+        self._steps: list[OpenStep] = []
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[OpenStep]:
+        """A step that lasts as long as the block."""
+        began = time.perf_counter()
+        with _tracer.start_as_current_span(
+            f"refdesk.{name}", record_exception=False, set_status_on_exception=False
+        ) as span:
+            step = OpenStep(Step(name, 0.0), self.detailed, span)
+            yield step
+            span.set_attribute("refdesk.status", step.record.status)
+            span.set_attribute("refdesk.warnings", len(step.record.warnings))
+        step.record = replace(step.record, seconds=time.perf_counter() - began)
+        self._steps.append(step)
+        if self._on_step:
+            notify(self._on_step, step.record)
+
+    @property
+    def last_ids(self) -> tuple[str, ...]:
+        """The ids that the last step left which recorded hits; none without details."""
+        recorded = (step.record for step in reversed(self._steps) if step.record.after is not None)
+        return next((step.left for step in recorded), ())
+
+    def ended(self) -> tuple[Step, ...]:
+        """The records of the steps that have ended."""
+        return tuple(step.record for step in self._steps)
+
+
+async def _read(view: View, source_id: str) -> OpenSource | None:
+    return await view.table.attempt(opened_source(view, source_id), None)
+
+
+async def _as_they_stand(hits: Sequence[Hit], views: Mapping[str, View]) -> list[Hit]:
+    """The hits; what stands between the excerpts of each is read from its source, once for all of it."""
+    sources = sorted({(hit.source.collection, hit.source.id) for hit in hits if len(hit.excerpts) > 1})
+    opened = await concurrently([partial(_read, views[collection], id_) for collection, id_ in sources])
+    texts = {source: stored.text for source, stored in zip(sources, opened, strict=True) if stored}
+    return [without_gaps(hit, texts.get((hit.source.collection, hit.source.id), "")) for hit in hits]
+
+
+def without_gaps(hit: Hit, text: str) -> Hit:
+    """The hit with excerpts between which its source has only white space as one, as `text` has it.
+
+    A hit stays as it is, with its gaps marked, if this isn't the text that its excerpts are of: the source
+    was replaced or withdrawn since the search.
+    """
+    if any(text[excerpt.start : excerpt.end] != excerpt.text for excerpt in hit.excerpts):
+        return hit
+    spans: list[Span] = []
+    for excerpt in hit.excerpts:
+        if spans and text[spans[-1].end : excerpt.start].isspace():
+            spans[-1] = Span(spans[-1].start, excerpt.end)
+        else:
+            spans.append(Span(excerpt.start, excerpt.end))
+    return replace(hit, excerpts=tuple(Excerpt(*span, text[slice(*span)]) for span in spans))
+
+
+def as_one(group: Sequence[Hit]) -> Hit:
+    """Hits of chunks in a row as one: the first, which is the best, with the text of all, nothing twice.
+
+    Chunks with white space in between are excerpts of their own: only the source tells which white space.
+    """
+    best = group[0]
+    if len(group) == 1:
+        return best
+    chunks = sorted((hit.chunk for hit in group), key=lambda chunk: chunk.seq)
+    excerpts: list[Excerpt] = []
+    for chunk in chunks:
+        if excerpts and chunk.start <= (last := excerpts[-1]).end:
+            text = last.text + chunk.text[last.end - chunk.start :]
+            excerpts[-1] = Excerpt(last.start, last.start + len(text), text)
+        else:
+            excerpts.append(Excerpt(chunk.start, chunk.end, chunk.text))
+    counts = [chunk.tokens for chunk in chunks if chunk.tokens is not None]
+    is_sum = len(counts) == len(chunks) == len(excerpts)  # no token contains white space
+    return replace(
+        best,
+        similarity=max((hit.similarity for hit in group if hit.similarity is not None), default=None),
+        excerpts=tuple(excerpts),
+        around=tuple(chunks),
+        tokens=sum(counts) if is_sum else None,
+    )

@@ -1,0 +1,317 @@
+"""Cuts a window out of a source's text: a section by its heading, lines, or what surrounds a chunk.
+
+It is what `get_source` shows, and how sections around hits are trimmed. A heading is found as a reader or a
+model writes it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.answers import Extract
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.reply.untrusted import label
+from rag.text import Span, line_at, line_count, lines_span
+from rag.uris import NOT_FOUND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rag.answers import Part
+    from rag.corpus import Chunk, Heading
+    from rag.search.view import View
+    from rag.store.read.stored_rows import StoredSource
+
+MOST_NAMED = 8  # headings in an error, or positions in a note
+MOST_COMPARED = 2_000  # headings that an error is compared with to name the nearest; some 50 ms
+MOST_WORDS = 8  # of what is wanted that are compared
+NEAR = 0.75  # of `difflib`, from 0 to 1: "parentl" and "parental" have 0.93, "maternity" and "policy" 0.4
+_WORD = re.compile(r"\w{3,}")  # shorter ones stand in every other heading
+_BETWEEN = re.compile(r"\s+[>›]\s+")  # the headings of a path, as search results show it
+_MARKS = re.compile(r"#{1,6}\s+")
+
+
+def section_span(
+    title: str, outline: Sequence[Heading], length: int, wanted: str, start: int | None = None
+) -> tuple[Span, tuple[str, ...]]:
+    """The section whose heading is `wanted`, its subsections included, and notes on others of this name.
+
+    `wanted` is a heading or a path of headings ("Leave > Parental leave"), which may begin with the source's
+    `title`. Exact matches go first, then those without letter case, then the only heading that begins with
+    it or contains it. Of several sections with one heading it is the first, or the one that contains
+    `start`. `length` is that of the text.
+
+    Raises:
+        InvalidRequestError: no heading matches, or several different ones do, or `start` is in none of them.
+    """
+    spans = [_section(one, outline, length) for one in headed(title, outline, wanted)]
+    if start is None:
+        chosen = spans[0]
+    elif inside := [span for span in spans if span.start <= start < span.end]:
+        chosen = inside[-1]
+    else:
+        raise InvalidRequestError(
+            f"start must be from {spans[0].start} to {spans[0].end - 1} in this section."
+        )
+    others = [span.start for span in spans if span != chosen]
+    return chosen, (_others_note(others),) if others else ()
+
+
+def headed(title: str, outline: Sequence[Heading], wanted: str) -> list[Heading]:
+    """The headings that `wanted` names, in order, all of the same title; see `section_span`."""
+    if not outline:
+        raise InvalidRequestError("This document has no headings; open it without section.")
+    titles = [_shown(heading.title) for heading in outline]
+    folded = [one.casefold() for one in titles]
+    written = _shown(wanted)
+    names = dict.fromkeys([written, _MARKS.sub("", written, count=1)])
+    for name in names:
+        same = _where(titles, name.__eq__) or _where(folded, name.casefold().__eq__)
+        if found := same or _by_path(title, outline, folded, name):
+            return [outline[index] for index in found]
+    *_, name = names
+    found = _alike(titles, folded, name.casefold()) if name else []
+    if not found:
+        raise InvalidRequestError(_nothing(titles, folded, name.casefold()))
+    return [outline[index] for index in found]
+
+
+def _alike(titles: Sequence[str], folded: Sequence[str], name: str) -> list[int]:
+    """The headings that begin with a name, or else contain it; all of the same title."""
+    found = _where(folded, lambda one: one.startswith(name)) or _where(folded, lambda one: name in one)
+    if len({folded[index] for index in found}) > 1:
+        raise InvalidRequestError(f"Several headings match section: {_listed(titles[i] for i in found)}.")
+    return found
+
+
+def _shown(title: str) -> str:
+    """A heading as replies show it, which is how it comes back, in one Unicode normal form."""
+    return unicodedata.normalize("NFC", label(title))
+
+
+def _where(titles: Sequence[str], matches: Callable[[str], object]) -> list[int]:
+    return [index for index, title in enumerate(titles) if matches(title) is True]
+
+
+def _by_path(title: str, outline: Sequence[Heading], folded: Sequence[str], wanted: str) -> list[int]:
+    """The headings at the end of a path; the headings above may leave some out."""
+    *above, last = _BETWEEN.split(wanted.casefold())
+    if not above:
+        return []
+    found = []
+    path: list[tuple[int, str]] = [(0, _shown(title).casefold())]
+    for index, heading in enumerate(outline):
+        while path[1:] and path[-1][0] >= heading.level:
+            path.pop()
+        if folded[index] == last and _is_within(above, [name for _, name in path]):
+            found.append(index)
+        path.append((heading.level, folded[index]))
+    return found
+
+
+def _is_within(some: Sequence[str], names: Iterable[str]) -> bool:
+    """Whether `some` are among `names`, in their order."""
+    rest = iter(names)
+    return all(one in rest for one in some)
+
+
+def _section(heading: Heading, outline: Sequence[Heading], length: int) -> Span:
+    """From a heading to the next of its level or a higher one."""
+    ends = (one.start for one in outline if one.start > heading.start and one.level <= heading.level)
+    return Span(heading.start, next(ends, length))
+
+
+def _others_note(starts: Sequence[int]) -> str:
+    listed = ", ".join(map(str, starts[:MOST_NAMED]))
+    more = f" and {len(starts) - MOST_NAMED} more" if len(starts) > MOST_NAMED else ""
+    return f"Other sections have this heading, at {listed}{more}: add start to open one of them."
+
+
+def _nothing(titles: Sequence[str], folded: Sequence[str], wanted: str) -> str:
+    near = _with_words_of(wanted, folded[:MOST_COMPARED])
+    if near:
+        return f"No heading matches section. Near ones: {_listed(titles[index] for index in near)}."
+    return f"No heading matches section. The first ones: {_listed(titles)}."
+
+
+def _with_words_of(wanted: str, folded: Sequence[str]) -> list[int]:
+    """The headings that share words with what is wanted, or have ones spelt nearly so, most of them first."""
+    words = [{*_WORD.findall(heading)} for heading in folded]
+    every = sorted(set().union(*words))
+    alike = [
+        {*get_close_matches(word, every, n=MOST_NAMED, cutoff=NEAR)}
+        for word in dict.fromkeys(_WORD.findall(wanted)[:MOST_WORDS])
+    ]
+    shared = [sum(not near.isdisjoint(of_heading) for near in alike) for of_heading in words]
+    return sorted((index for index, count in enumerate(shared) if count), key=lambda index: -shared[index])
+
+
+def _listed(titles: Iterable[str]) -> str:
+    distinct = list(dict.fromkeys(titles))
+    more = f" and {len(distinct) - MOST_NAMED} more" if len(distinct) > MOST_NAMED else ""
+    return "; ".join(distinct[:MOST_NAMED]) + more
+
+
+LINES = "lines must be a line or a range of lines, counted from 1, such as 120-180."
+SNAP_SHARE = 5  # an edge moves inwards by up to 1/5 of the window, so that it doesn't cut a word
+
+
+def centred(whole: Span, middle: Span, max_chars: int) -> Span:
+    """Up to `max_chars` of `whole`, centred on `middle`; starts with `middle` if that is longer.
+
+    Example: whole (0, 100), middle (40, 50), max_chars 30 -> (30, 60).
+    """
+    spare = max(0, max_chars - (middle.end - middle.start))
+    start = max(whole.start, min(middle.start - spare // 2, whole.end - max_chars))
+    return Span(start, min(start + max_chars, whole.end))
+
+
+def between_words(text: str, window: Span, whole: Span) -> Span:
+    """`window` with its edges moved inwards to the nearest white space, except at the edges of `whole`.
+
+    Example: "one two three four five", window (2, 20) of whole (0, 23) -> (4, 18), "two three four".
+    """
+    reach = max(1, (window.end - window.start) // SNAP_SHARE)
+    start, end = window.start, window.end
+    if start > whole.start and not text[start - 1].isspace():
+        start = next((at + 1 for at in range(start, min(start + reach, end)) if text[at].isspace()), start)
+    if end < whole.end and not text[end].isspace():
+        end = next((at for at in range(end - 1, max(end - reach, start), -1) if text[at].isspace()), end)
+    return Span(start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSource:
+    """A readable source: its record, outline and text, all of one version."""
+
+    view: View
+    stored: StoredSource
+    outline: tuple[Heading, ...]
+    text: str
+
+    async def named(self, seqs: range) -> Sequence[Chunk]:
+        """The chunks with these numbers, all of which must be there and readable."""
+        if seqs[-1] < self.stored.source.chunk_count:
+            chunks = await self.between(seqs[0], seqs[-1])
+            if len(chunks) == len(seqs):
+                return chunks
+        raise NotFoundError(NOT_FOUND)
+
+    async def between(self, first: int, last: int) -> tuple[Chunk, ...]:
+        """The readable chunks with the numbers from `first` to `last`."""
+        return await self.view.table.between(self.stored, first, last, self.view.where)
+
+    async def touching(self, start: int, end: int) -> tuple[Chunk, ...]:
+        """The readable chunks that overlap `text[start:end]`."""
+        return await self.view.table.touching(self.stored, start, end, self.view.where)
+
+
+async def opened_source(view: View, source_id: str) -> OpenSource | None:
+    """A source as it is now, None if the view doesn't admit it.
+
+    Its chunks are read with the whole view: also those in which a filter by section finds nothing.
+    """
+    found = await view.table.text(source_id)
+    return OpenSource(view.whole, *found) if found and view.admits(found[0]) else None
+
+
+async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars: int) -> Extract:
+    """A window on a source of the view; see `Desk.extract`."""
+    _check(part, seqs)
+    opened = await opened_source(view, source_id)
+    if opened is None:
+        raise NotFoundError(NOT_FOUND)
+    named = await opened.named(seqs) if seqs else None
+    asked = await _asked(opened, named, part)
+    window = _window(opened.text, asked, part, max_chars)
+    where = window.start, window.end
+    chunks = () if part.outline else await opened.touching(*where)
+    return Extract(
+        source=opened.stored.source,
+        outline=tuple(_headings(opened, asked.whole, part)),
+        start=window.start,
+        end=window.end,
+        text=opened.text[window.start : window.end],
+        chunks=chunks,
+        until=asked.whole.end,
+        fields=opened.stored.fields,
+        part=part,
+        first_line=line_at(opened.text, window.start),
+        line_count=line_count(opened.text),
+        notes=asked.notes,
+    )
+
+
+def _headings(opened: OpenSource, whole: Span, part: Part) -> Iterable[Heading]:
+    """The headings in what was asked for, or all of them if nothing in particular was."""
+    if not part.outline and part.section is None and not part.lines:
+        return opened.outline
+    return (one for one in opened.outline if whole.start <= one.start < whole.end)
+
+
+class _Asked(NamedTuple):
+    """The span that is asked for, the part of it to centre on if it is too long, and notes for the reader."""
+
+    whole: Span
+    middle: Span
+    notes: tuple[str, ...] = ()
+
+
+def _check(part: Part, seqs: range) -> None:
+    """Check what can be told without the source."""
+    exclusive = {"around": part.around, "section": part.section, "lines": part.lines, "outline": part.outline}
+    given = [name for name, value in exclusive.items() if value is not None and value is not False]
+    if len(given) > 1:
+        raise InvalidRequestError(f"{' and '.join(given)} can't be combined; give one of them.")
+    if part.around is not None and (not seqs or part.start is not None):
+        raise InvalidRequestError(
+            "around needs the id of a chunk (source_id/seq) and can't be combined with start."
+        )
+    if part.around is not None and part.around < 0:
+        raise InvalidRequestError(f"around must be at least 0, not {part.around}.")
+    if part.lines and part.start is not None:
+        raise InvalidRequestError("lines and start can't be combined; give one of them.")
+    if part.lines and not 1 <= part.lines[0] <= part.lines[1]:
+        raise InvalidRequestError(LINES)
+
+
+async def _asked(opened: OpenSource, named: Sequence[Chunk] | None, part: Part) -> _Asked:
+    """What is asked for. Without a part it is the source, seen from its beginning or from the chunks."""
+    length, start = opened.stored.source.length, part.start
+    if start is not None and not 0 <= start < length:
+        raise InvalidRequestError(f"start must be from 0 to {length - 1} in this source.")
+    if part.section is not None:
+        title = opened.stored.source.title
+        section, notes = section_span(title, opened.outline, length, part.section, start)
+        return _from(section, start, notes)
+    if part.lines:
+        lines = lines_span(opened.text, *part.lines)
+        if lines is None:
+            raise InvalidRequestError(f"lines must be from 1 to {line_count(opened.text)} in this source.")
+        return _from(lines, None)
+    if part.outline or start is not None or named is None:
+        return _from(Span(0, length), start)
+    middle = Span(named[0].start, named[-1].end)
+    if part.around is None:
+        return _Asked(Span(0, length), middle)
+    neighbors = await opened.between(named[0].seq - part.around, named[-1].seq + part.around)
+    if not neighbors:  # access was revoked since the text was read
+        raise NotFoundError(NOT_FOUND)
+    return _Asked(Span(neighbors[0].start, neighbors[-1].end), middle)
+
+
+def _from(whole: Span, start: int | None, notes: tuple[str, ...] = ()) -> _Asked:
+    """All of a span from `start` on, or from its beginning."""
+    first = whole.start if start is None else start
+    return _Asked(Span(first, whole.end), Span(first, first), notes)
+
+
+def _window(text: str, asked: _Asked, part: Part, max_chars: int) -> Span:
+    """What of that fits."""
+    if part.outline:
+        return Span(asked.whole.start, asked.whole.start)
+    return between_words(text, centred(asked.whole, asked.middle, max_chars), asked.whole)

@@ -1,0 +1,217 @@
+"""What belongs together: what is related to a passage, and the stage `graph`.
+
+A search for what is related begins at a passage, instead of at a question. The passage's own vector finds
+similar ones. Documents that it refers to, and those that name its document, come first: of two passages of
+which a question needs both, one is among the first five found for the other in 80 % of the cases, and in 54 %
+by similarity alone (hotpotqa100; rag/evaluate/measuring.md).
+
+The stage follows the references of the best hits to the documents that these name or link to. A question that
+needs two documents often describes only the first; that one names the second. So the walk begins at the best
+hits, goes one step, and shows the passage there that suits the query best. What was measured, also of longer
+walks, is in rag/evaluate/measuring.md.
+
+Only what the principal may read takes part, and nothing is kept between searches. A name counts by the
+passages that the principal may read: whatever else the collection holds can't change what is found.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rag.answers import Hit
+from rag.concurrency import concurrently
+from rag.errors import BusyError, InvalidRequestError
+from rag.rank.references import linked, name_of, named
+from rag.search.gate import admit
+from rag.search.recall import fuse, recall
+from rag.search.stages.thresholds import near_enough
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rag.answers import SearchRequest
+    from rag.config.profiles import GraphStage
+    from rag.search.recall import Query
+    from rag.search.search_state import OpenStep, Run
+    from rag.search.view import View
+    from rag.store.read.stored_rows import StoredChunk, StoredSource
+
+EXCLUSIVE = "A request has related or vector, not both. Leave one out."
+NOT_EXACT = (
+    "mode exact finds what is written, not what is related. Leave related out, or choose another mode."
+)
+NO_VECTOR = "This passage has no vector, so nothing can be compared with it. Search for its words instead."
+
+
+async def seed_of(stored: StoredSource, seq: int, view: View) -> Hit:
+    """A passage of a readable source as the beginning of a search.
+
+    Raises:
+        BusyError: the source was replaced since it was read, or it has no such passage any more.
+        InvalidRequestError: the passage has no vector.
+    """
+    rows = await view.table.chunks([f"{stored.id}/{seq}"], view.where)
+    row = next((row for row in rows if row.generation == stored.generation), None)
+    if row is None:
+        raise BusyError("There is no such passage, or its document is being replaced. Search again.")
+    if not row.vector.any():
+        raise InvalidRequestError(NO_VECTOR)
+    return Hit(row.chunk, stored.source, 1.0, None, row.vector, stored.fields)
+
+
+def from_seed(request: SearchRequest, seed: Hit) -> SearchRequest:
+    """The request for what is similar to the seed, without its own document.
+
+    Raises:
+        InvalidRequestError: the request contradicts that.
+    """
+    if request.vector is not None:
+        raise InvalidRequestError(EXCLUSIVE)
+    if request.mode == "exact":
+        raise InvalidRequestError(NOT_EXACT)
+    vector = None if seed.vector is None else seed.vector.tolist()
+    return replace(request, vector=vector, exclude_sources=(*request.exclude_sources, seed.source.id))
+
+
+HUB = 10
+"""Passages: a name that more of them contain is a common phrase, such as "Examples", and leads nowhere."""
+MOST_RELATED = 3  # before those that are only similar
+
+
+async def graph(hits: Sequence[Hit], stage: GraphStage, query: Query, run: Run, _step: OpenStep) -> list[Hit]:
+    """The hits, with up to `stage.places` passages of documents that the first ones refer to.
+
+    These stand behind the first `stage.after` hits, each with the score that the query gives it. Documents
+    that are among the first hits already are not repeated.
+
+    Raises:
+        StoreError: a collection could not be read.
+    """
+    first = hits[: stage.after]
+    weights = await referred(first[: stage.seeds], query.views)
+    for hit in first:
+        weights.pop(hit.source.id, None)
+    found = await _best_passages(weights, hits, query, run)
+    return [*first, *_in_front(found[: stage.places], hits[stage.after :])]
+
+
+async def with_related(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:
+    """The hits behind up to `MOST_RELATED` passages of documents that belong to the plan's seed.
+
+    Those that it refers to, and those that name its document.
+
+    Raises:
+        StoreError: a collection could not be read.
+    """
+    seed = run.plan.seed
+    if seed is None:
+        return list(hits)
+    with run.steps.step("related") as step:
+        weights = await referred([seed], query.views)
+        for id_ in await _mentioning(name_of(seed.source.title), query.views):
+            weights[id_] = weights.get(id_, 0.0) + 1.0
+        weights.pop(seed.source.id, None)
+        found = await _best_passages(weights, hits, query, run)
+        related = _in_front(found[:MOST_RELATED], hits)
+        step.left(related, of=len(hits))
+    return related
+
+
+def _in_front(found: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]:
+    ids = {hit.chunk.id for hit in found}
+    return [*found, *(hit for hit in hits if hit.chunk.id not in ids)]
+
+
+async def _best_passages(
+    weights: Mapping[str, float], hits: Sequence[Hit], query: Query, run: Run
+) -> list[Hit]:
+    """Of each source the passage that the query finds first; the sources by their weight, then by score."""
+    best: dict[str, Hit] = {}
+    for hit in [*hits, *await _passages(weights.keys() - {hit.source.id for hit in hits}, query, run)]:
+        if hit.source.id in weights:
+            best.setdefault(hit.source.id, hit)
+    return sorted(best.values(), key=lambda hit: (-weights[hit.source.id], -hit.score, hit.chunk.id))
+
+
+async def referred(seeds: Sequence[Hit], views: Sequence[View]) -> dict[str, float]:
+    """The readable sources that the seeds refer to, by id, with the weight of the references.
+
+    A reference has the score of its seed. One by a name is divided by how many other passages have the name.
+    """
+    weights: dict[str, float] = defaultdict(float)
+    for in_view in await concurrently([partial(_referred, seeds, view) for view in views]):
+        for id_, weight in in_view:
+            weights[id_] += weight
+    return dict(weights)
+
+
+async def _referred(seeds: Sequence[Hit], view: View) -> list[tuple[str, float]]:
+    """The sources of a view that the seeds refer to, with the weight of each reference."""
+    attributes = await view.table.attributes()
+    if not attributes:
+        return []  # a retriever: what it has is not known before it is asked
+    names = {id_: name_of(str(values["title"])) for id_, values in attributes.items()}
+    paths = {id_: str(values["path"]) for id_, values in attributes.items() if "path" in values}
+    by_name: list[tuple[float, str, str]] = []
+    by_link: list[tuple[float, str]] = []
+    for seed in seeds:
+        weight, own, text = max(seed.score, 0.0), seed.source.id, seed.chunk.text
+        found = named(text, set(names.values()) - {name_of(seed.source.title)})
+        by_name += [(weight, id_, name) for id_, name in names.items() if name in found and id_ != own]
+        if seed.source.collection == view.table.collection.name:
+            leads_to = linked(text, seed.source.metadata.get("path", ""), paths) - {own}
+            by_link += [(weight, id_) for id_ in leads_to]
+    sources = await view.table.sources({*(id_ for _, id_, _ in by_name), *(id_ for _, id_ in by_link)})
+    admitted = {id_ for id_, source in sources.items() if view.admits(source)}
+    # Names are counted only now, so that a document that is not readable changes nothing, not even the time.
+    counts = await _counts({name for _, id_, name in by_name if id_ in admitted}, view)
+    return [
+        *((id_, weight) for weight, id_ in by_link if id_ in admitted),
+        *(
+            (id_, weight / max(1, counts[name] - 1))
+            for weight, id_, name in by_name
+            if id_ in admitted and counts[name] <= HUB
+        ),
+    ]
+
+
+async def _counts(names: set[str], view: View) -> dict[str, int]:
+    ordered = sorted(names)
+    rows = await concurrently([partial(_having, name, view) for name in ordered])
+    return {name: len(having) if having else HUB + 1 for name, having in zip(ordered, rows, strict=True)}
+
+
+async def _having(name: str, view: View) -> list[StoredChunk]:
+    """The readable passages with all words of a name; none if they are more than `HUB`."""
+    if not name or not view.table.by_words:
+        return []
+    rows = [one.stored for one in await view.table.sparse(name, HUB + 1, view.where, every=True)]
+    if len(rows) > HUB:
+        return []
+    sources = await view.table.sources({row.chunk.source_id for row in rows})
+    return [row for row in rows if (of_row := sources.get(row.chunk.source_id)) and view.admits(of_row)]
+
+
+async def _mentioning(name: str, views: Sequence[View]) -> set[str]:
+    """The readable sources that have a name in a passage, if it is no common phrase."""
+    rows = await concurrently([partial(_having, name, view) for view in views])
+    return {row.chunk.source_id for having in rows for row in having if named(row.body, [name])}
+
+
+async def _passages(sources: set[str], query: Query, run: Run) -> list[Hit]:
+    """The passages of these sources that the query finds, best first."""
+    if not sources:
+        return []
+    views = tuple(replace(view, sources=tuple(sorted(sources))) for view in query.views)
+    narrowed = [replace(query, views=views)]
+    candidates = fuse(narrowed, await recall(narrowed, run.plan), run.plan)
+    hits = await admit(candidates, query, len(candidates), run.alarm)
+    if not run.plan.drops_distant:
+        return hits
+    metrics = {
+        view.table.collection.name: run.plan.distance or view.table.collection.distance for view in views
+    }
+    return near_enough(hits, run.plan.thresholds, metrics)

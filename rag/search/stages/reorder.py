@@ -1,0 +1,163 @@
+"""The stages `rerank`, `recency`, `diversify` and `dedupe`: reorder hits, or drop those that repeat others.
+
+`rerank` rescores the first hits against the query with a reranker or the chat model.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
+
+import anyio
+import numpy as np
+
+from rag.errors import ConfigurationError, ProviderError
+from rag.models.breaker import note_failure
+from rag.models.rerank.chat import chat_scores, weighted
+from rag.rank import duplicates
+from rag.rank.diversity import cosine, diversify, jaccard
+from rag.rank.fusion import newer_first
+from rag.rank.recency import by_recency
+from rag.text import words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from rag.answers import Hit
+    from rag.config.profiles import DedupeStage, DiversifyStage, RecencyStage, RerankStage
+    from rag.corpus import EmbedderIdentity
+    from rag.models.chat import Chat
+    from rag.models.rerank import Reranker
+    from rag.rank.diversity import Likeness
+    from rag.search.recall import Query
+    from rag.search.search_state import Models, OpenStep, Run
+
+log = logging.getLogger(__name__)
+
+FAILED = "The passages were not reranked ({}); they keep the order of the search."
+UNSCORED = "The reranker gave no score to {} of the passages; they come last."
+
+
+async def reranked(
+    hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: OpenStep, *, limit: int
+) -> list[Hit]:
+    """The hits by their new scores, newer first among equals, and those without a score last.
+
+    Hits that were not sent to the model are dropped.
+    The first `candidates` of the stage are sent, or the first `limit` if that is more. If scoring fails, all
+    hits stay as they are, with a warning.
+    """
+    scored = hits[: max(stage.candidates, limit)]
+    if not scored:
+        return list(hits)
+    try:
+        with anyio.fail_after(stage.timeout_seconds):
+            scores = await _scores(scored, stage, query, models, step)
+    except TimeoutError:
+        step.warns(FAILED.format(f"no answer within {stage.timeout_seconds:g} seconds"), failed=True)
+        return list(hits)
+    except ProviderError as error:
+        note_failure(log, error)
+        step.warns(FAILED.format(error.for_caller.rstrip(".")), failed=True)
+        return list(hits)
+    if missing := scores.count(None):
+        step.warns(UNSCORED.format(missing))
+    pairs = list(zip(scored, scores, strict=True))
+    given = [replace(hit, score=score) for hit, score in pairs if score is not None]
+    without = [replace(hit, score=0.0) for hit, score in pairs if score is None]
+    return [*newer_first(sorted(given, key=lambda hit: -hit.score)), *without][: stage.limit]
+
+
+async def _scores(
+    hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: OpenStep
+) -> list[float | None]:
+    texts = [_scored_text(hit) for hit in hits]
+    if stage.by == "reranker":
+        return await cast("Reranker", models.reranker).scores(query, texts)
+    semantic = await chat_scores(cast("Chat", models.chat), query, texts, step.uses)
+    return weighted(semantic, [hit.similarity or 0.0 for hit in hits], stage.weights)
+
+
+def _scored_text(hit: Hit) -> str:
+    """A passage under its heading path, as it was embedded."""
+    section = " > ".join(hit.chunk.section) or hit.source.title
+    above = f"{section}\n{hit.header}" if hit.header else section
+    return f"{above}\n\n{hit.text}"
+
+
+async def rerank(
+    hits: Sequence[Hit], stage: RerankStage, query: Query, run: Run, step: OpenStep
+) -> list[Hit]:
+    """The stage `rerank`; see `reranked`."""
+    return await reranked(hits, stage, query.text, run.models, step, limit=run.plan.limit)
+
+
+async def newer(
+    hits: Sequence[Hit], stage: RecencyStage, query: Query, _run: Run, _step: OpenStep
+) -> list[Hit]:
+    """The hits ordered by score and date: part of each score decays with the age of its document.
+
+    Raises:
+        ConfigurationError: the field that the stage names is not of type datetime in a collection.
+    """
+    for collection in (view.table.collection for view in query.views):
+        kind = collection.fields.get(stage.field, "datetime")
+        if kind != "datetime":
+            raise ConfigurationError(
+                f"The stage recency uses the field {stage.field}, of type {kind} in the collection "
+                f"{collection.name}. Name a field of type datetime."
+            )
+    return by_recency(
+        hits,
+        now=datetime.now(UTC),
+        half_life_days=stage.half_life_days,
+        weight=stage.weight,
+        missing=stage.missing,
+        field=stage.field,
+    )
+
+
+async def diverse(
+    hits: Sequence[Hit], stage: DiversifyStage, query: Query, _run: Run, _step: OpenStep
+) -> list[Hit]:
+    """The hits ordered by maximal marginal relevance."""
+    if not hits:
+        return []
+    if stage.by == "words":
+        similarities = jaccard([set(words(hit.text)) for hit in hits])
+    else:
+        similarities = _cosines(hits, query)
+    order = diversify(
+        [hit.score for hit in hits],
+        similarities,
+        lambda_=stage.lambda_,
+        sources=[hit.source.id for hit in hits],
+        penalty=stage.source_penalty,
+        cap=stage.per_source,
+    )
+    return [hits[index] for index in order]
+
+
+def _cosines(hits: Sequence[Hit], query: Query) -> Likeness:
+    """The cosine of each two hits; 0 if different models made their vectors."""
+    models = {view.table.collection.name: view.table.collection.embedder for view in query.views}
+    by_model: dict[EmbedderIdentity, list[int]] = {}
+    for index, hit in enumerate(hits):
+        by_model.setdefault(models[hit.source.collection], []).append(index)
+    similarities = np.zeros((len(hits), len(hits)), np.float32)
+    for indexes in by_model.values():
+        rows = np.stack([cast("npt.NDArray[np.float32]", hits[index].vector) for index in indexes])
+        similarities[np.ix_(indexes, indexes)] = cosine(rows)
+    return similarities
+
+
+async def distinct(
+    hits: Sequence[Hit], stage: DedupeStage, _query: Query, _run: Run, _step: OpenStep
+) -> list[Hit]:
+    """The hits without those that nearly repeat a better one."""
+    kept = duplicates.distinct([hit.text for hit in hits], threshold=stage.threshold).kept
+    return [hits[index] for index in kept]

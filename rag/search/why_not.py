@@ -1,0 +1,132 @@
+"""Explains why a source is not among the hits of a search: the step that dropped it, and the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rag.answers import SubQuery
+from rag.search.exact import find_exact
+from rag.search.pipeline import embed
+from rag.search.recall import Query, is_moot, recall
+from rag.search.stages.thresholds import UNGROUNDED
+from rag.search.why_nothing import UNKNOWN
+from rag.store.read.text_scan import chunk_places
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.answers import Answer, Step
+    from rag.corpus import Source
+    from rag.search.search_plan import Plan
+    from rag.search.search_state import Run
+    from rag.search.view import View
+    from rag.store.read.stored_rows import StoredSource
+
+REASONS = {
+    "thresholds": "It is less similar to the query than the thresholds require.",
+    "rerank": "It was not among the passages that were reranked, or not among those that the stage keeps.",
+    "dedupe": "It nearly repeats a better passage.",
+    "compress": "It contains no sentence that answers the query.",
+    "custom": "The operator's own stage dropped it.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTrace:
+    """What happened to a source in a search. `step` dropped its last passage, None if one is a hit.
+
+    `reason` says why in a sentence or two. `chunk_id` is its best passage, and `ranks` are the ranks of this
+    passage after each step, from 1, None after it was dropped. Both are empty if no list had a passage of it.
+    """
+
+    source: Source
+    step: str | None
+    reason: str
+    chunk_id: str = ""
+    ranks: tuple[tuple[str, int | None], ...] = ()
+
+
+async def trace_source(stored: StoredSource, answer: Answer, run: Run) -> SourceTrace:
+    """What happened to a readable source in a run whose answer has a trace."""
+    source, plan = stored.source, run.plan
+    view = next((view for view in run.views if view.table.collection.name == source.collection), None)
+    if view is None:
+        return SourceTrace(source, "plan", f"The search doesn't cover its collection, {source.collection}.")
+    listed = answer.trace.listings if answer.trace else {}
+    if any(_of(source, id_) for id_ in listed):
+        return _followed(source, answer, plan)
+    if not view.admits(stored):
+        return SourceTrace(source, *_excluded(source, plan))
+    if not plan.limit:
+        return SourceTrace(source, "limit", "The limit is 0.")
+    return SourceTrace(source, "recall", await _why_unlisted(source, view, run))
+
+
+def _of(source: Source, chunk_id: str) -> bool:
+    return chunk_id.partition("/")[0] == source.id
+
+
+def _excluded(source: Source, plan: Plan) -> tuple[str, str]:
+    if source.id in plan.exclude_sources or (plan.sources is not None and source.id not in plan.sources):
+        return "sources", "The request excludes this source."
+    return "filter", "Its fields don't match the filter."
+
+
+async def _why_unlisted(source: Source, view: View, run: Run) -> str:
+    """How near the source's best passages are to the query, found by a search of this source alone."""
+    alone = replace(view, sources=(source.id,), contains=run.plan.required)
+    if run.plan.needle is not None:
+        hits = await find_exact(Query(run.plan.query, {}, (alone,)), run.aside(run.plan))
+        return "Other documents come first." if hits else "It doesn't contain what is searched for."
+    if run.plan.required and not await chunk_places(view.table, [source.id], alone.where):
+        return "None of its passages contains the phrases or texts that are required."
+    question = (SubQuery(run.plan.query),)
+    _, (query,) = await embed(replace(run.aside(run.plan), views=(alone,), queries=question))
+    one_hit = replace(run.plan, candidates=1)
+    (lists,) = await recall([query], one_hit)
+    sentences = [
+        f"By meaning, its best passage is {id_}, with a similarity of {cosine:.2f}."
+        for id_, cosine in lists.dense_scores.items()
+    ]
+    if is_moot(query, alone, run.plan):
+        sentences = [UNKNOWN]
+    if run.plan.mode != "dense":
+        sentences += [f"By words, its best passage is {id_}." for id_ in lists.sparse_scores] or [
+            "It contains no word of the query."
+        ]
+    if view.is_by_section and not any(lists.stored):
+        return "None of its passages stands in a section that matches the filter."
+    count = run.plan.candidates
+    return " ".join([f"None of its passages is among the first {count} of a list.", *sentences])
+
+
+def _followed(source: Source, answer: Answer, plan: Plan) -> SourceTrace:
+    """A source that a list has, followed through the steps."""
+    steps = [step for step in answer.steps if step.left]
+    last = next((step for step in reversed(steps) if _best(source, step)), steps[0])
+    chunk_id = next((hit.chunk.id for hit in answer.hits if _of(source, hit.chunk.id)), _best(source, last))
+    ranks = tuple((step.name, _rank(chunk_id, step)) for step in steps)
+    if any(hit.chunk.id == chunk_id for hit in answer.hits):
+        return SourceTrace(source, None, "It is among the hits.", chunk_id, ranks)
+    return SourceTrace(source, *_drop(chunk_id, last, answer.steps, plan), chunk_id, ranks)
+
+
+def _drop(chunk_id: str, last: Step, steps: Sequence[Step], plan: Plan) -> tuple[str, str]:
+    """The step after the last one that had the passage, and why the passage dropped out there."""
+    following = [step for step in steps[steps.index(last) + 1 :] if step.name != "context"]
+    if not following:
+        return "evidence", UNGROUNDED
+    name = following[0].name
+    if name == "limit":
+        return name, f"Its best passage has rank {_rank(chunk_id, last)}, and the limit is {plan.limit}."
+    return name, REASONS.get(name, "This stage dropped it.")
+
+
+def _best(source: Source, step: Step) -> str:
+    """The best of the source's passages after a step, or nothing."""
+    return next((id_ for id_ in step.left if _of(source, id_)), "")
+
+
+def _rank(chunk_id: str, step: Step) -> int | None:
+    return step.left.index(chunk_id) + 1 if chunk_id in step.left else None

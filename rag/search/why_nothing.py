@@ -1,0 +1,197 @@
+"""Explains an empty result: which conditions of the filter cause it, and how to relax the filter.
+
+Only the filter is relaxed. The principal, and what it may see, stay the same in every view.
+
+At the end: what recall, fusion and the gate left, and the rank of each hit in each list, for the trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from rag.answers import Listing
+from rag.concurrency import concurrently
+from rag.filters.tree import called, conditions, is_on_date, without
+from rag.needles.phrases import phrases
+from rag.search.gate import admit
+from rag.search.recall import is_moot, shares_of_best
+from rag.search.stages.thresholds import UNGROUNDED
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from rag.answers import Hit
+    from rag.filters.tree import Filter
+    from rag.needles.needle import Needle
+    from rag.search.recall import Candidate, Lists, Query
+    from rag.search.search_state import OpenStep, Run
+    from rag.search.view import View
+
+UNKNOWN = "The embedding model knows no word of the query, so there was no search by meaning."
+
+
+class FindsAny(Protocol):
+    """Whether a query finds anything with the plan of a run."""
+
+    async def __call__(self, query: Query, run: Run) -> bool:
+        """True if at least one hit passes the gate and the thresholds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What the conditions of a filter do, by position.
+
+    Each condition in `alone` has results as the only condition. Without those in `dropped`, the filter has.
+    """
+
+    alone: frozenset[int]
+    dropped: frozenset[int]
+
+
+async def explain_nothing(query: Query, run: Run, finds_any: FindsAny) -> Query | None:
+    """Retry with a relaxed filter if the plan allows it; otherwise note why nothing was found.
+
+    Returns the query with the relaxed filter, None if there is nothing to retry.
+    """
+    plan, views = run.plan, query.views
+    if run.left_out.total():  # there are hits, but none is near enough
+        run.note([UNGROUNDED])
+        return None
+    impact = await _impact(query, run, finds_any) if plan.filter is not None else None
+    if impact is None:
+        run.note([_without_filter(query, run)])
+        return None
+    if not plan.relax:
+        run.note([_advice(views, impact)])
+        return None
+    run.note([f"The filter excludes all results. Conditions dropped: {_called(views, impact.dropped)}."])
+    return _relaxed(query, impact.dropped)
+
+
+async def _impact(query: Query, run: Run, finds_any: FindsAny) -> Impact | None:
+    """Which conditions cause the empty result, and which to drop; None if it is empty without a filter, too.
+
+    A condition that has no results alone is dropped in any case. Of the others as few as possible are
+    dropped: the last in the filter first, conditions on dates last.
+    """
+    parts = _conditions(query.views)
+    if not await finds_any(_relaxed(query, range(len(parts))), run):
+        return None
+    single = [partial(finds_any, _keeping(query, {at}), run) for at in range(len(parts))]
+    some = await concurrently(single) if len(parts) > 1 else []
+    alone = [at for at, any_ in enumerate(some) if any_]
+    order = sorted(alone, key=lambda at: (not is_on_date(parts[at]), at))
+    # Find how many conditions of `order` can be kept. Each one that is added only narrows the filter, so if
+    # n conditions have no results, n + 1 have none: bisecting is exact. It needs log2(n) searches instead of
+    # n, and searches with many conditions are slow. One condition always works: it has results alone.
+    low, high = min(1, len(order)), len(order)
+    while low < high:
+        middle = (low + high + 1) // 2
+        works = await finds_any(_keeping(query, order[:middle]), run)
+        low, high = (middle, high) if works else (low, middle - 1)
+    return Impact(frozenset(alone), frozenset(range(len(parts))) - set(order[:low]))
+
+
+def _relaxed(query: Query, dropped: Collection[int]) -> Query:
+    """The query with the conditions at these positions removed from its filter."""
+    views = (replace(view, filter=view.filter and without(view.filter, dropped)) for view in query.views)
+    return replace(query, views=tuple(views))
+
+
+def _keeping(query: Query, kept: Collection[int]) -> Query:
+    return _relaxed(query, [at for at in range(len(_conditions(query.views))) if at not in kept])
+
+
+def _advice(views: Sequence[View], impact: Impact) -> str:
+    """A note on which conditions to leave out, and which ones have results alone."""
+    advice = f"The filter excludes all results; without {_called(views, impact.dropped)} there are results."
+    if len(_conditions(views)) == 1:
+        return advice
+    return (
+        f"{advice} Each of these conditions alone leaves results: {_called(views, impact.alone) or 'none'}."
+    )
+
+
+def _without_filter(query: Query, run: Run) -> str:
+    """A note on why nothing was found if that is not because of the filter."""
+    plan = run.plan
+    if plan.sources is not None or plan.exclude_sources:
+        return (
+            "Nothing was found in the sources that the request allows. "
+            "Search without sources and exclude_sources."
+        )
+    if plan.required:
+        texts = ", ".join(f'"{one.written}"' for one in plan.required)
+        return f"No passage contains {texts}. Search without quotation marks, or with fewer of these texts."
+    if plan.needle is not None:
+        return _without_match(plan.needle)
+    moot = all(is_moot(query, view, plan) for view in query.views)
+    if plan.mode == "sparse" or moot:
+        passage = "passage that meets the thresholds" if plan.drops_distant else "passage"
+        words, other = ("all words", "fewer") if plan.engine.operator == "and" else ("a word", "other")
+        if moot:
+            return f"No {passage} contains {words} of the query. {UNKNOWN} Use {other} words."
+        by_meaning = "" if "dense" in run.degraded else ", or mode hybrid to search by meaning, too"
+        return f"No {passage} contains {words} of the query. Use {other} words{by_meaning}."
+    return f"Nothing was found in {', '.join(view.table.collection.name for view in run.views)}."
+
+
+def _without_match(needle: Needle) -> str:
+    """A note on what else to search for in mode exact."""
+    advice = ["Mode hybrid also finds other words."]
+    if needle.match == "words":
+        advice.append("Match text finds parts of words.")
+    if needle.case:
+        advice.append("Without case, the letter case doesn't count.")
+    if needle.match != "regex" and phrases(needle.written):
+        advice.append("The quotation marks are part of what was searched for: leave them out.")
+    return " ".join(["No document contains this.", *advice])
+
+
+def _called(views: Sequence[View], positions: Collection[int]) -> str:
+    parts = _conditions(views)
+    return ", ".join(dict.fromkeys(called(parts[at]) for at in sorted(positions)))
+
+
+def _conditions(views: Sequence[View]) -> tuple[Filter, ...]:
+    """The filter's conditions. All views have the same ones, each with its collection's field types."""
+    return conditions(views[0].filter) if views[0].filter else ()
+
+
+async def record_lists(
+    candidates: Sequence[Candidate],
+    lists: Sequence[Lists],
+    hits: Sequence[Hit],
+    steps: tuple[OpenStep, OpenStep, OpenStep],
+    asked: Query,
+    run: Run,
+) -> None:
+    """Record for the trace what recall, fusion and gate left, counting readable chunks only."""
+    recalled, fused, gate = steps
+    # The gate above stopped as soon as it had enough hits. A trace counts and ranks all candidates, and must
+    # not reveal even the number of those that are withheld. So the gate checks all of them here, without an
+    # alarm, which would count a fault twice.
+    admitted = await admit(candidates, asked, len(candidates), lambda _sources: None)
+    ranked = sorted(admitted, key=lambda hit: -hit.score)
+    shown = {hit.chunk.id for hit in hits}
+    recalled.made(len(admitted))
+    fused.left(ranked, of=len(admitted))
+    gate.left(hits, beyond=[hit.chunk.id for hit in ranked if hit.chunk.id not in shown])
+    run.listings.update(_listings(lists, {hit.chunk.id for hit in admitted}))
+
+
+def _listings(lists: Sequence[Lists], ids: Iterable[str]) -> Mapping[str, tuple[Listing, ...]]:
+    """The rank and score of these chunks in each query's lists, as if the lists held no others."""
+    by_id: dict[str, tuple[Listing, ...]] = dict.fromkeys(ids, ())
+    for query, of_query in enumerate(lists):
+        # Chunks that were withheld are removed before ranks are counted and scores divided by the best one: a
+        # gap in the ranks, or a best score below 1, would reveal them.
+        dense = {id_: score for id_, score in of_query.dense_scores.items() if id_ in by_id}
+        sparse = {id_: score for id_, score in of_query.sparse_scores.items() if id_ in by_id}
+        for rank, (id_, score) in enumerate(dense.items(), 1):
+            by_id[id_] = (*by_id[id_], Listing(query, "dense", rank, score))
+        for rank, (id_, score) in enumerate(shares_of_best(sparse).items(), 1):
+            by_id[id_] = (*by_id[id_], Listing(query, "sparse", rank, score))
+    return by_id

@@ -1,0 +1,359 @@
+"""Copies a desk from its data folder to a bucket, where servers read it. Repeat it after each change.
+
+Readers may read the bucket meanwhile. So keys come first, then access records, and of each table the files
+with rows before those that name them as a version; what the folder no longer has is deleted last. The engine
+never changes a file with rows, so each version that is there is whole. Each object that is sent is read back
+and compared. `copied.json` notes what was sent, with digests: a repeated copy sends only what differs, and
+nothing goes into a bucket that holds something else.
+
+Two machines can have the same desk, after a restore. Each copy takes a turn (`bucket_turns`), which a folder
+gets that has what the bucket holds, and goes on only while it has the last one. It looks before it sends what
+isn't rows, and the store writes that only over what the copy knew: an earlier one can't replace what a later
+one has sent.
+
+Nor does anybody wait to take a right or a key away. `copy_rights` copies nothing else, and a copy that runs
+sends rights and keys again between its files, if they have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from anyio import to_thread
+
+from rag.access.keys import KEYS
+from rag.access.tenants import tenants
+from rag.errors import BusyError, ConfigurationError, StoreError
+from rag.store.bucket.bucket_objects import creates_once, delete, digest_of, listed, put, put_over
+from rag.store.bucket.bucket_turns import TURNS, check_turn, take_turn, unfit
+from rag.store.read import schema
+from rag.store.read.connection import connect, database_folder, engine_errors, table_folder
+from rag.store.read.desk_reader import Reader
+from rag.store.write.desk_folder import read_key
+from rag.store.write.locks import locked
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rag.home import Bucket, Home
+
+LEDGER = "copied.json"
+SENDERS = 8  # at once
+WAIT_SECONDS = 15
+ACCESS_TABLES = schema.access_table("")  # what their names begin with
+
+
+class _Note(NamedTuple):
+    """What was sent of a file, and the tag that the store gave the object."""
+
+    digest: str
+    size: int
+    tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """How many objects the bucket holds now, how many were sent and deleted, and its documents' rows."""
+
+    objects: int
+    bytes: int
+    sent: int
+    deleted: int
+    rows: Mapping[str, int]
+
+
+async def copy_to_bucket(data: Path, bucket: Bucket, *, replace: bool = False) -> Copied:
+    """Copy a desk. Nobody can write to its collections meanwhile; rights and keys can be changed.
+
+    Keys and rights don't wait for whoever writes to a collection: they are copied before all else, and
+    whenever they change meanwhile. With `replace`, also over what was copied from another folder since.
+
+    Raises:
+        ConfigurationError: there is no desk in the folder, or the bucket holds something else, or can't keep
+            concurrent writers apart, or another folder was copied there since.
+        BusyError: somebody writes to a collection; keys and rights were copied. Or another copy has begun.
+        StoreError: the bucket can't be read or written, or what it holds isn't what was sent.
+    """
+    known = _tenants(data)
+    reader = Reader(data, timeout_seconds=WAIT_SECONDS)
+    with ExitStack() as locks:
+        target = locks.enter_context(_copying(data, bucket, replace=replace))
+        await to_thread.run_sync(target.send_rights)
+        try:
+            for tenant in known:
+                for one in await reader.collections(tenant):
+                    locks.enter_context(locked(data, f"{tenant}.{one.name}", seconds=WAIT_SECONDS))
+            locks.enter_context(locked(data, "catalog", seconds=WAIT_SECONDS))
+        except BusyError as error:
+            raise BusyError(f"{error} Keys and access records were copied; documents weren't.") from error
+        versions = await _versions(data)
+        copied = await to_thread.run_sync(_copy, target, list(versions))
+        rows = await _rows(bucket, versions)
+        if rows != await _rows(data, versions):
+            raise StoreError(f"{bucket} has other rows than {data}. Run the same command again.")
+    return Copied(**copied, rows=rows)
+
+
+async def copy_rights(data: Path, bucket: Bucket, *, replace: bool = False) -> int:
+    """Copy keys, tenants and access records, and wait for nobody. Returns how many objects were sent.
+
+    Raises:
+        ConfigurationError, StoreError: as `copy_to_bucket`.
+        BusyError: a copy of everything is running, which sends them itself.
+    """
+    _tenants(data)
+    with _copying(data, bucket, replace=replace) as target:
+        await to_thread.run_sync(target.send_rights)
+        return target.sent
+
+
+def _tenants(data: Path) -> tuple[str, ...]:
+    if known := tenants(data):
+        return tuple(known)
+    raise ConfigurationError(f"There is no desk in {data} to copy. Run refdesk-admin ingest first.")
+
+
+@contextmanager
+def _copying(data: Path, bucket: Bucket, *, replace: bool) -> Iterator[_Target]:
+    """The bucket, claimed for one copy from this folder at a time."""
+    with ExitStack() as lock:
+        try:
+            lock.enter_context(locked(data, "copy", seconds=0))
+        except BusyError as error:
+            raise BusyError(f"{error} It also brings the keys and rights that change meanwhile.") from error
+        target = _Target(data, bucket)
+        target.claim(replace=replace)
+        yield target
+
+
+def _tables(data: Path) -> list[str]:
+    """All tables in the order in which they are copied: access records first, the catalog last."""
+    names = (one.stem for one in database_folder(data).glob("*.lance"))
+    return sorted(names, key=lambda name: (name == schema.COLLECTIONS, not _is_access(name), name))
+
+
+def _is_access(table: str) -> bool:
+    return table.startswith(ACCESS_TABLES)
+
+
+async def _versions(data: Path) -> dict[str, int]:
+    """The newest versions of all tables that nobody can write to meanwhile."""
+    database = await connect(data)
+    tables = [name for name in _tables(data) if not _is_access(name)]
+    with engine_errors("opening tables"):
+        return {name: await (await database.open_table(name)).version() for name in tables}
+
+
+async def _rows(home: Home, versions: Mapping[str, int]) -> dict[str, int]:
+    """The rows of these versions of tables."""
+    database, counts = await connect(home), {}
+    with engine_errors("counting rows"):
+        for name, version in versions.items():
+            table = await database.open_table(name)
+            await table.checkout(version)
+            counts[name] = await table.count_rows()
+    return counts
+
+
+def _copy(target: _Target, tables: Iterable[str]) -> dict[str, int]:
+    steps = list(_document_steps(target.data, tables))
+    for step in steps:
+        for begin in range(0, len(step), SENDERS):
+            target.send_rights()
+            target.send(step[begin : begin + SENDERS])
+        target.note()
+    wanted = target.send_rights().union(*steps)
+    stale = target.present.keys() - wanted - {LEDGER}
+    target.delete(stale)
+    target.check(wanted)
+    return {
+        "objects": len(wanted),
+        "bytes": sum(target.notes[name].size for name in wanted),
+        "sent": target.sent,
+        "deleted": len(stale),
+    }
+
+
+def _rights_steps(data: Path) -> Iterator[list[str]]:
+    """The files with keys, tenants and access records, each step to be sent when the former is there."""
+    files = [data / KEYS, data / "key", *_below(data / "tenants")]
+    yield _names(data, (one for one in files if one.exists()))
+    yield from _table_steps(data, filter(_is_access, _tables(data)))
+
+
+def _document_steps(data: Path, tables: Iterable[str]) -> Iterator[list[str]]:
+    """All other files, likewise."""
+    yield from _table_steps(data, tables)
+    yield _names(data, (one for one in _below(data / "runs") if one.suffix == ".json"))
+
+
+def _table_steps(data: Path, tables: Iterable[str]) -> Iterator[list[str]]:
+    for table in tables:
+        folder = table_folder(data, table)
+        versions = _below(folder / "_versions")  # looked for first: what they name is there then
+        yield _names(data, (one for one in _below(folder) if one.parent.name != "_versions"))
+        yield _names(data, versions)
+
+
+def _names(data: Path, files: Iterable[Path]) -> list[str]:
+    return [one.relative_to(data).as_posix() for one in files]
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.startswith("."))
+
+
+def held_of_desk(bucket: Bucket) -> dict[str, tuple[int, str | None]]:
+    """What a bucket holds beside turns: sizes and tags by name."""
+    return {name: one for name, one in listed(bucket).items() if not name.startswith(f"{TURNS}/")}
+
+
+def _holds_rows(name: str) -> bool:
+    """Whether it is a part of a table that has a name of its own: whoever sends it sends the same."""
+    return name.startswith("tables/") and "/_versions/" not in name
+
+
+@dataclass(slots=True)
+class _Target:
+    """A bucket that is to become a copy: what it holds, and what is noted of that."""
+
+    data: Path
+    bucket: Bucket
+    desk: str = ""
+    notes: dict[str, _Note] = field(default_factory=dict)
+    present: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    rights: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    noted: bytes | None = None
+    sent: int = 0
+    turn: int = 0
+
+    def claim(self, *, replace: bool) -> None:
+        """Make sure that the bucket is empty, or holds an earlier copy of this desk.
+
+        Raises:
+            ConfigurationError: it holds something else, or what another folder has copied there since, which
+                it isn't to replace. Or it isn't safe to write to.
+            BusyError: another copy began in the same moment.
+        """
+        self.desk = hashlib.sha256(b"refdesk copy\0" + read_key(self.data)).hexdigest()
+        self.present = held_of_desk(self.bucket)
+        content = self.noted = self.bucket.read(LEDGER)
+        elsewhere = "Name an empty bucket or prefix: --to s3://bucket/prefix."
+        if content is None:
+            if self.present:
+                raise ConfigurationError(
+                    f"{self.bucket} is not empty, and holds no copy of this desk. Nothing was copied. "
+                    f"{elsewhere}"
+                )
+            if not creates_once(self.bucket):
+                raise unfit(self.bucket)
+            self._take_turn(replace=replace)
+            self.note()
+            return
+        try:
+            noted = json.loads(content)
+            self.notes = {name: _Note(*note) for name, note in noted["objects"].items()}
+            owner = noted["desk"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            owner = ""
+        if owner != self.desk:
+            raise ConfigurationError(
+                f"{self.bucket} holds a copy of another desk. Nothing was copied. {elsewhere}"
+            )
+        self._take_turn(replace=replace)
+
+    def _take_turn(self, *, replace: bool) -> None:
+        self.turn = take_turn(self.bucket, self.data, replace=replace)
+        self.present = held_of_desk(self.bucket)
+
+    def send_rights(self) -> set[str]:
+        """Send keys, tenants and access records, unless they are as they were sent. Returns their names."""
+        steps = list(_rights_steps(self.data))
+        names = {name for step in steps for name in step}
+        rights = {name: (one.st_mtime_ns, one.st_size) for name in names if (one := self._stat(name))}
+        if rights == self.rights:
+            return names
+        if not (self.data / KEYS).exists():
+            self.delete([KEYS])
+        for step in steps:
+            self.send(step)
+        self.note()
+        self.rights = rights
+        return names
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        with suppress(FileNotFoundError):
+            return (self.data / name).stat()
+        return None
+
+    def send(self, names: Sequence[str]) -> None:
+        """Send those of these files that the bucket doesn't hold as they are."""
+        check_turn(self.bucket, self.turn)
+        with ThreadPoolExecutor(SENDERS) as threads:
+            notes = dict(zip(names, threads.map(self._sent, names), strict=True))
+        self.sent += sum(self.notes.get(name) is not note for name, note in notes.items())
+        self.notes |= notes
+        self.present |= {name: (note.size, note.tag) for name, note in notes.items()}
+
+    def _sent(self, name: str) -> _Note:
+        try:
+            with (self.data / name).open("rb") as file:
+                digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+                known = self.notes.get(name)
+                if known and known[:2] == (digest, size) and self.present.get(name) == (size, known.tag):
+                    return known
+                file.seek(0)
+                tag = put(self.bucket, name, file) if _holds_rows(name) else self._put(name, file.read())
+        except OSError as error:
+            raise BusyError(f"{self.data / name} changed meanwhile. Run the same command again.") from error
+        if digest_of(self.bucket, name) != digest:
+            raise StoreError(f"{self.bucket}/{name} isn't what was sent. Run the same command again.")
+        return _Note(digest, size, tag)
+
+    def _put(self, name: str, content: bytes) -> str | None:
+        """Write what others could write, too, but not over what they have written."""
+        check_turn(self.bucket, self.turn)
+        tag = put_over(self.bucket, name, content, self.present.get(name, (0, None))[1])
+        if tag is None:
+            check_turn(self.bucket, self.turn)
+            tag = put(self.bucket, name, content)  # the store can't compare tags, as Ceph 16 can't
+        return tag
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete what the folder doesn't have."""
+        check_turn(self.bucket, self.turn)
+        delete(self.bucket, [name for name in names if name in self.present])
+        for name in list(names):
+            self.notes.pop(name, None)
+            self.present.pop(name, None)
+        if names:
+            self.note()
+
+    def check(self, wanted: Collection[str]) -> None:
+        """Compare what the bucket holds now with what it should hold.
+
+        Raises:
+            StoreError: they differ.
+        """
+        there = held_of_desk(self.bucket)
+        wrong = [name for name in wanted if there.get(name) != (self.notes[name].size, self.notes[name].tag)]
+        if wrong or there.keys() - wanted - {LEDGER}:
+            raise StoreError(
+                f"{self.bucket} holds other objects than were sent. Does anybody else write to it? Run the "
+                "same command again."
+            )
+
+    def note(self) -> None:
+        """Write down what was sent, if it isn't written there."""
+        content = json.dumps({"desk": self.desk, "objects": self.notes}).encode()
+        if content != self.noted:
+            check_turn(self.bucket, self.turn)
+            put(self.bucket, LEDGER, content)
+            self.noted = content

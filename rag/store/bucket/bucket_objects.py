@@ -1,0 +1,256 @@
+"""Writes and lists the objects of a bucket, and checks what an object store must be able to do for a desk.
+
+Servers only read a bucket (`rag.home`). `check_bucket` is what `doctor storage` runs; a copy runs it before
+its first object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import IO, TYPE_CHECKING, Literal
+
+from rag.config.data_folder import data_folder_problem
+from rag.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rag.home import Bucket
+
+PART_BYTES = 5 << 20  # S3 takes no smaller ones
+PARTS = 2  # of one object at once
+
+
+def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> str | None:
+    """Write an object, whatever was there. Returns the tag that the store gives it.
+
+    Raises:
+        StoreError: the store doesn't answer, or refuses.
+    """
+    store = bucket.store if isinstance(content, bytes) else bucket.carrier
+    try:
+        answer = store.put(name, content, chunk_size=PART_BYTES, max_concurrency=PARTS)
+    except Exception as error:
+        raise bucket.failure("written", error) from error
+    return _bare(answer["e_tag"])
+
+
+def put_over(bucket: Bucket, name: str, content: bytes, tag: str | None) -> str | None:
+    """Write an object if it still has this tag; with None, if it still doesn't exist.
+
+    Returns its new tag, or None if nothing was written: it is another one by now, or the store can't compare.
+
+    Raises:
+        StoreError: as `put`.
+    """
+    store = bucket.store
+    from obstore import exceptions  # noqa: PLC0415 few desks are in a bucket
+
+    try:
+        answer = store.put(name, content, mode={"e_tag": f'"{tag}"'} if tag else "create")
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotSupportedError):
+        return None
+    except Exception as error:
+        raise bucket.failure("written", error) from error
+    return _bare(answer["e_tag"])
+
+
+def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
+    """Write an object that doesn't exist; False if it does, and then nothing is written.
+
+    Raises:
+        StoreError: as `put`.
+    """
+    store = bucket.store
+    from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 few desks are in a bucket
+
+    try:
+        store.put(name, content, mode="create")
+    except AlreadyExistsError:
+        return False
+    except Exception as error:
+        raise bucket.failure("written", error) from error
+    return True
+
+
+def delete(bucket: Bucket, names: Iterable[str]) -> None:
+    """Delete objects; those that don't exist are fine.
+
+    Raises:
+        StoreError: as `put`.
+    """
+    try:
+        if listed := list(names):
+            bucket.store.delete(listed)
+    except FileNotFoundError:
+        pass
+    except Exception as error:
+        raise bucket.failure("written", error) from error
+
+
+def listed(bucket: Bucket, prefix: str | None = None) -> dict[str, tuple[int, str | None]]:
+    """The sizes and tags of all objects, by name.
+
+    Raises:
+        StoreError: as `put`.
+    """
+    try:
+        found = [one for some in bucket.store.list(prefix) for one in some]
+    except Exception as error:
+        raise bucket.failure("read", error) from error
+    return {one["path"]: (one["size"], _bare(one["e_tag"])) for one in found}
+
+
+def _bare(tag: str | None) -> str | None:
+    """A tag without quotation marks, which Azure leaves out of some answers."""
+    return tag and tag.strip('"')
+
+
+def fetch(bucket: Bucket, name: str) -> Iterator[bytes]:
+    """The content of an object, in parts.
+
+    Raises:
+        StoreError: as `put`; also if there is none.
+    """
+    store = bucket.carrier
+    try:
+        whole = store.get(name)
+        size = whole.meta["size"]
+        if size <= PART_BYTES:
+            yield bytes(whole.bytes())
+            return
+        for start in range(0, size, PART_BYTES):
+            yield bytes(store.get_range(name, start=start, end=min(start + PART_BYTES, size)))
+    except Exception as error:
+        raise bucket.failure("read", error) from error
+
+
+def digest_of(bucket: Bucket, name: str) -> str:
+    """The SHA-256 of an object's content.
+
+    Raises:
+        StoreError: as `fetch`.
+    """
+    digest = hashlib.sha256()
+    for part in fetch(bucket, name):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+PROBES = "_refdesk_probe"
+ROUNDS, WRITERS = 10, 8
+ASKED = 10  # times, for the time of an answer
+SKEW_SECONDS = 60  # S3 refuses requests by clocks that are 15 minutes off
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check found out. A note is no mistake, but could be one."""
+
+    check: str
+    state: Literal["fine", "note", "wrong"]
+    text: str
+
+
+def check_bucket(bucket: Bucket) -> Iterator[Checked]:
+    """Try what servers and writers need of a bucket. What is written is deleted again.
+
+    Raises:
+        ConfigurationError: the address or an option is not valid, or the package is not installed.
+    """
+    try:
+        yield Checked("answers", "fine", _answers(bucket))
+    except StoreError as error:
+        yield Checked("answers", "wrong", str(error).removesuffix(" Run refdesk-admin doctor storage."))
+        return
+    probe = f"{PROBES}/{uuid.uuid4().hex}"
+    try:
+        put(bucket, probe, probe.encode())
+    except StoreError:
+        text = "These credentials can only read: right for servers. The checks that write were left out."
+        yield Checked("rights", "fine", text)
+    else:
+        found = [*_writing(bucket, probe)]
+        yield from found
+        if any(one.state == "wrong" for one in found):
+            return  # nobody should copy a desk to it
+    problem = data_folder_problem(bucket)
+    yield Checked("desk", "note" if problem else "fine", problem or f"There is a desk in {bucket}.")
+
+
+def _answers(bucket: Bucket) -> str:
+    """Ask for something that doesn't exist, again and again."""
+    seconds = []
+    bucket.names("tenants")
+    for _ in range(ASKED):
+        began = time.perf_counter()
+        bucket.read(f"{PROBES}/{uuid.uuid4().hex}")
+        seconds.append(time.perf_counter() - began)
+    usual, most = (1000 * one for one in (statistics.median(seconds), max(seconds)))
+    return f"A small request takes {usual:.0f} ms, and took {most:.0f} ms at most."
+
+
+def _writing(bucket: Bucket, probe: str) -> Iterator[Checked]:
+    try:
+        yield Checked(
+            "rights",
+            "note",
+            "These credentials can write. Give servers others, which can only list and read.",
+        )
+        yield _clock(bucket, probe)
+        found = bucket.read(probe) == probe.encode() and probe in listed(bucket, PROBES)
+        text = "What is written is read and listed at once."
+        if not found:
+            text = "What was just written can't be read or isn't listed yet: servers could miss revocations."
+        yield Checked("read after write", "fine" if found else "wrong", text)
+        once = creates_once(bucket)
+        text = "Of several writers that create an object, one succeeds."
+        if not once:
+            text = (
+                "It ignores If-None-Match: what one writer has committed, another can replace. Use another "
+                "object store; nothing is copied to this one."
+            )
+        yield Checked("conditional writes", "fine" if once else "wrong", text)
+    except StoreError as error:
+        yield Checked("writing", "wrong", str(error).removesuffix(" Run refdesk-admin doctor storage."))
+    finally:
+        delete(bucket, [probe])
+
+
+def _clock(bucket: Bucket, probe: str) -> Checked:
+    """Compare the time at which the store says that an object was written with ours."""
+    try:
+        written: datetime = bucket.store.head(probe)["last_modified"]
+    except Exception as error:
+        raise bucket.failure("read", error) from error
+    skew = abs((datetime.now(UTC) - written).total_seconds())
+    text = f"The clocks of this machine and of the store differ by {skew:.0f} s."
+    return Checked("clock", "fine" if skew < SKEW_SECONDS else "wrong", text)
+
+
+def creates_once(bucket: Bucket) -> bool:
+    """Whether of several writers that create an object only one succeeds, as the engine's commits need.
+
+    An imitation of S3 that ignores `If-None-Match` lost 25 of 59 commits that it had acknowledged.
+
+    Raises:
+        StoreError: the store doesn't answer, or refuses.
+    """
+    folder = f"{PROBES}/{uuid.uuid4().hex}"
+    names = [f"{folder}/{number}" for number in range(ROUNDS)]
+    try:
+        with ThreadPoolExecutor(WRITERS) as threads:
+            for name in names:
+                made = threads.map(partial(put_new, bucket, name), [b"1"] * WRITERS)
+                if sum(made) > 1:  # none, if an answer was lost and the library tried again
+                    return False
+            return not put_new(bucket, names[0], b"2")
+    finally:
+        delete(bucket, names)

@@ -1,0 +1,117 @@
+"""Whose turn it is to write to a bucket: that of one data folder, which has what the bucket holds.
+
+Each copy takes the next number by creating an object in `copying`. In it is a token that its data folder has
+noted before. So a folder knows whether the last copy was its own, or one that it was fetched from: otherwise
+somebody else has copied there since, and what they have changed isn't in this folder. Documents could be
+lost, and worse, revoked keys and rights could come back. Such a copy is refused, unless an administrator
+decides that this folder counts.
+
+A number that was taken ends all copies with lower ones. There is no lease that would have to run out: a
+killed copy leaves nothing to wait for.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING
+
+from rag.errors import BusyError, ConfigurationError
+from rag.store.bucket.bucket_objects import delete, listed, put_new
+from rag.store.write.desk_folder import spending_reserve, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rag.home import Bucket
+
+TURNS = "copying"
+NOTES = "copies.json"
+"""In a data folder: the tokens of its last copy to each bucket, two if it may not know whether one began."""
+
+
+def take_turn(bucket: Bucket, data: Path, *, replace: bool) -> int:
+    """Make every earlier copy to this bucket stop. Returns the number of this one.
+
+    Raises:
+        ConfigurationError: another folder was copied there since this one, and it is not to be replaced. Or
+            the store lets several writers have the same turn.
+        BusyError: another copy began in the same moment.
+    """
+    numbers = _numbers(bucket)
+    last = max(numbers, default=0)
+    known, current = _noted(data).get(str(bucket), []), token_of(bucket, last)
+    if last and current not in known and not replace:
+        raise ConfigurationError(
+            f"Another data folder was copied to {bucket} since {data} was. Documents, access rights and "
+            "keys that were changed in that one aren't here. Nothing was copied. To go on from what the "
+            f"bucket holds, run refdesk-admin storage fetch --from {bucket} --data NEW_FOLDER. To replace it "
+            f"with what {data} has, repeat the copy with --replace."
+        )
+    token = secrets.token_hex(16)
+    _note(data, bucket, [token, *([current] if current in known else [])])
+    if not put_new(bucket, _name(last + 1), token.encode()):
+        raise BusyError(f"Another copy to {bucket} has just begun. Try again later.")
+    if put_new(bucket, _name(last + 1), token.encode()):  # the copy came here from another store
+        raise unfit(bucket)
+    _note(data, bucket, [token])
+    delete(bucket, map(_name, numbers))
+    return last + 1
+
+
+def check_turn(bucket: Bucket, number: int) -> None:
+    """Make sure that no other copy has begun since this turn was taken.
+
+    Raises:
+        BusyError: one has.
+    """
+    if last_turn(bucket) != number:
+        raise BusyError(f"Another copy to {bucket} has begun since, so this one stopped.")
+
+
+def last_turn(bucket: Bucket) -> int:
+    """The number of the last copy that began, 0 if none did."""
+    return max(_numbers(bucket), default=0)
+
+
+def token_of(bucket: Bucket, number: int) -> str:
+    """The token of a turn, empty if there is none."""
+    return (bucket.read(_name(number)) or b"").decode(errors="replace")
+
+
+def note_fetched(data: Path, bucket: Bucket, token: str) -> None:
+    """Note that a folder has what a bucket holds since the copy with this token."""
+    _note(data, bucket, [token])
+
+
+def unfit(bucket: Bucket) -> ConfigurationError:
+    """The error to raise if a store can't keep concurrent writers apart."""
+    return ConfigurationError(
+        f"The object store of {bucket} ignores If-None-Match: what one writer has committed, another could "
+        "replace. Nothing was copied. Use one with conditional writes."
+    )
+
+
+def _name(number: int) -> str:
+    return f"{TURNS}/{number:08d}"
+
+
+def _numbers(bucket: Bucket) -> list[int]:
+    return [int(name.rpartition("/")[2]) for name in listed(bucket, TURNS)]
+
+
+def _noted(data: Path) -> dict[str, list[str]]:
+    """The notes; none if they can't be read, which refuses a copy instead of letting one through."""
+    try:
+        noted = json.loads((data / NOTES).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def _note(data: Path, bucket: Bucket, tokens: Sequence[str]) -> None:
+    content = json.dumps(_noted(data) | {str(bucket): list(tokens)}).encode()
+    for attempt in spending_reserve(data):  # a full disk must not keep a revocation from the bucket
+        with attempt:
+            write_whole(data / NOTES, content)

@@ -1,0 +1,261 @@
+"""What `refdesk-admin doctor` looks at in a data folder. Most checks are functions of an opened folder.
+
+A check only reads. Its findings may bring a function that mends what is wrong; a mend that can lose a text
+says so in `loses`. Nothing here widens a right: a damaged access record is never replaced by an older one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from rag.access.tenants import tenant_file
+from rag.errors import ConfigurationError, StoreError
+from rag.store.care.table_damage import table_damage
+from rag.store.care.tenant_restore import LOCK, RESTORING
+from rag.store.read import schema
+from rag.store.read.catalog import collection_record
+from rag.store.read.connection import CHECK_THE_DISK, connect, database_folder, disk_fault, table_folder
+from rag.store.write import collection_tables, table_maintenance
+from rag.store.write.change_collection import CATALOG_WAIT_SECONDS
+from rag.store.write.desk_folder import RESERVE_BYTES, note_tenant, prepare, reserve_file
+from rag.store.write.locks import held_locks, locked
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    import lancedb
+
+    from rag.corpus import Collection
+
+KEY_BYTES = 32
+FIX = "Run refdesk-admin doctor --fix."
+Mend: TypeAlias = "Callable[[], Awaitable[None]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found of a part of the desk; nothing is wrong if `problem` is empty.
+
+    `remedy` says what a person does, and `mend` does what --fix can do. `loses` says what that may lose. A
+    `note` is of what is not wrong, but could be.
+    """
+
+    check: str
+    part: str
+    problem: str = ""
+    remedy: str = ""
+    mend: Mend | None = None
+    loses: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A data folder whose catalog could be read."""
+
+    data: Path
+    database: lancedb.AsyncConnection
+    collections: Sequence[Collection]
+    held: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def own(self) -> list[Collection]:
+        """The collections that have tables here."""
+        return [one for one in self.collections if not one.attached]
+
+
+Check: TypeAlias = "Callable[[Opened], Awaitable[list[Finding]]]"
+
+
+async def check_files(data: Path) -> list[Finding]:
+    """The parts of the folder that are plain files. The catalog need not be readable."""
+    return [_check_reserve(data), _check_key(data)]
+
+
+def _check_reserve(data: Path) -> Finding:
+    folders = [data, data / "locks", data / "tenants", database_folder(data)]
+    if missing := [one.name for one in folders if not one.is_dir()]:
+        return Finding("folder", missing[0], "The folder is missing.", FIX, partial(_prepare, data))
+    file = reserve_file(data)
+    if not file.exists() or file.stat().st_size < RESERVE_BYTES:
+        problem = "The reserve, which lets rights be taken away on a full disk, is not complete."
+        return Finding("folder", file.name, problem, FIX, partial(_prepare, data))
+    if closed := [one for one in folders if not os.access(one, os.W_OK)]:
+        note = (
+            f"{closed[0]} can't be written: its disk is read-only, or this user may not. Servers can search "
+            "it, but nothing can be ingested, changed or mended from here."
+        )
+        return Finding("folder", str(data), note=note)
+    return Finding("folder", str(data))
+
+
+async def _prepare(data: Path) -> None:
+    prepare(data)
+
+
+def _check_key(data: Path) -> Finding:
+    try:
+        size = (data / "key").stat().st_size
+    except OSError:
+        if not table_folder(data, schema.COLLECTIONS).exists():
+            return Finding("key", "key")
+        size = 0
+    if size == KEY_BYTES:
+        return Finding("key", "key")
+    return Finding(
+        "key",
+        "key",
+        "The key that source ids are derived from is missing or damaged. Documents can be found, but not "
+        "ingested: purged documents would not be recognised.",
+        f"Put it back from a backup (tar xf BACKUP key, then move it to {data}).",
+    )
+
+
+async def open_folder(data: Path) -> tuple[Opened | None, Finding]:
+    """The folder with its catalog, and what was found of that; None if it can't be read."""
+    folder = table_folder(data, schema.COLLECTIONS)
+    database = await connect(data)
+    held = frozenset(held_locks(data))
+    if not folder.exists():
+        return Opened(data, database, (), held), Finding("catalog", "collections")
+    if table_maintenance.empty_manifests(folder):
+        mend = partial(repair, folder)
+        return None, Finding("catalog", "collections", "A power failure left it unreadable.", FIX, mend)
+    try:
+        table = await database.open_table(schema.COLLECTIONS)
+        rows = (await table.query().to_arrow()).to_pylist()
+        collections = [collection_record(row) for row in rows]
+    except ConfigurationError as error:
+        return None, Finding("catalog", "collections", "Its format is not the present one.", str(error))
+    except (RuntimeError, ValueError, OSError) as error:
+        if fault := disk_fault(error):
+            return None, Finding("catalog", "collections", fault, CHECK_THE_DISK)
+        remedy = "Restore a backup into a new data folder (refdesk-admin restore FILE --data DIR)."
+        return None, Finding("catalog", "collections", "It is damaged: no document can be found.", remedy)
+    return Opened(data, database, sorted(collections, key=lock_name), held), Finding("catalog", "collections")
+
+
+def lock_name(collection: Collection) -> str:
+    """The name of a collection's lock, by which findings name it."""
+    return f"{collection.tenant}.{collection.name}"
+
+
+async def repair(folder: Path) -> None:
+    """Drop the empty manifests of a table."""
+    table_maintenance.repair(folder)
+
+
+async def check_tenants(desk: Opened) -> list[Finding]:
+    """Whether every tenant that has collections is known, so that it can be named."""
+    found = []
+    for tenant in sorted({one.tenant for one in desk.collections}):
+        missing = not tenant_file(desk.data, tenant).exists()
+        fields = any(one.fields for one in desk.collections if one.tenant == tenant)
+        problem = "It has collections, but is not in the list of tenants." if missing else ""
+        mend = partial(_note_tenant, desk.data, tenant, filterable=fields) if missing else None
+        found.append(Finding("tenant", tenant, problem, FIX if missing else "", mend))
+    return found
+
+
+async def _note_tenant(data: Path, tenant: str, *, filterable: bool) -> None:
+    note_tenant(data, tenant, filterable=filterable)
+
+
+async def check_access(desk: Opened) -> list[Finding]:
+    """Whether the access records of each tenant can be read. Older ones are never put in their place."""
+    found = []
+    for tenant in sorted({one.tenant for one in desk.collections}):
+        folder = table_folder(desk.data, schema.access_table(tenant))
+        if folder.exists() and table_maintenance.empty_manifests(folder):
+            problem = "A power failure left them unreadable: nobody finds anything."
+            found.append(Finding("access records", tenant, problem, FIX, partial(repair, folder)))
+        else:
+            found.append(await _records_of(desk, tenant))
+    return found
+
+
+async def _records_of(desk: Opened, tenant: str) -> Finding:
+    try:
+        damaged = await table_damage(desk.database, schema.access_table(tenant))
+    except StoreError as error:
+        return Finding("access records", tenant, f"Nobody finds anything. {error}", CHECK_THE_DISK)
+    if damaged:
+        remedy = "Restore a backup (refdesk-admin restore FILE --yes) into a new data folder."
+        problem = "They are damaged: nobody finds anything. Earlier ones could give more rights."
+        return Finding("access records", tenant, problem, remedy)
+    return Finding("access records", tenant)
+
+
+async def check_stray(desk: Opened) -> list[Finding]:
+    """Whether there is something in the folder that nothing uses."""
+    found = []
+    restoring = desk.data / RESTORING
+    if restoring.exists() and LOCK not in desk.held:
+        problem = "A restore was killed before it was in force. If collections are missing, run it again."
+        found.append(Finding("stray", RESTORING, problem, FIX, partial(_remove_restoring, desk)))
+    spool = desk.data / "spool"
+    for folder in sorted(spool.iterdir()) if spool.is_dir() else ():
+        if folder.name not in desk.held:
+            problem = "A killed run left copies of documents."
+            mend = partial(_remove_spool, desk, folder)
+            found.append(Finding("stray", f"spool/{folder.name}", problem, FIX, mend))
+    if "catalog" not in desk.held and LOCK not in desk.held:
+        found += _stray_tables(desk)
+    return found or [Finding("stray", str(desk.data))]
+
+
+async def _remove_restoring(desk: Opened) -> None:
+    with locked(desk.data, LOCK, seconds=0):
+        shutil.rmtree(desk.data / RESTORING)
+
+
+async def _remove_spool(desk: Opened, folder: Path) -> None:
+    with locked(desk.data, folder.name, seconds=0):
+        shutil.rmtree(folder)
+
+
+def _stray_tables(desk: Opened) -> list[Finding]:
+    """Tables of collections that the catalog doesn't have: a killed command left them."""
+    known = {f"{name}.lance" for one in desk.own for name in collection_tables.named_tables(one)}
+    folder = database_folder(desk.data)
+    found = [_unfinished(one) for one in desk.own if one.coming and lock_name(one) not in desk.held]
+    for name in sorted(one.name for one in folder.iterdir()) if folder.is_dir() else ():
+        kind, _, rest = name.removesuffix(".lance").partition("__tenant_")
+        held = ".".join(rest.partition("__build_")[0].split("__src_")) in desk.held
+        if kind in {"chunks", "sources"} and name not in known and not held:
+            problem = "The catalog has no collection for this table. Nobody finds what is in it."
+            remedy = (
+                "If a restore was killed, run it again. Otherwise delete the table: refdesk-admin doctor "
+                "--fix --yes."
+            )
+            mend = partial(_drop, desk, *rest.split("__src_"))
+            found.append(Finding("stray", name, problem, remedy, mend, "the documents in it"))
+    return found
+
+
+def _unfinished(one: Collection) -> Finding:
+    return Finding(
+        "stray",
+        lock_name(one),
+        "A rebuild of the collection was interrupted. Searches use the tables from before it.",
+        f"To complete it, run refdesk-admin collection rebuild {one.name}; to drop it, refdesk-admin purge.",
+    )
+
+
+async def _drop(desk: Opened, tenant: str, name: str) -> None:
+    """Drop the tables of a collection that the catalog doesn't have, or of builds that its row lacks."""
+    name, _, _ = name.partition("__build_")
+    own = next((one for one in desk.own if (one.tenant, one.name) == (tenant, name)), None)
+    with (
+        locked(desk.data, f"{tenant}.{name}", seconds=0),
+        locked(desk.data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+    ):
+        if own:
+            await collection_tables.drop_others(desk.data, own)
+        else:
+            await collection_tables.drop_tables(desk.data, desk.database, tenant, name)

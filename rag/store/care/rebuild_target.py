@@ -1,0 +1,159 @@
+"""The tables that a rebuild fills, beside those that readers open.
+
+A source in a build that is being made has the generation of the source that it was made from. So a rebuild
+that was interrupted, or one that goes back to a former build, knows what it still has to do.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rag.errors import StoreError
+from rag.store.read import schema
+from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
+from rag.store.write import table_maintenance, table_rows
+from rag.store.write.collection_tables import create_tables, table_names, with_build
+from rag.store.write.table_rows import sampled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import lancedb
+
+    from rag.corpus import Access, Build, Collection, Vectors
+    from rag.store.write.table_rows import WholeSource
+
+
+class RebuildTarget:
+    """The tables of a build that no reader opens. Only the holder of the collection's lock writes to them."""
+
+    def __init__(
+        self, data: Path, collection: Collection, chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable
+    ) -> None:
+        self.collection = collection
+        self._data = data
+        self._chunks = chunks
+        self._sources = sources
+        self._opened_at = time.time()
+
+    async def rows(self) -> dict[str, dict[str, Any]]:
+        """The summaries of the sources that it has, by id."""
+        with engine_errors("reading sources"):
+            rows = (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
+        return {row["id"]: row for row in rows}
+
+    async def sample(self, most: int) -> tuple[list[str], Vectors]:
+        """As `CollectionWriter.sample`."""
+        return await sampled(self._chunks, most)
+
+    async def ids(self) -> set[str]:
+        """The ids of the sources that it has anything of: a kill can leave chunks without their source."""
+        with engine_errors("reading chunks"):
+            column = (await self._chunks.query().select(["source_id"]).to_arrow())["source_id"]
+        return {*filter(None, column.unique().to_pylist()), *await self.rows()}
+
+    async def put(self, sources: Sequence[WholeSource]) -> None:
+        """Store sources with their chunks, in place of what it has of them."""
+        rows = [one.row for one in sources]
+        chunks = [one.table for one in sources if one.table.num_rows]
+        with engine_errors("writing"):
+            await self._chunks.delete(schema.one_of("source_id", [row["id"] for row in rows]))
+            if chunks:
+                await self._chunks.add(pa.concat_tables(chunks))
+            upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            await upsert.execute(pa.Table.from_pylist(list(rows), schema=schema.SOURCES_SCHEMA))
+
+    async def describe(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Give sources whose text and chunks stay these summaries."""
+        if not rows:
+            return
+        kinds = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in schema.SUMMARY_COLUMNS])
+        with engine_errors("writing"):
+            update = self._sources.merge_insert("id").when_matched_update_all()
+            await update.execute(pa.Table.from_pylist(list(rows), schema=kinds))
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        """Remove sources that the collection doesn't have any more."""
+        if ids:
+            with engine_errors("removing"):
+                await self._chunks.delete(schema.one_of("source_id", ids))
+                await self._sources.delete(schema.one_of("id", ids))
+
+    async def relabel(self, access: Mapping[str, Access | None]) -> None:
+        """Give chunks the labels of these records where they hold those of another revision."""
+        columns = ["source_id", "revision"]
+        alike: dict[str, list[str]] = defaultdict(list)
+        with engine_errors("copying access records"):
+            held = (await self._chunks.query().select(columns).to_arrow()).group_by(columns).aggregate([])
+            for row in held.to_pylist():
+                values = table_rows.label_values(access.get(row["source_id"]))
+                if values["revision"] != row["revision"]:
+                    alike[json.dumps(values)].append(row["source_id"])
+            for written, ids in alike.items():
+                await self._chunks.update(json.loads(written), where=schema.one_of("source_id", ids))
+
+    async def finish(self, wanted: Mapping[str, str]) -> None:
+        """Complete the indexes and flush everything. `wanted` are the generations of all sources, by id.
+
+        Raises:
+            StoreError: a source or a chunk is missing; then nothing may switch to this build.
+        """
+        with engine_errors("indexing"):
+            await table_maintenance.compact(self._chunks, self._sources, self.collection)
+            columns = ["source_id", "generation"]
+            counted = (await self._chunks.query().select(columns).to_arrow()).group_by(columns)
+            counts = {
+                (row["source_id"], row["generation"]): row["count_all"]
+                for row in counted.aggregate([([], "count_all")]).to_pylist()
+            }
+        rows = await self.rows()
+        complete = all(
+            counts.get((id_, row["generation"]), 0) == row["chunk_count"] for id_, row in rows.items()
+        )
+        held = {id_: row["generation"] for id_, row in rows.items()}
+        if not complete or held != dict(wanted) or len(counts) > len(rows):
+            raise StoreError(
+                f"The rebuilt tables of the collection {self.collection.name!r} lack something, so it stays "
+                f"as it is. Run refdesk-admin collection rebuild {self.collection.name} --restart."
+            )
+        for name in table_names(self.collection):
+            table_maintenance.sync_to_disk(table_folder(self._data, name), self._opened_at)
+
+
+async def open_target(data: Path, collection: Collection, coming: Build) -> RebuildTarget:
+    """The tables of a build that is to come, made anew if they don't have the collection's columns."""
+    made = with_build(collection, coming)
+    names = table_names(made)
+    for name in names:
+        table_maintenance.repair(table_folder(data, name))
+    with engine_errors("opening the rebuilt tables"):
+        database = await connect(data)
+        tables = [await open_if_there(database, name) for name in names]
+        columns = schema.chunks_schema(made.embedder.dimension, made.fields)
+        if None in tables or set(await _existing(tables[0]).schema()) != set(columns):
+            for name in names:
+                await database.drop_table(name, ignore_missing=True)
+            await create_tables(database, made)
+        chunks, sources = [await database.open_table(name) for name in names]
+        await table_maintenance.create_chunk_indexes(chunks)
+    return RebuildTarget(data, made, chunks, sources)
+
+
+def _existing(table: lancedb.AsyncTable | None) -> lancedb.AsyncTable:
+    assert table is not None  # noqa: S101 for the type checker: it was looked for above
+    return table
+
+
+def same_text(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the chunks made from one row of a source are also those of the other."""
+    return one["generation"] == other["generation"] and _declared(one) == _declared(other)
+
+
+def _declared(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(row["fields"]).items() if name != schema.FILE}

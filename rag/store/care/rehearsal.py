@@ -1,0 +1,198 @@
+"""A collection as a run would change it, without writing: for `--dry-run` and `--estimate`."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NoReturn, cast
+
+from rag.corpus import AccessRecord
+from rag.errors import StoreError
+from rag.store.read import schema
+from rag.store.read.connection import connect, database_folder, engine_errors, open_if_there, table_folder
+from rag.store.write.access_claim import settle
+from rag.store.write.access_writer import AccessTable
+from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.desk_folder import read_key
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from datetime import timedelta
+
+    import lancedb
+    import pyarrow as pa
+
+    from rag.corpus import Access, Collection, Language, Vectors
+    from rag.file_state import FileState
+    from rag.store.write.access_claim import Claim
+    from rag.store.write.table_rows import KnownSource, Moved, NewSource
+
+_NO_KEY = b"no data folder yet"
+
+
+class Rehearsal(CollectionWriter):
+    """Answers as the writer of a collection would, and keeps to itself what it would have written.
+
+    It holds no lock, so what it says is true of the moment when it read. `before` and `after` are the access
+    records of the tenant. Documents go into a spool below `spools_in`, outside of the data folder.
+    """
+
+    writes = False
+
+    def __init__(
+        self,
+        collection: Collection,
+        tables: tuple[lancedb.AsyncTable, lancedb.AsyncTable] | None,
+        records: Mapping[str, AccessRecord],
+        *,
+        data: Path,
+        spools_in: Path,
+    ) -> None:
+        key = read_key(data) if tables else _NO_KEY
+        chunks, sources = tables or cast("tuple[lancedb.AsyncTable, lancedb.AsyncTable]", (None, None))
+        super().__init__(collection, chunks, sources, key=key, data=data)
+        self.spools_in = spools_in
+        self.before = dict(records)
+        self.after = dict(records)
+        self._exists = tables is not None
+
+    async def known(self, records: Mapping[str, AccessRecord] | None = None) -> dict[str, KnownSource]:
+        """The stored sources by URI; none of a collection that doesn't exist."""
+        records = self.before if records is None else records
+        if self._exists:
+            return await super().known(_WithLost(records, self.collection.name))
+        self.ids.learn(one for one in records.values() if one.collection == self.collection.name)
+        return {}
+
+    async def records(self) -> dict[str, AccessRecord]:
+        """The access records of the tenant."""
+        return dict(self.before)
+
+    def _settled(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
+        settled = {}
+        for id_, (uri, claim) in claims.items():
+            others = [self.after[one].access for one in sorted(claim.floor) if one in self.after]
+            name = self.collection.name
+            fresh = AccessRecord(id_, name, uri, claim.access, claim.content, claim.requested)
+            settled[id_] = settle(self.after.get(id_), claim, others, fresh)
+        self.after |= settled
+        return settled
+
+    async def replace(self, items: Sequence[NewSource]) -> dict[str, AccessRecord]:
+        """The records that these sources would get."""
+        return self._settled({item.source.id: (item.source.uri, item.claim) for item in items})
+
+    async def claim(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
+        """The records that these claims would lead to."""
+        return self._settled(claims)
+
+    async def move(self, moved: Mapping[str, Moved]) -> dict[str, AccessRecord]:
+        """The records that these sources would have at their new URIs."""
+        return self._settled({id_: (one.uri, one.claim) for id_, one in moved.items()})
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        """Note that these sources would be gone."""
+        self.after |= {id_: replace(self.after[id_], present=False) for id_ in ids if id_ in self.after}
+
+    async def finish_removals(self) -> list[str]:
+        """Nothing: no row is stored."""
+        return []
+
+    async def note_files(self, files: Mapping[str, FileState]) -> None:
+        """Nothing."""
+
+    async def analyse_anew(self, ids: Sequence[str], language: Language) -> None:
+        """Nothing."""
+
+    async def remember(self, folders: Mapping[str, Access]) -> None:
+        """Nothing: the run itself knows what it would remember."""
+
+    async def copy_labels(self) -> None:
+        """Nothing."""
+
+    async def finish(self, _keep: timedelta | None = None) -> None:
+        """Nothing."""
+
+    async def sweep(self) -> None:
+        """Nothing."""
+
+    async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
+        """Who could see these sources."""
+        return {id_: one.access for id_ in ids if (one := self.after.get(id_)) and one.present}
+
+    async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:  # noqa: ARG002 nothing is stored
+        """Nothing is stored; no chunk lacks its vector any more."""
+        return dict.fromkeys(ids, 0)
+
+    async def describe(self, *_given: object) -> NoReturn:
+        """No run does this."""
+        raise _not_rehearsed()
+
+    async def set_access(self, *_given: object) -> NoReturn:
+        """No run does this."""
+        raise _not_rehearsed()
+
+    async def mend_access(self, *_given: object) -> NoReturn:
+        """No run does this."""
+        raise _not_rehearsed()
+
+    async def forget(self, *_given: object) -> NoReturn:
+        """No run does this."""
+        raise _not_rehearsed()
+
+    async def rebuild_indexes(self, *_given: object) -> NoReturn:
+        """No run does this."""
+        raise _not_rehearsed()
+
+    async def purge(self, *_given: object) -> NoReturn:
+        """No run does this."""
+        raise _not_rehearsed()
+
+    async def add_fields(self, *_given: object) -> NoReturn:
+        """No run does this."""
+        raise _not_rehearsed()
+
+    async def drop_fields(self, *_given: object) -> NoReturn:
+        """No run does this."""
+        raise _not_rehearsed()
+
+
+def _not_rehearsed() -> StoreError:
+    return StoreError("This can't be tried without writing. Run the command without --dry-run.")
+
+
+class _WithLost(dict[str, AccessRecord]):
+    """Records; a source whose record was lost has one that nobody can see it by, as after a repair."""
+
+    def __init__(self, records: Mapping[str, AccessRecord], collection: str) -> None:
+        super().__init__(records)
+        self._collection = collection
+
+    def __missing__(self, id_: str) -> AccessRecord:
+        return AccessRecord(id_, self._collection, "", None)
+
+
+@asynccontextmanager
+async def open_rehearsal(data: Path, collection: Collection) -> AsyncIterator[Rehearsal]:
+    """A collection, which needn't exist, for a run that stores nothing. The spool is in a temporary folder.
+
+    Raises:
+        StoreError: the storage failed.
+    """
+    tables, records = None, dict[str, AccessRecord]()
+    key = collection.tenant, collection.name, collection.build
+    if database_folder(data).is_dir():
+        with engine_errors("opening the collection"):
+            database = await connect(data)
+            chunks = await open_if_there(database, schema.chunks_table(*key))
+            sources = await open_if_there(database, schema.sources_table(*key))
+            access = await open_if_there(database, schema.access_table(collection.tenant))
+            if chunks is not None and sources is not None:
+                tables = chunks, sources
+            if access is not None:
+                folder = table_folder(data, schema.access_table(collection.tenant))
+                records = await AccessTable(access, folder).records()
+    with TemporaryDirectory(prefix="refdesk-") as name:
+        yield Rehearsal(collection, tables, records, data=data, spools_in=Path(name))

@@ -1,0 +1,358 @@
+"""The file of a backup, and writing one of a tenant while servers search and ingestions run.
+
+The file is a plain tar archive of JSON and Arrow files, with their SHA-256 digests at its end:
+
+    backup.json       format, refdesk's version, tenant, moment, and the collections with their definitions
+    key               the key of the data folder; source ids are derived from it
+    keys.json         the tenant's API keys, as hashes
+    access/00000.arrow, …                    the access records
+    collections/NAME/sources/00000.arrow, …
+    collections/NAME/chunks/00000.arrow, …
+    checksums.json    the digest of each file above
+
+An archive without its last file was cut short. Everything is written and read part by part, so neither needs
+memory or disk space for more than one part.
+
+A backup holds the state of one moment: the versions of all tables of the tenant are read twice, and taken if
+nobody has committed in between. What is committed later goes into other versions, which it doesn't read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+import tempfile
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from anyio import sleep, to_thread
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rag.access.keys import Keys, keys_file, read_keys
+from rag.errors import BusyError, ConfigurationError, NotFoundError, StoreError
+from rag.filters.predicate import literal
+from rag.store.read import schema
+from rag.store.read.catalog import collection_record
+from rag.store.read.connection import connect, engine_errors
+from rag.store.write.collection_tables import table_names
+from rag.store.write.desk_folder import cannot, flush_folder, read_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import lancedb
+
+    from rag.corpus import Collection
+
+FORMAT = 1
+ABOUT, KEY, KEYS, CHECKSUMS = "backup.json", "key", "keys.json", "checksums.json"
+MAX_PART_BYTES = 1 << 31  # of a part that is read; ours have some MiB
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+class Member(BaseModel):
+    """A collection of a backup: its row in the catalog."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    definition: str
+    created_at: str
+
+
+class About(BaseModel):
+    """What a backup is of. `at` is the moment whose state it holds, in ISO 8601."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int
+    refdesk: str
+    tenant: str
+    at: str
+    collections: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """An archive whose parts match their digests."""
+
+    file: Path
+    about: About
+
+
+class ArchiveWriter:
+    """An archive that is being written."""
+
+    def __init__(self, archive: tarfile.TarFile) -> None:
+        self._archive = archive
+        self._digests: dict[str, str] = {}
+
+    def add(self, name: str, content: bytes) -> None:
+        """Add a part."""
+        part = tarfile.TarInfo(name)
+        part.size, part.mode = len(content), 0o600
+        self._archive.addfile(part, io.BytesIO(content))
+        self._digests[name] = hashlib.sha256(content).hexdigest()
+
+    def add_rows(self, name: str, batch: pa.RecordBatch) -> None:
+        """Add rows as an Arrow file with compressed columns."""
+        buffer = io.BytesIO()
+        with pa.ipc.new_file(buffer, batch.schema, options=_COMPRESSED) as written:
+            written.write_batch(batch)
+        self.add(name, buffer.getvalue())
+
+    def finish(self) -> None:
+        """Add the digests."""
+        self.add(CHECKSUMS, json.dumps(self._digests, indent=1).encode())
+
+
+@contextmanager
+def writing_archive(file: Path) -> Iterator[ArchiveWriter]:
+    """An archive for its owner alone, which is at its path when the block has ended without an error.
+
+    Raises:
+        ConfigurationError: it can't be written.
+        StoreError: the disk is full.
+    """
+    try:
+        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".new")
+    except OSError as error:
+        raise cannot(f"The backup {file} can't be written", error) from error
+    new = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            with tarfile.open(fileobj=opened, mode="w", format=tarfile.PAX_FORMAT) as archive:
+                writer = ArchiveWriter(archive)
+                yield writer
+                writer.finish()
+            opened.flush()
+            os.fsync(descriptor)
+        new.replace(file)
+    except OSError as error:
+        raise cannot(f"The backup {file} can't be written", error) from error
+    finally:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+    flush_folder(file.parent)
+
+
+def archive_parts(file: Path) -> Iterator[tuple[str, bytes]]:
+    """The parts of an archive by name, in order.
+
+    Raises:
+        ConfigurationError: it can't be read, or it is no archive.
+    """
+    try:
+        with tarfile.open(file, mode="r:") as archive:
+            for part in archive:
+                content = archive.extractfile(part) if part.size < MAX_PART_BYTES else None
+                if content is None:
+                    raise ConfigurationError(f"{file} is not a backup of refdesk: it contains {part.name!r}.")
+                yield part.name, content.read()
+    except OSError as error:
+        raise ConfigurationError(
+            f"The backup {file} can't be read: {error.strerror or 'it is damaged'}."
+        ) from error
+    except tarfile.TarError as error:
+        raise ConfigurationError(f"{file} is not a backup of refdesk, or it was cut short.") from error
+
+
+def checked_archive(file: Path) -> Archive:
+    """The archive, after every part was read and compared with its digest.
+
+    Raises:
+        ConfigurationError: it can't be read, is damaged, or is of another version.
+    """
+    digests: dict[str, str] = {}
+    about = None
+    end: Any = None
+    for name, content in archive_parts(file):
+        if name == CHECKSUMS:
+            end = content
+            break
+        about = about or (_about(file, content) if name == ABOUT else None)
+        digests[name] = hashlib.sha256(content).hexdigest()
+    if about is None:
+        raise ConfigurationError(f"{file} is not a backup of refdesk.")
+    if end is None:
+        raise ConfigurationError(f"The backup {file} was cut short. Use another backup.")
+    stated = _stated(end)
+    if wrong := sorted(
+        name for name in digests.keys() | stated.keys() if digests.get(name) != stated.get(name)
+    ):
+        raise ConfigurationError(
+            f"The backup {file} is damaged: {wrong[0]!r} does not match its checksum. Use another backup."
+        )
+    return Archive(file, about)
+
+
+def _stated(end: bytes) -> dict[str, str]:
+    with suppress(ValueError):
+        read = json.loads(end)
+        if isinstance(read, dict):
+            return read
+    return {}
+
+
+def _about(file: Path, content: bytes) -> About:
+    try:
+        about = About.model_validate_json(content)
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"The backup {file} was made by another version of refdesk. Use that one."
+        ) from error
+    if about.format != FORMAT:
+        raise ConfigurationError(f"The backup {file} was made by refdesk {about.refdesk}. Use that version.")
+    return about
+
+
+def rows_of(content: bytes) -> pa.Table:
+    """The rows of a part.
+
+    Raises:
+        StoreError: they can't be read.
+    """
+    try:
+        return pa.ipc.open_file(pa.BufferReader(content)).read_all()
+    except pa.ArrowInvalid as error:
+        raise StoreError("A part of the backup can't be read.") from error
+
+
+ATTEMPTS, PAUSE_SECONDS = 200, 0.05  # to find a moment at which nobody commits
+SOURCES_AT_ONCE, CHUNKS_AT_ONCE, RECORDS_AT_ONCE = 64, 2_048, 10_000  # rows per part
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCollection:
+    """How much of a collection is in a backup."""
+
+    name: str
+    sources: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A written backup."""
+
+    tenant: str
+    at: str
+    collections: tuple[SavedCollection, ...]
+    records: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A tenant at one moment: its rows of the catalog, its tables, fixed at their versions, and its keys."""
+
+    rows: list[dict[str, Any]]
+    tables: dict[str, lancedb.AsyncTable]
+    keys: Keys
+
+
+async def back_up(data: Path, tenant: str, file: Path) -> Saved:
+    """Write a backup of a tenant to a file, which is there when it is complete.
+
+    Raises:
+        NotFoundError: the tenant has no collections.
+        BusyError: the tables change too fast, or were purged meanwhile.
+        ConfigurationError, StoreError: something can't be read, or the file can't be written.
+    """
+    database = await connect(data)
+    with engine_errors("reading the tables"):
+        moment = await _moment(database, data, tenant)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    members = tuple(
+        Member(name=row["name"], definition=row["definition"], created_at=row["created_at"].isoformat())
+        for row in moment.rows
+    )
+    about = About(format=FORMAT, refdesk=installed("refdesk"), tenant=tenant, at=now, collections=members)
+    with writing_archive(file) as written:
+        written.add(ABOUT, about.model_dump_json(indent=1).encode())
+        written.add(KEY, read_key(data))
+        written.add(KEYS, moment.keys.model_dump_json(indent=1, exclude_none=True).encode())
+        access = moment.tables[schema.access_table(tenant)]
+        records = await _rows(written, access, "access", RECORDS_AT_ONCE)
+        saved = [
+            await _collection(written, collection_record(dict(row)), moment.tables) for row in moment.rows
+        ]
+    return Saved(tenant, now, tuple(saved), records, len(moment.keys.keys))
+
+
+async def _collection(
+    written: ArchiveWriter, collection: Collection, tables: dict[str, lancedb.AsyncTable]
+) -> SavedCollection:
+    """Add the tables of a collection; an attached one has none."""
+    counts = {"sources": 0, "chunks": 0}
+    for table, kind, count in _tables_of(collection):
+        if table in tables:
+            part = f"collections/{collection.name}/{kind}"
+            counts[kind] = await _rows(written, tables[table], part, count)
+    return SavedCollection(collection.name, **counts)
+
+
+def _tables_of(collection: Collection) -> tuple[tuple[str, str, int], ...]:
+    """The tables of a collection, with the kinds and numbers of their rows in a part."""
+    chunks, sources = table_names(collection)
+    return (sources, "sources", SOURCES_AT_ONCE), (chunks, "chunks", CHUNKS_AT_ONCE)
+
+
+async def _moment(database: lancedb.AsyncConnection, data: Path, tenant: str) -> _Moment:
+    """A moment at which nobody committed."""
+    for _ in range(ATTEMPTS):
+        catalog = await database.open_table(schema.COLLECTIONS)
+        version = await catalog.version()
+        rows = (await catalog.query().where(f"(tenant = {literal(tenant)})").to_arrow()).to_pylist()
+        if not rows:
+            raise NotFoundError(f"The tenant {tenant!r} has no collections to back up.")
+        rows.sort(key=lambda row: str(row["name"]))
+        try:
+            tables = {name: await database.open_table(name) for name in _names(tenant, rows)}
+            before = [version, *[await table.version() for table in tables.values()]]
+            keys = await to_thread.run_sync(_keys_of, data, tenant)
+            after = [await table.version() for table in (catalog, *tables.values())]
+        except (RuntimeError, ValueError):  # a collection was just removed
+            continue
+        if before == after and keys == await to_thread.run_sync(_keys_of, data, tenant):
+            for table, fixed in zip(tables.values(), before[1:], strict=True):
+                await table.checkout(fixed)
+            return _Moment(rows, tables, keys)
+        await sleep(PAUSE_SECONDS)
+    raise BusyError("The tables change too fast for a backup. Try again when less is written.")
+
+
+def _names(tenant: str, rows: list[dict[str, Any]]) -> list[str]:
+    """The tables of a tenant with these collections."""
+    names = [schema.access_table(tenant)]
+    for row in rows:
+        if not (collection := collection_record(dict(row))).attached:
+            names += [name for name, _, _ in _tables_of(collection)]
+    return names
+
+
+def _keys_of(data: Path, tenant: str) -> Keys:
+    keys = read_keys(keys_file(data)).keys
+    return Keys(keys=tuple(key for key in keys if key.tenant == tenant))
+
+
+async def _rows(written: ArchiveWriter, table: lancedb.AsyncTable, folder: str, count: int) -> int:
+    """Add all rows of a table in parts of `count`. Returns how many there were."""
+    total = 0
+    with engine_errors(f"reading {folder}"):
+        part = 0
+        async for batch in await table.query().to_batches(max_batch_length=count):
+            await to_thread.run_sync(written.add_rows, f"{folder}/{part:05}.arrow", batch)
+            part, total = part + 1, total + batch.num_rows
+        if not part:  # the columns all the same
+            empty = pa.RecordBatch.from_pylist([], schema=await table.schema())
+            written.add_rows(f"{folder}/{part:05}.arrow", empty)
+    return total

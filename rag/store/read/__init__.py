@@ -1,0 +1,1 @@
+"""Reads tables. Servers may import everything here; nothing here writes, or imports what does."""

@@ -1,0 +1,300 @@
+"""Reading an attached table as a collection."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import anyio
+import anyio.lowlevel
+from anyio import to_thread
+
+from rag.corpus import Access
+from rag.errors import StoreError
+from rag.filters.predicate import literal
+from rag.store.read.attached.attached_rows import access_of, access_of_ours, revision_of
+from rag.store.read.collection_reader import REFINED, WALKED, CollectionReader
+from rag.store.read.connection import engine_errors
+from rag.store.read.schema import SOURCES_SCHEMA, SUMMARY_COLUMNS, begin_with, one_of
+from rag.store.read.stored_rows import PLACE_COLUMNS, Statistics, places_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+
+    import lancedb
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+    from lancedb.index import IndexConfig
+
+    from rag.corpus import AccessRecord, Attachment, Collection, Value
+    from rag.store.read.access_reader import AccessReader
+    from rag.store.read.attached.attached_table import AttachedTable
+    from rag.store.read.stored_rows import Listed, Place, Ranking, StoredChunk, StoredSource
+
+FIRST_ROWS = 16  # read to see whether any is readable; one malformed list must not hide the rest
+ALL_MAY = Access("tenant")
+NOTHING: tuple[pa.Table, Mapping[str, Access | None]] = (SOURCES_SCHEMA.empty_table(), {})
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class AttachedAccess:
+    """Who may see the rows of an attached table, as `AccessReader` says it of sources. Nothing is cached."""
+
+    def __init__(self, sources: AttachedTable, timeout: timedelta) -> None:
+        self._sources = sources
+        self._timeout = timeout
+
+    async def refresh(self) -> int:
+        """There is nothing to forget."""
+        return 0
+
+    async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
+        """Who may see these rows, by id. Nobody, if rows of the same id don't agree."""
+        wanted = sorted(set(ids))
+        if self._sources.columns.allow is None or not wanted:
+            return dict.fromkeys(wanted, ALL_MAY)
+        return dict.fromkeys(wanted) | self._agreed(await self._entries(one_of("id", wanted)))
+
+    async def all_records(self) -> dict[str, Access | None]:
+        """As `records`, of all rows."""
+        return self._agreed(await self._entries("(true)"))
+
+    async def tombstones(self) -> frozenset[str]:
+        """As `AccessReader.tombstones`: none, because rows are removed where the table is written."""
+        return frozenset()
+
+    async def seen(self, _collection: str, where: str) -> dict[str, Access | None]:
+        """As `AccessReader.seen`."""
+        chosen, records = await self._entries(where), await self.all_records()
+        return {id_: records.get(id_) for id_, _ in chosen}
+
+    async def has_any(self, _collection: str, where: str) -> bool:
+        """Whether any row satisfies the predicate on labels and has rights that count."""
+        facts = self._sources.memory.facts(await self._sources.version())
+        if where not in facts:
+            facts[where] = await self._has_any(where)
+        return facts[where]
+
+    async def _has_any(self, where: str) -> bool:
+        for limit in (FIRST_ROWS, None):
+            rows = await self._entries(where, limit)
+            if any((await self.records(id_ for id_, _ in rows)).values()):
+                return True
+            if limit is None or len(rows) < limit:
+                break
+        return False
+
+    async def page(self, _collection: str, after: str, limit: int, where: str) -> dict[str, int]:
+        """As `AccessReader.page`."""
+        rows = await self._entries(f"{where} AND (id > {literal(after)})")
+        revisions = {id_: self._revision(entries) for id_, entries in rows}
+        return {id_: revisions[id_] for id_ in sorted(revisions)[:limit]}
+
+    async def pending(self) -> tuple[AccessRecord, ...]:
+        """None: a row has its own rights, not a copy."""
+        return ()
+
+    async def _entries(self, where: str, limit: int | None = None) -> list[tuple[str, Any]]:
+        """The ids of rows, and their lists of entries; None where everybody may see all rows."""
+        columns = self._sources.columns
+        wanted = {"id": columns.source_id, "theirs": columns.id}
+        if columns.allow:
+            wanted["allow"] = columns.allow
+        with engine_errors("reading an attached table"):
+            condition = f"({await self._sources.usable()} AND {self._sources.translation(where)})"
+            query = self._sources.table.query().where(condition).select(wanted)
+            rows = await (query if limit is None else query.limit(limit)).to_arrow(timeout=self._timeout)
+        ids = cast("list[str]", rows["id"].to_pylist())
+        self._sources.memory.learn(ids, cast("list[str]", rows["theirs"].to_pylist()))
+        return list(zip(ids, rows["allow"].to_pylist() if columns.allow else [None] * len(ids), strict=True))
+
+    def _agreed(self, rows: Sequence[tuple[str, Any]]) -> dict[str, Access | None]:
+        """The access of each id; nobody's, if its rows don't agree."""
+        found: dict[str, Access | None] = {}
+        for id_, entries in rows:
+            access = self._access(entries)
+            found[id_] = access if found.setdefault(id_, access) == access else None
+        return found
+
+    def _access(self, entries: Sequence[str | None] | None) -> Access | None:
+        columns = self._sources.columns
+        if columns.allow is None:
+            return ALL_MAY
+        return access_of_ours(entries) if columns.ours else access_of(entries)
+
+    def _revision(self, entries: Sequence[str | None] | None) -> int:
+        return 0 if self._sources.columns.allow is None else revision_of(entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The rows of an attached table. `unusable` ones, without an id or a text, are not among the `rows`.
+
+    `repeated` counts the rows whose id another row has, too: of these, one is found. `hidden` counts the ids
+    that nobody sees, because their rights are missing, malformed, or not the same in all rows.
+    """
+
+    rows: int
+    unusable: int
+    repeated: int
+    hidden: int
+
+
+class AttachedReader(CollectionReader):
+    """An attached table as one request reads it. If reading fails, it has nothing, and `failed` is true.
+
+    So a table that others broke doesn't keep anybody from searching the rest. `failure` says why it can't be
+    opened.
+    """
+
+    def __init__(  # noqa: PLR0913 as of the class above
+        self,
+        collection: Collection,
+        sources: AttachedTable,
+        chunks: AttachedTable,
+        indexes: Sequence[IndexConfig],
+        *,
+        timeout_seconds: float,
+        scans: anyio.CapacityLimiter,
+        failure: str = "",
+    ) -> None:
+        self._rights = AttachedAccess(sources, timedelta(seconds=timeout_seconds))
+        super().__init__(
+            collection,
+            cast("lancedb.AsyncTable", chunks),  # they have what a reader calls
+            cast("lancedb.AsyncTable", sources),
+            cast("AccessReader", self._rights),
+            timeout_seconds=timeout_seconds,
+            scans=scans,
+        )
+        self._attached = chunks
+        self.failure = failure
+        self.failed = bool(failure)
+        attachment = cast("Attachment", collection.attached)
+        self.full_text = index_on(attachment.text, indexes, of_text=True)
+        self.nearest = index_on(attachment.vector, indexes, of_text=False)
+        self.reads_all_vectors = bool(attachment.vector) and self.nearest is None
+        self.by_words = self.full_text is not None
+
+    async def attempt(self, reading: Awaitable[T], nothing: T) -> T:
+        """The result of a reading, or `nothing` if it fails."""
+        try:
+            return await reading
+        except StoreError as error:
+            log.warning("The collection %r fails: %s", self.collection.name, error)
+            self.failed = True
+            return nothing
+
+    async def dense(
+        self, vector: npt.NDArray[np.float32], limit: int, where: str, *, refine: int = REFINED
+    ) -> Ranking:
+        """As `CollectionReader.dense`."""
+        reading = super().dense(vector, limit, where, refine=refine)
+        return await self.attempt(reading, [])
+
+    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
+        """As `CollectionReader.sparse`, by the words as the other table's index has them."""
+        return await self.attempt(super().sparse(text, limit, where, every=every), [])
+
+    async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
+        """As `CollectionReader.sources`."""
+        return await self.attempt(super().sources(ids), {})
+
+    async def chunks(self, ids: Sequence[str], where: str) -> list[StoredChunk]:
+        """As `CollectionReader.chunks`. Of rows of one id, the one that is shown comes last."""
+        return lowest_last(await self.attempt(super().chunks(ids, where), []))
+
+    async def page(self, after: str, limit: int, where: str) -> list[Listed]:
+        """As `CollectionReader.page`."""
+        return await self.attempt(super().page(after, limit, where), [])
+
+    async def holding(
+        self, where: str, *, after: str = "", first: int | None = None, rows: int | None = None
+    ) -> list[Listed]:
+        """As `CollectionReader.holding`."""
+        return await self.attempt(super().holding(where, after=after, first=first, rows=rows), [])
+
+    async def has_any(self, where: str) -> bool:
+        """As `CollectionReader.has_any`."""
+        return await self.attempt(super().has_any(where), nothing=False)
+
+    async def walk(self, where: str, beginning: str | None = None) -> AsyncIterator[list[StoredSource]]:
+        """As `CollectionReader.walk`, with two queries for everything."""
+        rows, access = await self.attempt(self._with_rights(where, SUMMARY_COLUMNS), NOTHING)
+        if beginning is not None:
+            rows = rows.filter(begin_with(rows, beginning))
+        for start in range(0, rows.num_rows, WALKED):
+            yield [self._stored(row, access.get(row["id"])) for row in rows.slice(start, WALKED).to_pylist()]
+            await anyio.lowlevel.checkpoint()
+
+    async def places(self, where: str) -> list[Place]:
+        """As `CollectionReader.places`. Rows have no paths."""
+        rows, access = await self.attempt(self._with_rights(where, PLACE_COLUMNS), NOTHING)
+        return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
+
+    async def _with_rights(
+        self, where: str, columns: list[str]
+    ) -> tuple[pa.Table, Mapping[str, Access | None]]:
+        """The rows of the source table that satisfy the predicate, and who may see each row of the table."""
+        with engine_errors("listing the rows of an attached table"):
+            rows = await self._table(self._sources.query().where(where).select(columns))
+        return rows, await self._rights.all_records()
+
+    async def attributes(self) -> Mapping[str, Mapping[str, Value]] | None:
+        """As `CollectionReader.attributes`. Nothing is cached, so it reads all titles and dates each time."""
+        return await self.attempt(self._attributes_of_all(), {})
+
+    async def _attributes_of_all(self) -> Mapping[str, Mapping[str, Value]]:
+        with engine_errors("reading an attached table"):
+            rows = await self._rows(self._sources.query().select(SUMMARY_COLUMNS))
+        return {row["id"]: self._stored(row, None).attributes for row in rows}
+
+    async def statistics(self) -> Statistics:
+        """Numbers for operators."""
+        columns, known = self._attached.columns, [one for one in (self.full_text, self.nearest) if one]
+        with engine_errors("counting the rows of an attached table"):
+            rows = await self._attached.count_rows()
+            vectors = await self._counted(f"({columns.vector} IS NOT NULL)") if columns.vector else 0
+        return Statistics(
+            sources=rows,
+            chunks=rows,
+            without_vector=rows - vectors,
+            indexes=tuple(f"{', '.join(one.columns)} ({one.index_type})" for one in known),
+            unindexed=max((one.num_unindexed_rows or 0 for one in known), default=0),
+        )
+
+    async def survey(self) -> Survey:
+        """What an operator must know of the rows."""
+        columns, table = self._attached.columns, self._attached.table
+        with engine_errors("counting the rows of an attached table"):
+            unusable = await table.count_rows(f"NOT ({columns.usable})")
+            rights = await self._rights.all_records()
+            rows = await self._attached.count_rows()
+        hidden = sum(access is None for access in rights.values())
+        return Survey(rows, unusable, rows - len(rights), hidden)
+
+    async def _counted(self, condition: str) -> int:
+        return await self._attached.table.count_rows(f"{self._attached.columns.usable} AND {condition}")
+
+    async def words_column(self) -> str:
+        """The text itself. Nothing to check: without a full-text index, `by_words` is false."""
+        return "body"
+
+
+def lowest_last(chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
+    """The chunks ordered so that of those of one id, the one that is shown comes last; see `source_rows`."""
+    return sorted(chunks, key=lambda chunk: chunk.generation, reverse=True)
+
+
+def index_on(column: str | None, indexes: Sequence[IndexConfig], *, of_text: bool) -> IndexConfig | None:
+    """The full-text or the vector index on a column of another table, None if it has none."""
+    kinds = ("FTS",) if of_text else ("Ivf", "Hnsw")
+    return next(
+        (one for one in indexes if column in one.columns and str(one.index_type).startswith(kinds)), None
+    )

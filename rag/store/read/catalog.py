@@ -1,0 +1,155 @@
+"""Rows of the catalog: the collections, and the embedder and language that each was made with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rag.corpus import (
+    DEFAULT_EMBEDDER,
+    Attachment,
+    Build,
+    Calibration,
+    Chunking,
+    Collection,
+    EmbedderIdentity,
+)
+from rag.errors import ConfigurationError
+from rag.store.read import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rag.corpus import LanguageChoice
+
+
+def collection_row(collection: Collection) -> pa.Table:
+    """The row of a collection."""
+    row = asdict(collection)
+    columns = {name: row.pop(name) for name in ("tenant", "name", "created_at")}
+    definition = json.dumps({"format": schema.FORMAT} | row)
+    return pa.Table.from_pylist([columns | {"definition": definition}], schema=schema.COLLECTIONS_SCHEMA)
+
+
+def collection_record(row: dict[str, Any]) -> Collection:
+    """The collection of a row.
+
+    Raises:
+        ConfigurationError: another version of refdesk wrote it.
+    """
+    definition = json.loads(row.pop("definition", "{}"))
+    if definition.pop("format", None) != schema.FORMAT:
+        raise ConfigurationError(
+            "The data folder was written by another version of refdesk. Use that version, or ingest into "
+            "another data folder (--data DIR)."
+        )
+    definition["embedder"] = EmbedderIdentity(**definition["embedder"])
+    definition["chunking"] = _chunking(definition["chunking"])
+    definition["languages"] = tuple(definition["languages"])
+    for name, kind in (
+        ("attached", Attachment),
+        ("calibration", Calibration),
+        ("former", _build),
+        ("coming", _build),
+    ):
+        if definition[name]:
+            definition[name] = kind(**definition[name])
+    return Collection(**row, **definition)
+
+
+def _chunking(stored: Iterable[dict[str, Any]]) -> tuple[Chunking, ...]:
+    return tuple(Chunking(**one) for one in stored)
+
+
+def _build(
+    embedder: dict[str, Any],
+    chunking: Iterable[dict[str, Any]],
+    calibration: dict[str, Any] | None,
+    **rest: Any,  # noqa: ANN401 JSON
+) -> Build:
+    return Build(
+        embedder=EmbedderIdentity(**embedder),
+        chunking=_chunking(chunking),
+        calibration=Calibration(**calibration) if calibration else None,
+        **rest,
+    )
+
+
+def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) -> None:
+    """Check that the collection's vectors were made with this embedder. None: the settings have no such one.
+
+    Raises:
+        ConfigurationError: they were made with another one; the message says what to do.
+    """
+    if embedder is not None and collection.embedder.may_compare(embedder):
+        return
+    name, table = collection.embedder_name, "[embedder]"
+    if name != DEFAULT_EMBEDDER:
+        table = f"[embedders.{name}]"
+    now = "can't be used"
+    if embedder is not None:
+        now = f"is {_described(embedder)}, whose vectors are not comparable with it"
+    raise ConfigurationError(
+        f"The collection {collection.name!r} was made with the embedder {_described(collection.embedder)}; "
+        f"{table} in the settings {now}. Set {table} back. Or, if that model has another table, name it "
+        f"(refdesk-admin collection set {collection.name} --embedder NAME). Or make its vectors anew "
+        "with the model in [embedder]: refdesk-admin collection rebuild "
+        f"{collection.name} --embedder default.",
+        for_caller=f"The collection {collection.name!r} can't be searched in mode dense, because another "
+        "embedding model made its vectors. Use mode sparse or hybrid, or leave the collection out.",
+    )
+
+
+def check_ingestible(collection: Collection) -> None:
+    """Check that documents can be ingested into the collection.
+
+    Raises:
+        ConfigurationError: it is a tag or an attached table.
+    """
+    check_writable(collection)
+    if collection.tag_of:
+        raise ConfigurationError(
+            f"The collection {collection.name!r} is a tag: {collection.tag_of} as it was on "
+            f"{collection.created_at:%Y-%m-%d}. It stays so. Change {collection.tag_of}, and tag it again "
+            f"under another name if need be: refdesk-admin collection tag {collection.tag_of} NAME."
+        )
+
+
+def check_writable(collection: Collection) -> None:
+    """Check that the collection is not an attached table, which refdesk only reads.
+
+    Raises:
+        ConfigurationError: it is one.
+    """
+    if collection.attached:
+        raise ConfigurationError(
+            f"The collection {collection.name!r} is the attached table {collection.attached.table}, which "
+            "refdesk only reads. Change it where it is written: each change counts from the next request on. "
+            f"To detach it, run refdesk-admin collection remove {collection.name} --yes. That leaves the "
+            "table as it is."
+        )
+
+
+def check_language(collection: Collection, language: LanguageChoice) -> None:
+    """Check that the words of the collection were analysed so.
+
+    Raises:
+        ConfigurationError: it was made for another one; the message says what to do.
+    """
+    if collection.language != language:
+        raise ConfigurationError(
+            f"The collection {collection.name!r} has the language {collection.language}, not {language}. "
+            "Omit the language, or ingest into another collection (--collection NAME), or change this one: "
+            f"refdesk-admin collection set {collection.name} --language {language}."
+        )
+
+
+def _described(embedder: EmbedderIdentity) -> str:
+    prefixes = [prefix for prefix in (embedder.query_prefix, embedder.document_prefix) if prefix]
+    with_prefixes = f", prefixes {prefixes}" if prefixes else ""
+    with_body = f", with {embedder.document_body}" if embedder.document_body else ""
+    size = embedder.dimension or "unknown"
+    return f"{embedder.provider} {embedder.model} ({size} dimensions{with_prefixes}{with_body})"

@@ -1,0 +1,249 @@
+"""Opens a desk for reading: its catalog, its collections' tables and its tenants' access records.
+
+Every call sees what other processes have committed before it. Open tables are kept, and the engine's caches
+are made anew when they have grown too large.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
+
+import anyio
+import anyio.lowlevel
+from anyio import to_thread
+
+from rag.access.tenants import tenants
+from rag.concurrency import cores
+from rag.expiry import Clock
+from rag.home import Bucket
+from rag.store.read import schema
+from rag.store.read.access_reader import AccessReader
+from rag.store.read.catalog import collection_record
+from rag.store.read.collection_reader import CollectionReader, Superseded
+from rag.store.read.connection import (
+    INDEX_CACHE_BYTES,
+    connect,
+    database_folder,
+    engine_errors,
+    open_if_there,
+)
+from rag.store.read.rows_in_memory import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import lancedb
+
+    from rag.corpus import AccessRecord, Collection, LetterCase
+    from rag.home import Home
+    from rag.store.read.attached.open_attached import AttachedTables
+
+NO_URLS: Mapping[str, str] = MappingProxyType({})
+
+
+MOST_SUPERSEDED = 64  # indexes in the cache, whose files stay open, before it is begun again
+CACHE_ROOM = 1.5  # times as large as the indexes: while they are rewritten, the former ones are there, too
+
+
+class Reader:
+    """A desk opened for reading. Every call sees what other processes have committed before it.
+
+    In a bucket it sees what they have committed until `consistency_seconds` before it.
+
+    `letter_case` says where the letter case of users and groups matters. `urls` are templates, by collection,
+    for the URLs of sources that state none. `seen_as` changes the definitions of collections for this reader:
+    so an evaluation searches tables that no other reader opens. The engine's cache of indexes grows with them
+    up to `index_cache_bytes`. The rows of tables that are searched are kept in memory, in at most
+    `memory_bytes`.
+    """
+
+    def __init__(  # noqa: PLR0913 what settings say of the store
+        self,
+        data: Home,
+        *,
+        timeout_seconds: float,
+        letter_case: LetterCase = "allow",
+        urls: Mapping[str, str] = NO_URLS,
+        seen_as: Callable[[Collection], Collection] | None = None,
+        index_cache_bytes: int = INDEX_CACHE_BYTES,
+        memory_bytes: int = 0,
+    ) -> None:
+        self.letter_case = letter_case
+        self.data = data
+        self._urls = urls
+        self._seen_as = seen_as
+        self._timeout_seconds = timeout_seconds
+        self._scans = anyio.CapacityLimiter(cores())
+        self._cache_bytes = min(index_cache_bytes, INDEX_CACHE_BYTES)
+        self._most_cached = index_cache_bytes
+        self._memory = Budget(memory_bytes) if memory_bytes else None
+        self._superseded = Superseded()
+        self.database: lancedb.AsyncConnection | None = None
+        self._roomy: lancedb.AsyncConnection | None = None
+        self._catalog: lancedb.AsyncTable | None = None
+        self._collections: tuple[Collection, ...] = ()
+        self._version = -1
+        self._open: dict[tuple[str, str], CollectionReader] = {}
+        self._opening = anyio.Lock()
+        self._attached: AttachedTables | None = None
+        self._access: dict[str, AccessReader] = {}
+        self.clock = Clock()
+
+    async def collections(self, tenant: str) -> tuple[Collection, ...]:
+        """The tenant's collections, ordered by name; none if nothing was ever ingested."""
+        with engine_errors("reading the catalog"):
+            catalog = await self._opened_catalog()
+            if catalog is None:
+                return ()
+            version = await catalog.version()
+            if version != self._version:
+                rows = (await catalog.query().to_arrow()).to_pylist()
+                found = sorted(map(collection_record, rows), key=lambda one: one.name)
+                self._collections = tuple(map(self._seen_as, found) if self._seen_as else found)
+                self._version = version
+                self._open.clear()  # a new collection can have the name of a removed one
+                self._attached = None
+                self._access.clear()
+        return tuple(one for one in self._collections if one.tenant == tenant)
+
+    async def open(self, collection: Collection) -> CollectionReader:
+        """The collection's tables; kept open until it is made again.
+
+        Raises:
+            StoreError: they can't be opened. An attached table is then `failed` instead.
+        """
+        if collection.attached:
+            return await self._attached_tables().open(collection)
+        key = collection.tenant, collection.name
+        reader = self._open.get(key)
+        if reader is None or reader.collection != collection or self._room_needed():
+            async with self._opening:  # so that searches at the same time share one
+                await self._make_room()
+                reader = self._open.get(key)
+                if reader is None or reader.collection != collection:
+                    reader = self._open[key] = await self._opened(collection)
+                    if await self._make_room():
+                        reader = self._open[key] = await self._opened(collection)
+        return reader
+
+    async def warm(self) -> None:
+        """Open all collections, and read what their first searches would wait for.
+
+        Raises:
+            StoreError: one can't be opened or read.
+        """
+        for tenant in await to_thread.run_sync(tenants, self.data):
+            for collection in await self.collections(tenant):
+                if not collection.attached:
+                    await (await self.open(collection)).warm()
+
+    async def close(self) -> None:
+        """Stop what goes on behind searches."""
+        if self._memory:
+            await self._memory.close()
+
+    async def _opened(self, collection: Collection) -> CollectionReader:
+        key, build = (collection.tenant, collection.name), collection.build
+        with engine_errors("opening a collection"):
+            database = cast("lancedb.AsyncConnection", self._roomy or self.database)
+            chunks = await database.open_table(schema.chunks_table(*key, build))
+            sources = await database.open_table(schema.sources_table(*key, build))
+        access = await self._opened_access(collection.tenant)
+        reader = CollectionReader(
+            collection,
+            chunks,
+            sources,
+            access,
+            timeout_seconds=self._timeout_seconds,
+            scans=self._scans,
+            url=self._urls.get(collection.name, ""),
+            memory=self._memory,
+            in_bucket=isinstance(self.data, Bucket),
+            superseded=self._superseded,
+        )
+        await reader.look_at_indexes()
+        return reader
+
+    async def _make_room(self) -> bool:
+        """Connect with a new cache if the indexes have outgrown it, or many in it are superseded.
+
+        Then collections are opened again. A larger cache from the start would fill with superseded indexes,
+        however small the present ones are. The access records stay open: all readers of a tenant share them.
+        """
+        room = self._room_needed()
+        if not room:
+            return False
+        self._roomy = await connect(self.data, index_cache_bytes=room)
+        self._cache_bytes = room
+        self._superseded.count = 0
+        self._open.clear()
+        return True
+
+    def _room_needed(self) -> int:
+        """How large a new cache the indexes need; 0 if the present one is good enough."""
+        needed = sum(one.index_bytes for one in self._open.values())
+        room = min(int(needed * CACHE_ROOM), self._most_cached)
+        if min(needed, room) > self._cache_bytes:
+            return room
+        return self._cache_bytes if self._superseded.count > MOST_SUPERSEDED else 0
+
+    def _attached_tables(self) -> AttachedTables:
+        if self._attached is None:
+            # Imported here, because few desks have an attached table.
+            from rag.store.read.attached.open_attached import AttachedTables  # noqa: PLC0415
+
+            self._attached = AttachedTables(self._timeout_seconds, self._scans)
+        return self._attached
+
+    async def refresh(self, tenant: str) -> None:
+        """Look for changes of access records, once for all collections of a tenant."""
+        if tenant in self._access:
+            await self._access[tenant].refresh()
+
+    async def names_groups(self, tenant: str) -> bool:
+        """Whether any access record of the tenant names a group, so that a caller's groups must be known."""
+        collections = await self.collections(tenant)
+        if not collections:
+            return False
+        if any(one.attached and one.attached.allow for one in collections):
+            return True  # these tables change without our knowing
+        return await (await self._opened_access(tenant)).names_groups()
+
+    async def gone(self, tenant: str) -> dict[str, AccessRecord]:
+        """The access records of the tenant's removed sources, by id; they apply if these come back."""
+        access = await self._access_if_there(tenant)
+        return await access.gone() if access else {}
+
+    async def named_entries(self, tenant: str) -> set[str]:
+        """The entries of all access lists of the tenant, those of removed sources and of folders included."""
+        access = await self._access_if_there(tenant)
+        return await access.named_entries() if access else set()
+
+    async def _access_if_there(self, tenant: str) -> AccessReader | None:
+        if await self._opened_catalog() is None:
+            return None
+        database = cast("lancedb.AsyncConnection", self.database)
+        if await open_if_there(database, schema.access_table(tenant)) is None:
+            return None
+        return await self._opened_access(tenant)
+
+    async def _opened_access(self, tenant: str) -> AccessReader:
+        if tenant not in self._access:
+            database = cast("lancedb.AsyncConnection", self.database)
+            with engine_errors("opening access records"):
+                table = await database.open_table(schema.access_table(tenant))
+            opened = AccessReader(table, timedelta(seconds=self._timeout_seconds))
+            self._access.setdefault(tenant, opened)  # another task may have been faster; all must share one
+        return self._access[tenant]
+
+    async def _opened_catalog(self) -> lancedb.AsyncTable | None:
+        if self._catalog is None:
+            if not isinstance(self.data, Bucket) and not database_folder(self.data).is_dir():
+                return None  # connecting would create the folder
+            self.database = self.database or await connect(
+                self.data, index_cache_bytes=min(self._cache_bytes, INDEX_CACHE_BYTES)
+            )
+            self._catalog = await open_if_there(self.database, schema.COLLECTIONS)
+        return self._catalog

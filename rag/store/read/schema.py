@@ -1,0 +1,322 @@
+"""Names and columns of the tables, and the conversion of rows to records.
+
+`rag.store.write.table_rows` has the other direction, which only writers need.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag.corpus import Access, AccessRecord, FieldType, Heading, Source
+from rag.expiry import expiry
+from rag.file_state import FileState
+from rag.filters.predicate import EPOCH, literal
+from rag.uris import ID_CHARS, TAG_CHARS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rag.corpus import Value, Vectors
+    from rag.needles.needle import Needle
+
+FORMAT = 4
+"""The version of the tables' columns and of a collection's definition.
+
+Raise it when they change: data folders with another number are refused.
+"""
+
+FILE = "@file"
+"""The state of a source's file, among its fields: every version of the program that reads this column leaves
+out what is not declared, and no field can be declared under this name."""
+
+COLLECTIONS = "collections"
+"""The catalog: one row per collection. A collection exists if its row does."""
+
+_MOMENT = pa.timestamp("us", tz="UTC")
+
+
+def _schema(required: Mapping[str, pa.DataType], optional: Mapping[str, pa.DataType]) -> pa.Schema:
+    fields: list[pa.Field[Any]] = [pa.field(name, kind, nullable=False) for name, kind in required.items()]
+    return pa.schema(fields + [pa.field(name, kind) for name, kind in optional.items()])
+
+
+ACCESS_COLUMNS: dict[str, pa.DataType] = {
+    "visibility": pa.string(),
+    "allow": pa.list_(pa.string()),
+    "deny": pa.list_(pa.string()),
+}
+"""Who may see a source. All are null without a record, and so are empty lists."""
+
+LABEL_COLUMNS: dict[str, pa.DataType] = {"labels": pa.list_(pa.string()), "revision": pa.int32()}
+"""What the engine filters by, and the revision of the record that it comes from. Chunks hold copies."""
+GROUP_LABEL = "group"
+"""The label of a record that names any group. It differs from the label of every entry."""
+
+_FIELD_TYPES: dict[FieldType, pa.DataType] = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "datetime": pa.int64(),  # microseconds since 1970: the engine's own literals end in 2262
+    "string list": pa.list_(pa.string()),
+}
+
+COLLECTIONS_SCHEMA = _schema(
+    {
+        "tenant": pa.string(),
+        "name": pa.string(),
+        "definition": pa.string(),  # JSON: what its tables were made with
+        "created_at": _MOMENT,
+    },
+    {},
+)
+
+SOURCES_SCHEMA = _schema(
+    {
+        "id": pa.string(),
+        "uri": pa.string(),
+        "title": pa.string(),
+        "mime_type": pa.string(),
+        "digest": pa.string(),  # see `digest_value`
+        "generation": pa.string(),
+        "metadata": pa.string(),  # JSON, for display
+        "chunk_count": pa.int32(),
+        "length": pa.int64(),
+        "ingested_at": _MOMENT,
+        "fields": pa.string(),  # JSON: the declared fields of the source, and the state of its file
+        "outline": pa.string(),  # JSON: [title, level, start] per heading
+        "text": pa.large_string(),
+    },
+    {"url": pa.string(), "date": _MOMENT},
+)
+SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outline", "text"}]
+SOURCE_COLUMNS = [
+    name for name in SUMMARY_COLUMNS if name not in {"digest", "generation", "metadata", "fields"}
+]
+"""The columns that a `Source` has unchanged."""
+
+ACCESS_SCHEMA = _schema(
+    {
+        "id": pa.string(),
+        "collection": pa.string(),  # empty for a folder
+        "uri": pa.string(),
+        "content": pa.string(),
+        "word": pa.string(),  # `AccessRecord.requested`
+        "present": pa.bool_(),
+        "copied": pa.bool_(),
+        **LABEL_COLUMNS,
+    },
+    {"former": pa.list_(pa.string()), **ACCESS_COLUMNS},
+)
+RECORD_COLUMNS = [name for name in ACCESS_SCHEMA.names if name != "labels"]
+PLAIN_ACCESS_COLUMNS = ("id", "collection", "uri", "content", "present", "copied")
+"""The columns that an `AccessRecord` has unchanged."""
+PRESENT = "(present AND (collection <> ''))"
+"""Selects the records of sources that exist; not those of folders."""
+TOMBSTONE = "(NOT present AND NOT copied)"
+"""Selects the records of removed sources whose rows may still be stored: `AccessRecord.is_tombstone`."""
+
+
+TERMS = "terms"
+"""The column of a chunk's words, which the full-text index is on; see `rag.store.read.word_analysis`."""
+
+
+def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
+    """The columns of a chunk table, with one for each declared field.
+
+    `body` is what is embedded: the context line and the text, which is its last `end - start` characters.
+    `TERMS` has its words. A chunk is visible only if its `generation` is that of its source. A `vector` of
+    zeros means that the embedder had none; the engine's cosine never finds it, with or without an index.
+    """
+    required: dict[str, pa.DataType] = {
+        "id": pa.string(),
+        "source_id": pa.string(),
+        "generation": pa.string(),
+        "seq": pa.int32(),
+        "start": pa.int64(),
+        "end": pa.int64(),
+        "tokens": pa.int32(),
+        **LABEL_COLUMNS,
+        "section": pa.list_(pa.string()),
+        "body": pa.string(),
+        "vector": pa.list_(pa.float32(), dimension),
+    }
+    declared = {field_column(name): _FIELD_TYPES[kind] for name, kind in fields.items()}
+    return _schema(required, {"page": pa.int32(), TERMS: pa.string(), **declared})
+
+
+def field_column(name: str) -> str:
+    """The column of a declared field; field names were validated when they were declared."""
+    return f"field_{name}"
+
+
+def attributes(title: str, path: str | None, date: datetime | None) -> dict[str, Value]:
+    """What a source can be filtered by without being declared; those that it has."""
+    texts = {"title": title, "path": path}
+    named: dict[str, Value] = {
+        name: unicodedata.normalize("NFC", text) for name, text in texts.items() if text is not None
+    }
+    return named | ({} if date is None else {"date": date})
+
+
+def field_columns(fields: Mapping[str, FieldType]) -> pa.Schema:
+    """The columns of declared fields in a chunk table."""
+    return _schema({}, {field_column(name): _FIELD_TYPES[kind] for name, kind in fields.items()})
+
+
+def chunks_table(tenant: str, collection: str, build: int = 0) -> str:
+    """The chunk table of a build of a collection.
+
+    Names have no double underscore, so no two tables share a name. The catalog says which build readers open;
+    a table of another build belongs to a rebuild, or to what it can go back to.
+    """
+    return f"chunks__tenant_{tenant}__src_{collection}{_build(build)}"
+
+
+def sources_table(tenant: str, collection: str, build: int = 0) -> str:
+    """The source table of a build of a collection; see `chunks_table`."""
+    return f"sources__tenant_{tenant}__src_{collection}{_build(build)}"
+
+
+def _build(number: int) -> str:
+    return f"__build_{number}" if number else ""
+
+
+def access_table(tenant: str) -> str:
+    """The table of a tenant's access records."""
+    return f"access__tenant_{tenant}"
+
+
+def one_of(column: str, values: Iterable[str]) -> str:
+    """A predicate for one of our columns. Without values it matches nothing."""
+    literals = ", ".join(literal(value) for value in values)
+    return f"({column} IN ({literals}))" if literals else "(false)"
+
+
+def contains(needle: Needle) -> str:
+    r"""A predicate for chunks whose text, without its context line, has a match of a needle.
+
+    The engine's regex takes linear time, like RE2. The core is looked for first, because it is faster.
+    """
+    text = 'right(body, "end" - start)'
+    patterns = dict.fromkeys([needle.core, needle.pattern])
+    return " AND ".join(f"regexp_like({text}, {literal(pattern)})" for pattern in patterns)
+
+
+def digest_value(digest: str, without_vector: int) -> str:
+    """A source's digest with the number of its chunks that lack a vector: ("a7", 0) -> "a7", 2 -> "a7 2".
+
+    With a number, the digest is that of no file: the source counts as changed until it is complete.
+    """
+    return f"{digest} {without_vector}" if without_vector else digest
+
+
+def split_digest(value: str) -> tuple[str, int]:
+    """The digest of a row and the number of chunks without a vector; the inverse of `digest_value`."""
+    digest, _, without_vector = value.partition(" ")
+    return digest, int(without_vector or 0)
+
+
+def stored_record(row: Mapping[str, Any]) -> AccessRecord:
+    """The record of a row; the inverse of `access_row`."""
+    plain = {name: row[name] for name in PLAIN_ACCESS_COLUMNS}
+    former = tuple(row["former"] or ())
+    return AccessRecord(access=access_record(row), requested=row["word"], former=former, **plain)
+
+
+def access_record(row: Mapping[str, Any]) -> Access | None:
+    """Who may see a source, by its row; None, meaning nobody, without a record."""
+    if row["visibility"] is None:
+        return None
+    allow, deny = (frozenset(row[name] or ()) for name in ("allow", "deny"))
+    return Access(row["visibility"], allow, deny, row["revision"])
+
+
+def fields_record(stored: str, declared: Mapping[str, FieldType]) -> dict[str, Value]:
+    """The declared fields of a row."""
+    values = json.loads(stored)
+    return {name: _value(value, declared[name]) for name, value in values.items() if name in declared}
+
+
+def _value(value: Any, kind: FieldType) -> Value:  # noqa: ANN401 what JSON holds
+    match kind:
+        case "datetime":
+            return EPOCH + timedelta(microseconds=value)
+        case "string list":
+            return tuple(value)
+        case _:
+            return cast("Value", value)
+
+
+def file_record(fields: str) -> FileState | None:
+    """The state of a source's file in its column `fields`, if there is one."""
+    stored = json.loads(fields).get(FILE) if FILE in fields else None
+    return FileState(*stored) if stored else None
+
+
+def expiry_of(row: Mapping[str, Any], keep_days: int) -> datetime | None:
+    """When the source of a row expires, None if it doesn't; see `rag.expiry`."""
+    return expiry(
+        json.loads(row["metadata"]),
+        keep_days,
+        date=row["date"],
+        file=file_record(row["fields"]),
+        ingested_at=row["ingested_at"],
+    )
+
+
+def source_record(row: Mapping[str, Any], collection: str) -> Source:
+    """The source of a row's summary columns."""
+    values = {name: row[name] for name in SOURCE_COLUMNS}
+    digest, without_vector = split_digest(row["digest"])
+    return Source(
+        collection=collection,
+        digest=digest,
+        metadata=json.loads(row["metadata"]),
+        without_vector=without_vector,
+        file=file_record(row["fields"]),
+        **values,
+    )
+
+
+def _json_start(key: str, beginning: str) -> str:
+    """How the entry of an object begins in JSON: ("path", "a") -> '"path": "a'."""
+    return json.dumps({key: beginning}, ensure_ascii=False)[1:-2]
+
+
+def begin_with(rows: pa.Table, beginning: str) -> pa.Array[Any]:
+    """Which rows of summary columns have an id, title or path that begins so, in lower case."""
+    path = pc.match_substring(pc.utf8_lower(rows["metadata"]), _json_start("path", beginning))
+    matching: Any = path
+    for name in ("id", "title"):
+        matching = pc.or_(matching, pc.starts_with(pc.utf8_lower(rows[name]), beginning))
+    return matching  # type: ignore[no-any-return]
+
+
+def outline_record(value: str) -> tuple[Heading, ...]:
+    """The outline of a row."""
+    return tuple(Heading(title, level, start) for title, level, start in json.loads(value))
+
+
+def original_id(source_id: str) -> str | None:
+    """The id of the source that a tag's source copies; None outside of tags (`write.make_collection`)."""
+    return source_id[:ID_CHARS] if len(source_id) == ID_CHARS + TAG_CHARS else None
+
+
+def vector_column(vectors: Vectors) -> pa.FixedSizeListArray[Any]:
+    """Vectors as a column; the inverse of `vectors_of`."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+
+
+def vectors_of(rows: pa.Table) -> Vectors:
+    """The vectors of rows of the chunk table, in order."""
+    column = cast("Any", rows["vector"].combine_chunks())
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    vectors: Vectors = flat.reshape(rows.num_rows, column.type.list_size)
+    return vectors

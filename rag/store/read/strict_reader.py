@@ -1,0 +1,275 @@
+"""Lists as if a collection contained only what one principal may read.
+
+The engine counts words over all rows, whoever may see them, and where it cuts a list depends on these counts,
+on the structure of an index and on the order of rows. So scores can reveal what others may read. Here a
+sparse search asks the engine only which readable rows contain a word, and scores them by counts over readable
+rows. A dense search measures every readable row. Ties are ordered by id, also where a list is cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from math import fsum, log
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag.languages import analysed_in
+from rag.store.read.collection_reader import words_in
+from rag.store.read.schema import TERMS, one_of
+from rag.store.read.stored_rows import CHUNK_COLUMNS, Scored, stored_chunks
+from rag.store.read.word_analysis import asked_languages, query_words, search_terms, stems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from rag.corpus import Collection, Language
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import Ranking, StoredChunk, StoredSource
+    from rag.store.read.word_analysis import Word
+
+ALL = 2**31 - 1  # rows: the engine must not cut, since it cuts by its own counts
+COUNTED = 4  # times as many rows as needed are scored by word frequencies
+TIED = 4  # times as many rows are fetched if a tie crosses the cut
+
+
+@dataclass(frozen=True, slots=True)
+class StrictReader:
+    """The lists of a collection for one principal, made for one search.
+
+    `readable` is the predicate of what the principal may read. `hidden` is appended to every predicate; it
+    leaves out sources whose record differs from the copies that the engine filters by. `rows` are the rest.
+    `languages` are those in which the index is asked: of what the principal may read.
+    """
+
+    reader: CollectionReader
+    readable: str
+    hidden: str
+    rows: Rows
+    languages: tuple[Language, ...]
+
+    async def dense(
+        self,
+        vector: npt.NDArray[np.float32],
+        limit: int,
+        where: str,
+        *,
+        refine: int = 0,  # noqa: ARG002 without an index there is nothing to refine
+    ) -> Ranking:
+        """As `CollectionReader.dense`, by the true distances of all readable rows."""
+        taken = limit + 1
+        rows = await self._nearest(vector, taken, where)
+        while rows.num_rows == taken and rows["_distance"][limit - 1] == rows["_distance"][-1]:
+            taken *= TIED
+            rows = await self._nearest(vector, taken, where)
+        first = rows.slice(0, limit)
+        distances = cast("list[float]", first["_distance"].to_pylist())
+        pairs = zip(stored_chunks(first), distances, strict=True)
+        return [Scored(stored, 1.0 - distance) for stored, distance in pairs]
+
+    async def _nearest(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> pa.Table:
+        rows = await self.reader.chunk_rows(
+            lambda query: (
+                query.nearest_to(vector)
+                .distance_type("cosine")
+                .bypass_vector_index()
+                .where(where + self.hidden)
+                .select([*CHUNK_COLUMNS, "vector", "_distance"])
+                .limit(limit)
+            )
+        )
+        return rows.sort_by([("_distance", "ascending"), ("id", "ascending")])
+
+    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
+        """As `CollectionReader.sparse`, with the scores of a collection without the other rows.
+
+        Only the best `COUNTED * limit` rows get one. They are chosen by a score that counts each word once
+        per row, and takes their length in the embedder's tokens.
+
+        Raises:
+            NotReadyError: the collection has no full-text index.
+        """
+        column = await self.reader.words_column()
+        ours = column == TERMS
+        words = query_words(text, self.languages, names=ours)
+        terms = search_terms(words)
+        asked = {word.forms[0][0]: word.written for word in words} if not ours else {}
+        holds = {
+            term: await self._holding([asked.get(term, term)], column, self.readable)
+            for term in dict.fromkeys(terms)
+        }
+        known = Matches(self.rows, terms, [holds[term] for term in terms])
+        among = None
+        if terms and where != self.readable:
+            among = await self._holding([asked.get(term, term) for term in terms], column, where)
+        if terms and every:
+            having = _having_every(words, holds)
+            among = having if among is None else among & having
+        indexes = known.first(COUNTED * limit, among)
+        rows = await self.reader.chunks(list(indexes), where + self.hidden)
+        analysed = await self._analysed(rows, column)
+        scores = known.scores([(indexes[row.id], found) for row, found in zip(rows, analysed, strict=True)])
+        rarest = log(max(len(self.rows), 2))
+        scored = [Scored(row, score / rarest) for row, score in zip(rows, scores, strict=True)]
+        return sorted(scored, key=lambda one: (-one.score, one.stored.id, one.stored.generation))[:limit]
+
+    async def _analysed(self, rows: Sequence[StoredChunk], column: str) -> list[list[str]]:
+        """The words of these rows as the index has them."""
+        if column != TERMS or not rows:
+            return [stems(row.body, self.reader.collection.usual_language, names=False) for row in rows]
+        chosen = one_of("id", {row.id for row in rows})
+        found = await self.reader.chunk_rows(
+            lambda query: query.where(chosen).select(["id", "generation", TERMS])
+        )
+        words = {(one["id"], one["generation"]): one[TERMS] for one in found.to_pylist()}
+        return [(words.get((row.id, row.generation)) or "").split() for row in rows]
+
+    async def _holding(self, words: Sequence[str], column: str, where: str) -> npt.NDArray[np.bool_]:
+        """Which of the rows contain any of the words."""
+        match = words_in(column, words, every=False)
+        found = await self.reader.chunk_rows(
+            lambda query: (
+                query.nearest_to_text(match).where(where + self.hidden).select(["id", "_score"]).limit(ALL)
+            )
+        )
+        return self.rows.marked(found["id"])
+
+
+def _having_every(words: Iterable[Word], holds: Mapping[str, npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+    """Which rows have every word in some form; `holds` says which have a term."""
+    nowhere = np.zeros_like(next(iter(holds.values())))
+    in_forms = [
+        [np.logical_and.reduce([holds.get(term, nowhere) for term in form]) for form in word.forms]
+        for word in words
+    ]
+    return cast(
+        "npt.NDArray[np.bool_]", np.logical_and.reduce([np.logical_or.reduce(one) for one in in_forms])
+    )
+
+
+async def readable_only(
+    reader: CollectionReader, readable: str, admits: Callable[[StoredSource], bool]
+) -> StrictReader:
+    """The rows that satisfy the predicate `readable` and whose source's own record admits them."""
+    columns = ["id", "source_id", "tokens"]
+    rows = await reader.chunk_rows(lambda query: query.where(readable).select(columns))
+    ids = cast("list[str]", rows["source_id"].unique().to_pylist())
+    sources = await reader.sources(ids)
+    refused = sorted(id_ for id_ in ids if id_ not in sources or not admits(sources[id_]))
+    hidden = ""
+    if refused:
+        hidden = f" AND (NOT {one_of('source_id', refused)})"
+        rows = rows.filter(pc.invert(pc.is_in(rows["source_id"], value_set=pa.array(refused))))
+    tokens = rows["tokens"].to_numpy()
+    lengths = tokens * (len(tokens) / max(int(tokens.sum()), 1))
+    admitted = [sources[id_] for id_ in ids if id_ not in refused]
+    return StrictReader(
+        reader,
+        readable,
+        hidden,
+        Rows(rows["id"].combine_chunks(), lengths),
+        _languages(reader.collection, admitted),
+    )
+
+
+def _languages(collection: Collection, sources: Sequence[StoredSource]) -> tuple[Language, ...]:
+    """As `asked_languages`, of a collection that holds only these sources."""
+    held = Counter(analysed_in(collection, one.source.metadata) for one in sources)
+    ranked = sorted(held, key=lambda language: (-held[language], language))
+    return asked_languages(replace(collection, languages=tuple(ranked)))
+
+
+# BM25 over rows, given which of them contain which words.
+
+K1, B = 1.2, 0.75  # as in the engine
+Number = TypeVar("Number", float, "npt.NDArray[np.float64]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows to score, in any order: their ids, and their lengths relative to the mean."""
+
+    ids: pa.Array[Any]
+    lengths: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def marked(self, ids: pa.ChunkedArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which of the rows have one of these ids."""
+        return cast("npt.NDArray[np.bool_]", pc.is_in(self.ids, value_set=ids).to_numpy(zero_copy_only=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Which rows contain which words of a query; `holds` has one array per word."""
+
+    rows: Rows
+    stems: Sequence[str]
+    holds: Sequence[npt.NDArray[np.bool_]]
+
+    @property
+    def rarities(self) -> list[float]:
+        """The weight of each word."""
+        return [rarity(len(self.rows), int(holds.sum())) for holds in self.holds]
+
+    def first(self, count: int, among: npt.NDArray[np.bool_] | None = None) -> dict[str, int]:
+        """The best rows if each word counted once per row: their indexes by id, best first.
+
+        Ties are ordered by id. Rows that `among` doesn't mark are left out.
+        """
+        scores = np.zeros(len(self.rows))
+        for rarity_, holds in zip(self.rarities, self.holds, strict=True):
+            scores += rarity_ * holds  # word by word, so that the order of rows changes nothing
+        scores *= weight(1.0, self.rows.lengths)
+        indexes = np.flatnonzero(scores if among is None else scores * among)
+        if count < len(indexes):
+            least = np.partition(scores[indexes], -count)[-count]
+            indexes = indexes[scores[indexes] >= least]
+        ids = cast("list[str]", self.rows.ids.take(pa.array(indexes, pa.int64())).to_pylist())
+        best = sorted(zip((-scores[indexes]).tolist(), ids, indexes.tolist(), strict=True))
+        return {id_: index for _, id_, index in best[:count]}
+
+    def scores(self, rows: Sequence[tuple[int, Sequence[str]]]) -> list[float]:
+        """The BM25 scores of rows, given by index and words. A word that a row contains counts at least once.
+
+        Here the length of a row is its number of words. The mean is estimated from these rows, whose lengths
+        relative to it are known.
+        """
+        of_mean_length = fsum(self.rows.lengths[index] for index, _ in rows) or 1.0
+        mean = max(sum(len(words) for _, words in rows), 1) / of_mean_length
+        terms = list(zip(self.stems, self.rarities, self.holds, strict=True))
+        scores = []
+        for index, words in rows:
+            times, length = Counter(words), len(words) / mean
+            scores.append(
+                sum(
+                    rarity_ * weight(float(max(times[stem], 1)), length)
+                    for stem, rarity_, holds in terms
+                    if holds[index]
+                )
+            )
+        return scores
+
+
+def rarity(rows: int, holding: int) -> float:
+    """The weight of a word that `holding` of `rows` rows contain; the fewer, the higher.
+
+    Example: 1 of 1,000 -> 6.5; 500 of 1,000 -> 0.7; all of them -> 0.0005.
+    """
+    return log(1 + (rows - holding + 0.5) / (holding + 0.5))
+
+
+def weight(times: float, length: Number) -> Number:
+    """The weight of a word that a row contains `times` times; `length` is relative to the mean.
+
+    Example: once in a row of mean length -> 1.0; never more than 2.2.
+
+    Source: Robertson & Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009.
+    """
+    return times * (K1 + 1) / (times + K1 * (1 - B + B * length))

@@ -1,0 +1,291 @@
+"""Scans the texts of sources for a needle. RE2 does it, so no pattern takes more than linear time.
+
+There is no index for this: one that finds parts of words costs more, the more often they occur. Only texts
+are scanned of which the engine has found a readable chunk before. So the time of a scan doesn't depend on
+what other documents contain.
+
+The text that a caller's regular expression sees at once is limited (`WINDOW`), so that each step ends soon,
+whatever the pattern, and the deadline can be kept.
+
+At the end: the whole texts of the sources that have a match, and where their chunks are.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import anyio
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from anyio import to_thread
+
+from rag.corpus import Chunk
+from rag.errors import InvalidRequestError
+from rag.needles.regex import EMPTY, INVALID
+from rag.store.read.schema import one_of
+from rag.text import Span
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    import numpy.typing as npt
+
+    from rag.needles.needle import Needle
+    from rag.store.read.collection_reader import CollectionReader
+
+NAMED = 2_000  # sources whose ids a predicate names; it takes the engine long to compare many
+ROWS, AT_ONCE = 512, 2  # texts in a batch; batches that one search scans at once
+WINDOW = 16_384  # bytes or characters that a regular expression sees at once, and
+OVERLAP = 4_096  # how many of the next window: the longest match that is sure to be found
+LITERAL_BYTES = 8 << 20  # scanned between two looks at the clock: 20 ms
+SCANNED = ["id", "title", "date", "text"]
+GRACE_SECONDS = 0.5  # after the deadline
+STEP_SECONDS = 0.01  # of a regular expression: the next step has twice as many windows, or half as many
+MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+"""Noncharacters, which no text should have. Two that a text doesn't have mark its matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedSource:
+    """A source whose text has a match. `titled` says whether its title has one, too.
+
+    `generation` and `revision` are those of its first chunk, by which the engine found it.
+    """
+
+    id: str
+    generation: str
+    revision: int
+    titled: bool
+    date: datetime | None
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How many windows are matched in one step."""
+
+    windows: int = 1
+
+    def took(self, seconds: float) -> None:
+        self.windows = self.windows * 2 if seconds < STEP_SECONDS else max(1, self.windows // 2)
+
+
+def check_syntax(needle: Needle) -> None:
+    """Check a regular expression as RE2 does.
+
+    Raises:
+        InvalidRequestError: its syntax is not valid, or it matches an empty text.
+    """
+    try:
+        matches_nothing = pc.match_substring_regex(pa.array([""]), needle.pattern)[0].as_py()
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(INVALID) from error
+    if matches_nothing:
+        raise InvalidRequestError(EMPTY)
+
+
+async def matched_sources(
+    reader: CollectionReader, readable: str, needle: Needle, until: float, *, of_chunks: bool = False
+) -> tuple[list[MatchedSource], bool]:
+    """The sources with a match, and whether all texts were scanned `until` then, by the monotonic clock.
+
+    `readable` is the predicate of chunks that may be found; only the texts of their sources are read. It
+    holds for all chunks of a source or for none, unless it is `of_chunks`.
+    """
+    columns = ["source_id", "generation", "revision"]
+    rows = await reader.chunk_rows(
+        lambda query: query.where(readable if of_chunks else f"(seq = 0) AND {readable}").select(columns)
+    )
+    firsts = {row["source_id"]: row for row in rows.to_pylist()}
+    scan = _Scan(firsts, needle, until, reader.scans)
+    predicates = _predicates(sorted(firsts), await reader.source_count())
+    try:
+        # A scan looks at the clock itself; this ends the waiting for a slow disk.
+        with anyio.move_on_after(max(0.0, until - time.monotonic()) + GRACE_SECONDS) as scope:
+            for where in predicates:
+                await _read(reader, where, scan)
+                if scan.stopped:
+                    break
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return list(scan.found.values()), not (scan.stopped or scope.cancelled_caught)
+
+
+async def _read(reader: CollectionReader, where: str, scan: _Scan) -> None:
+    """Scan the sources that satisfy a predicate. The engine reads the next ones meanwhile."""
+    async with (
+        aclosing(reader.source_batches(where, SCANNED, ROWS)) as batches,
+        anyio.create_task_group() as tasks,
+    ):
+        async for batch in batches:
+            await scan.room.acquire()
+            if scan.stopped:
+                break
+            tasks.start_soon(scan.examine, batch)
+
+
+def _predicates(ids: Sequence[str], sources: int) -> list[str]:
+    """Predicates that select these ids, some at a time. If they are most of the sources, one selects all."""
+    if len(ids) * 2 > sources:
+        return ["true"]
+    return [one_of("id", ids[first : first + NAMED]) for first in range(0, len(ids), NAMED)]
+
+
+@dataclass(slots=True)
+class _Scan:
+    """A scan while it runs. `firsts` are the rows of the first chunks of the sources that may be scanned."""
+
+    firsts: Mapping[str, Mapping[str, Any]]
+    needle: Needle
+    until: float
+    limiter: anyio.CapacityLimiter
+    room: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(AT_ONCE))
+    pace: _Pace = field(default_factory=_Pace)
+    found: dict[str, MatchedSource] = field(default_factory=dict)
+    stopped: bool = False
+
+    async def examine(self, batch: pa.RecordBatch) -> None:
+        """Scan a batch in a thread."""
+        scan = partial(_matched_sources, batch, self.firsts, self.needle, self.until, self.pace)
+        some, whole = await to_thread.run_sync(scan, limiter=self.limiter)
+        self.found |= {one.id: one for one in some}
+        self.stopped = self.stopped or not whole
+        self.room.release()
+
+
+def _matched_sources(
+    batch: pa.RecordBatch, firsts: Mapping[str, Mapping[str, Any]], needle: Needle, until: float, pace: _Pace
+) -> tuple[list[MatchedSource], bool]:
+    may = [id_ in firsts for id_ in batch["id"].to_pylist()]
+    if not all(may):  # filtering copies the texts
+        batch = batch.filter(pa.array(may, pa.bool_()))
+    texts = batch["text"]
+    steps = _literal_steps(texts, needle) if needle.words else _regex_steps(texts, needle, pace)
+    held = np.zeros(len(texts), dtype=np.bool_)
+    whole = True
+    for rows, matched in steps:
+        np.logical_or.at(held, rows, matched)
+        if time.monotonic() > until:
+            whole = False
+            break
+    chosen = batch.drop_columns(["text"]).filter(pa.array(held))
+    titled = _matched(chosen["title"], needle).tolist()
+    ids = cast("list[str]", chosen["id"].to_pylist())
+    values = zip(ids, titled, chosen["date"].to_pylist(), strict=True)
+    return [
+        MatchedSource(id_, firsts[id_]["generation"], firsts[id_]["revision"], has_title, date)
+        for id_, has_title, date in values
+    ], whole
+
+
+def match_any(texts: Sequence[str], needle: Needle) -> list[bool]:
+    """Whether each of some short texts has a match."""
+    return cast("list[bool]", _matched(pa.array(texts, pa.string()), needle).tolist())
+
+
+def _literal_steps(texts: Any, needle: Needle) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 Arrow's arrays
+    """Rows of texts with whether each has a match."""
+    rows = max(1, len(texts) * LITERAL_BYTES // max(1, texts.nbytes))
+    for first in range(0, len(texts), rows):
+        some = texts.slice(first, rows)
+        yield np.arange(first, first + len(some)), _matched(some, needle)
+
+
+def _regex_steps(texts: Any, needle: Needle, pace: _Pace) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 the same
+    """The same, window by window."""
+    sizes = pc.binary_length(texts).to_numpy()
+    binary = texts.cast(pa.large_binary())
+    for start in range(0, max(1, int(sizes.max(initial=0))), WINDOW):
+        rows = np.flatnonzero(sizes > start)
+        while len(rows):
+            now, rows = rows[: pace.windows], rows[pace.windows :]
+            cut = pc.binary_slice(binary.take(pa.array(now)), start, start + WINDOW + OVERLAP)
+            # Windows may begin inside a character: the bytes of a cut one match nothing.
+            windows = pa.Array.from_buffers(pa.large_string(), len(cut), cut.buffers())
+            began = time.monotonic()
+            yield now, _matched(windows, needle)
+            pace.took(time.monotonic() - began)
+
+
+def _matched(texts: Any, needle: Needle) -> npt.NDArray[np.bool_]:  # noqa: ANN401 Arrow's arrays
+    mask = cast("Any", pc.match_substring_regex(texts, needle.core)).to_numpy(zero_copy_only=False)
+    if needle.core != needle.pattern and mask.any():
+        some = texts.filter(pa.array(mask))
+        mask[mask] = pc.match_substring_regex(some, needle.pattern).to_numpy(zero_copy_only=False)
+    return cast("npt.NDArray[np.bool_]", mask)
+
+
+def spans(text: str, needle: Needle, most: int, until: float) -> list[Span]:
+    """The first `most` matches in a text, in order, none of them empty; fewer if the time is over."""
+    find = needle.spans if needle.words else partial(_regex_spans, needle)
+    found: list[Span] = []
+    at = 0
+    while at < len(text) and len(found) < most and time.monotonic() < until:
+        # A window begins with a line, so that ^ and word boundaries match there as in the whole text.
+        begin = max(text.rfind("\n", 0, at) + 1, at - OVERLAP)
+        end = min(len(text), at + WINDOW + OVERLAP)
+        last = len(text) if end == len(text) else at + WINDOW
+        matches = (Span(begin + one.start, begin + one.end) for one in find(text[begin:end]))
+        inside = [one for one in matches if at <= one.start < last]
+        found += inside
+        at = max(last, inside[-1].end if inside else 0)
+    return found[:most]
+
+
+def _regex_spans(needle: Needle, text: str) -> Iterator[Span]:
+    """The matches in a window. RE2 puts marks around them all at once."""
+    first, last = [mark for mark in MARKS if mark not in text][:2]
+    marked = pc.replace_substring_regex(
+        pa.array([text], pa.large_string()), needle.pattern, f"{first}\\0{last}"
+    )[0].as_py()
+    before, *rest = marked.split(first)
+    at = len(before)
+    for part in rest:
+        match, _, after = part.partition(last)
+        if match:
+            yield Span(at, at + len(match))
+        at += len(match) + len(after)
+
+
+TEXTS = 8  # in memory at once
+_PLACE = ["id", "source_id", "generation", "seq", "start", "end", "tokens", "page", "section"]
+
+Places: TypeAlias = "Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]"
+"""The rows of chunks without their texts, in order, by the id and the generation of their sources."""
+
+
+async def source_texts(reader: CollectionReader, ids: Iterable[str]) -> AsyncIterator[tuple[str, str, str]]:
+    """The id, the generation and the text of each of these sources, in no order; whoever may see them."""
+    columns = ["id", "generation", "text"]
+    async with aclosing(reader.source_batches(one_of("id", ids), columns, TEXTS)) as batches:
+        async for batch in batches:
+            for row in batch.to_pylist():
+                yield row["id"], row["generation"], row["text"]
+
+
+async def chunk_places(reader: CollectionReader, ids: Iterable[str], where: str) -> Places:
+    """Where the chunks of these sources are that satisfy the predicate."""
+    among = f"{one_of('source_id', ids)} AND {where}"
+    rows = await reader.chunk_rows(lambda query: query.where(among).select(_PLACE))
+    by_source: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in sorted(rows.to_pylist(), key=lambda row: row["seq"]):
+        by_source.setdefault((row["source_id"], row["generation"]), []).append(row)
+    return by_source
+
+
+def chunks_of_texts(rows: Iterable[Mapping[str, Any]], text: str) -> list[Chunk]:
+    """The chunks of rows, with their texts from the text of their source."""
+    same = ("id", "source_id", "seq", "start", "end", "tokens", "page")
+    return [
+        Chunk(
+            **{name: row[name] for name in same},
+            text=text[row["start"] : row["end"]],
+            section=tuple(row["section"]),
+        )
+        for row in rows
+    ]

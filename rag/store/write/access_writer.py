@@ -1,0 +1,403 @@
+"""Changes access records under the access lock: a tenant's, and a collection's for its writer.
+
+It is not the lock of an ingestion, and it is held for milliseconds, never while texts are parsed, embedded or
+stored: taking a right away never waits for an ingestion. Reading, changing and writing are one step under
+this lock, for `refdesk-admin access` and for ingestions alike: of two changes at once, neither is lost.
+
+A change is in force with its one commit, from the next request of every server on. The gate checks every hit
+against these records. Searches use the copies of the labels in the chunks, and the records themselves where a
+copy is stale. `CollectionWriter.copy_labels` updates the copies.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag.access.rule import is_narrowed, narrower
+from rag.corpus import AccessRecord
+from rag.errors import StoreError
+from rag.filters.predicate import literal
+from rag.store.read import schema
+from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
+from rag.store.read.schema import original_id
+from rag.store.write import table_maintenance, table_rows
+from rag.store.write.access_claim import revised, settle
+from rag.store.write.desk_folder import prepare, spending_reserve
+from rag.store.write.locks import locked
+from rag.store.write.source_ids import PURGED, is_uri
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from pathlib import Path
+
+    import lancedb
+
+    from rag.corpus import Access, Collection
+    from rag.store.write.access_claim import Claim
+    from rag.store.write.source_ids import SourceIds
+
+WAIT_SECONDS = 15  # for another change; each takes milliseconds
+COMPACTED = 32  # commits; each leaves a file
+
+
+class AccessTable:
+    """A tenant's access records, for the holder of the access lock."""
+
+    def __init__(self, table: lancedb.AsyncTable, folder: Path) -> None:
+        self._table = table
+        self._folder = folder
+
+    async def records(self, where: str | None = None) -> dict[str, AccessRecord]:
+        """All records by id, or those that satisfy a predicate on the table's columns."""
+        rows = (await self.columns(schema.RECORD_COLUMNS, where)).to_pylist()
+        return {row["id"]: schema.stored_record(row) for row in rows}
+
+    async def columns(self, names: Sequence[str], where: str | None = None) -> pa.Table:
+        """These columns of all records, or of those that satisfy a predicate."""
+        with engine_errors("reading access records"):
+            query = self._table.query().select([*names])
+            return await (query.where(where) if where else query).to_arrow()
+
+    async def of(self, ids: Iterable[str]) -> dict[str, AccessRecord]:
+        """The records of these ids, by id; missing ones are left out."""
+        wanted = sorted({*ids})
+        return await self.records(schema.one_of("id", wanted)) if wanted else {}
+
+    async def put(self, records: Sequence[AccessRecord]) -> None:
+        """Write records in one commit, in place of those with the same ids."""
+        if not records:
+            return
+        with engine_errors("changing access"):
+            rows = pa.Table.from_pylist([table_rows.access_row(one) for one in records], schema.ACCESS_SCHEMA)
+            upsert = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            await upsert.use_index(use_index=False).execute(
+                rows
+            )  # with one, the engine has inserted keys twice
+
+    async def forget(self, ids: Iterable[str]) -> None:
+        """Delete records. A document that comes back under their URIs is a new one."""
+        with engine_errors("forgetting access records"):
+            if wanted := sorted({*ids}):
+                await self._table.delete(schema.one_of("id", wanted))
+
+    async def compact(self) -> None:
+        """Merge the files that many changes have left."""
+        with engine_errors("compacting access records"):
+            if await self._table.version() % COMPACTED == 0:
+                await table_maintenance.compact_records(self._table)
+
+    async def purge(self) -> None:
+        """Rewrite the table, so that no file contains what was deleted."""
+        with engine_errors("purging access records"):
+            await table_maintenance.purge_records(self._table, self._folder)
+
+
+@asynccontextmanager
+async def access_table(data: Path, tenant: str) -> AsyncIterator[AccessTable]:
+    """A tenant's records under the access lock. Changes are flushed to disk when the block ends.
+
+    Raises:
+        BusyError: another process has held the lock for longer than any change takes.
+        StoreError: they can't be read.
+    """
+    name = schema.access_table(tenant)
+    with locked(data, f"{tenant}.access", seconds=WAIT_SECONDS):
+        started = time.time()
+        table_maintenance.repair(table_folder(data, name))
+        with engine_errors("opening access records"):
+            table = await (await connect(data)).open_table(name)
+            before = await table.version()
+        opened = AccessTable(table, table_folder(data, name))
+        yield opened
+        if await table.version() != before:
+            with suppress(StoreError):  # on a full disk; the change itself is committed
+                await opened.compact()
+            table_maintenance.sync_to_disk(table_folder(data, name), started)
+
+
+async def mark_removed(data: Path, tenant: str, ids: Iterable[str]) -> None:
+    """Remove sources for every reader, from the next request on. Their access records stay.
+
+    It waits for no ingestion: the records become tombstones, and who holds the collection's lock, now or
+    next, deletes the rows (`CollectionWriter.finish_removals`). On a full disk the data folder's reserve is
+    used.
+    """
+    async with access_table(data, tenant) as table:
+        present = [record for record in (await table.of(ids)).values() if record.present]
+        for attempt in spending_reserve(data):
+            with attempt:
+                await table.put([replace(record, present=False, copied=False) for record in present])
+
+
+async def create_access_table(database: lancedb.AsyncConnection, tenant: str) -> None:
+    """Create the table of a tenant's records if it doesn't exist."""
+    name = schema.access_table(tenant)
+    if await open_if_there(database, name) is None:
+        await database.create_table(name, schema=schema.ACCESS_SCHEMA)
+
+
+Pairs: TypeAlias = "dict[str, tuple[AccessRecord | None, AccessRecord]]"
+"""Records before and after a change, by id; None before means a new record."""
+Around: TypeAlias = "Callable[[Pairs], AbstractContextManager[None]]"
+"""A context that encloses a change, under the lock. An exception on entry prevents the change."""
+
+
+def nothing_around(_pairs: Pairs) -> AbstractContextManager[None]:
+    """Enclose the change in nothing."""
+    return nullcontext()
+
+
+async def change_access(
+    data: Path,
+    tenant: str,
+    ids: Iterable[str],
+    changed: Callable[[Access | None], Access],
+    *,
+    around: Around = nothing_around,
+) -> Pairs:
+    """Change who may see these sources. `around` encloses the change.
+
+    It is in force with the one commit. A record that stays equal gets a new revision, too, so that a running
+    ingestion notices it and doesn't widen it. `change_collection.copy_labels` updates the copies
+    in the chunks. A part, such as the attachment of a mail, gets nothing wider than its container,
+    as in an ingestion. On a full disk the data folder's reserve is used, unless the change lets anybody in.
+
+    Raises:
+        StoreError: the change lets somebody in, and the reserve, by which that could be taken back on a full
+            disk, can't be made whole.
+    """
+    async with access_table(data, tenant) as table:
+        there = await table.of(ids)
+        pairs: Pairs = {id_: (one, revised(one, changed(one.access))) for id_, one in there.items()}
+        pairs |= await _within_containers(table, pairs)
+        after = [record for _, record in pairs.values()]
+        gives = any(is_narrowed(one.access, pairs[id_][1].access) for id_, one in there.items())
+        if gives:
+            prepare(data)
+        with around(pairs):
+            for attempt in [nullcontext()] if gives else spending_reserve(data):
+                with attempt:
+                    await table.put(after)
+    return pairs
+
+
+async def _within_containers(table: AccessTable, pairs: Pairs) -> Pairs:
+    """Those of the pairs that are parts, no wider afterwards than what contains them."""
+    around_part = {id_: _containers(one.uri) for id_, (one, _) in pairs.items() if one and "#" in one.uri}
+    uris = sorted({uri for outer in around_part.values() for uri in outer})
+    there = (await table.records(schema.one_of("uri", uris))).values() if uris else ()
+    access: dict[tuple[str, str], list[Access | None]] = defaultdict(list)
+    for one in there:
+        if one.present and not original_id(one.id):
+            access[one.collection, one.uri].append(pairs[one.id][1].access if one.id in pairs else one.access)
+    capped: Pairs = {}
+    for id_, outer in around_part.items():
+        before, after = pairs[id_]
+        outer_access = [record for uri in outer for record in access[after.collection, uri]]
+        within = narrower(after.access, *outer_access)
+        capped[id_] = before, replace(after, access=within)
+    return capped
+
+
+def _containers(part: str) -> list[str]:
+    """The URIs of what may contain a part.
+
+    Example: file:///d/x.zip#b/m.eml/n.txt -> file:///d/x.zip, file:///d/x.zip#b, file:///d/x.zip#b/m.eml.
+    """
+    outermost, _, inside = part.partition("#")
+    names = inside.split("/")
+    return [outermost, *(f"{outermost}#{'/'.join(names[:end])}" for end in range(1, len(names)))]
+
+
+class CollectionAccess:
+    """The access records of a collection's sources and folders. `around` encloses every change of rights."""
+
+    def __init__(self, data: Path, collection: Collection, ids: SourceIds, around: Around) -> None:
+        self._data = data
+        self._collection = collection
+        self._ids = ids
+        self._around = around
+        self._began: dict[str, AccessRecord] = {}
+
+    async def read(self) -> dict[str, AccessRecord]:
+        """All records of the tenant by id, those of removed sources included.
+
+        No claim of this writer undoes what somebody else changes after this call.
+        """
+        async with self._locked() as table:
+            self._began = await table.records()
+        return dict(self._began)
+
+    async def of(self, ids: Iterable[str]) -> dict[str, Access | None]:
+        """Who may see these sources; those that don't exist are left out."""
+        async with self._locked() as table:
+            return {id_: one.access for id_, one in (await table.of(ids)).items() if one.present}
+
+    async def settle(
+        self, claims: Mapping[str, tuple[str, Claim]]
+    ) -> tuple[dict[str, AccessRecord], list[AccessRecord]]:
+        """Settle claims, with URIs, by source id: all records, and those whose labels the chunks lack.
+
+        A source that was removed since `read` stays so: its record is returned as it is, not present.
+        """
+        async with self._locked() as table:
+            needed = {*claims, *chain.from_iterable(claim.floor for _, claim in claims.values())}
+            stored = await table.of(needed)
+            settled: dict[str, AccessRecord] = {}
+            overtaken, removed = set[str](), set[str]()
+            for id_, (uri, claim) in claims.items():
+                present = stored | settled  # a part may come with what contains it, and after it
+                others = [present[one].access for one in sorted(claim.floor) if one in present]
+                own = stored.get(id_)
+                if own and self._was_removed(own):
+                    settled[id_] = own
+                    removed.add(id_)
+                    continue
+                # The run computed its claims from the records as they were when it began. A record that
+                # changed since was changed by somebody else, who knew what they took away.
+                if own and own.access != self._began.get(id_, own).access:
+                    overtaken.add(id_)
+                fresh = self._record(id_, uri, claim)
+                settled[id_] = settle(own, claim, others, fresh, overtaken=id_ in overtaken)
+            changed = {id_: one for id_, one in settled.items() if one != stored.get(id_)}
+            with self._around({id_: (stored.get(id_), one) for id_, one in changed.items()}):
+                await table.put(list(changed.values()))
+        # What this run settled is its own change. An overtaken record stays overtaken for later claims.
+        self._began |= {
+            id_: record for id_, record in settled.items() if id_ not in overtaken and id_ not in removed
+        }
+        behind = [one for one in settled.values() if one.present and not one.copied and one.id in stored]
+        return settled, behind
+
+    def _was_removed(self, record: AccessRecord) -> bool:
+        """Whether somebody removed the source since this writer read the records, or stored it."""
+        before = self._began.get(record.id)
+        return not record.present and before is not None and before.present
+
+    def _record(self, id_: str, uri: str, claim: Claim) -> AccessRecord:
+        return AccessRecord(id_, self._collection.name, uri, claim.access, claim.content, claim.requested)
+
+    async def change(self, records: Mapping[str, Access]) -> None:
+        """Give sources these records; one commit, in force for every reader from then on."""
+        async with self._locked() as table:
+            stored = await table.of(records)
+            await table.put([revised(one, records[id_]) for id_, one in stored.items()])
+
+    async def mend(self, copies: Mapping[str, Access | None]) -> None:
+        """Let in only whom both the record and its copy let in, where the copy is of a later record.
+
+        Where the record is the later one, it stays. Both are copied to the chunks again.
+        """
+        async with self._locked() as table:
+            stored = await table.of(copies)
+            await table.put([_mended(one, copies[id_]) for id_, one in stored.items()])
+
+    async def remember_folders(self, folders: Mapping[str, Access]) -> None:
+        """Record the access that folders, by URI, were ingested with; it applies to later files in them."""
+        records = [
+            AccessRecord(self._ids.of_folder(uri), "", uri, replace(access, revision=1))
+            for uri, access in folders.items()
+        ]
+        async with self._locked() as table:
+            stored = await table.of(one.id for one in records)
+            with self._around({one.id: (stored.get(one.id), one) for one in records}):
+                await table.put(records)
+
+    async def forget(self, ids: Iterable[str]) -> None:
+        """Delete the records of removed sources and of folders, so that nothing applies if they come back."""
+        async with self._locked() as table:
+            gone = [id_ for id_, one in (await table.of(ids)).items() if not one.present or one.is_folder]
+            await table.forget(gone)
+
+    async def note_removed(self, ids: Iterable[str]) -> None:
+        """Mark sources as removed. Their records stay, and apply again if the documents come back."""
+        async with self._locked() as table:
+            stored = (await table.of(ids)).values()
+            await table.put([replace(one, present=False, copied=True) for one in stored])
+
+    async def removed(self) -> list[str]:
+        """The ids of the sources whose removal is in force, and whose rows may still be stored."""
+        async with self._locked() as table:
+            return [*await table.records(f"{schema.TOMBSTONE} AND {self._ours}")]
+
+    async def stale(self) -> list[list[AccessRecord]]:
+        """The records whose labels the chunks don't hold yet, grouped by equal labels."""
+        async with self._locked() as table:
+            behind = await table.records(f"(NOT copied) AND {schema.PRESENT} AND {self._ours}")
+        alike: dict[str, list[AccessRecord]] = defaultdict(list)
+        for record in behind.values():
+            alike[json.dumps(table_rows.label_values(record.access))].append(record)
+        return list(alike.values())
+
+    async def note_copied(self, copied: Sequence[AccessRecord]) -> None:
+        """Mark records whose labels the chunks hold, except those that changed again meanwhile."""
+        if not copied:
+            return
+        async with self._locked() as table:
+            stored = await table.of(one.id for one in copied)
+            await table.put([replace(one, copied=True) for one in copied if stored.get(one.id) == one])
+
+    async def repair(self, sources: pa.Table) -> None:
+        """Make the records agree with the stored sources, given by their columns `id` and `uri`.
+
+        A source without a record gets one that nobody can see it by: its access was lost.
+        """
+        async with self._locked() as table:
+            if agree(await table.columns(["id", "present"], self._ours), sources):
+                return
+            ours = await table.records(self._ours)
+            uris = {row["id"]: row["uri"] for row in sources.to_pylist()}
+            # A tombstone is right: who removed the source waits for its rows to be deleted, not to come back.
+            wrong = [
+                one for id_, one in ours.items() if one.present != (id_ in uris) and not one.is_tombstone
+            ]
+            name = self._collection.name
+            missing = [(id_, uri) for id_, uri in uris.items() if id_ not in ours]
+            lost = [AccessRecord(id_, name, uri, None, copied=False) for id_, uri in missing]
+            flipped = [replace(one, present=not one.present) for one in wrong]
+            await table.put([*(one if one.present else replace(one, copied=True) for one in flipped), *lost])
+
+    async def purge(self) -> None:
+        """Hide the names of removed sources and rewrite the table, so that no file holds them."""
+        async with self._locked() as table:
+            gone = await table.records(f"(NOT present) AND {self._ours}")
+            named = [one for one in gone.values() if not one.uri.startswith(PURGED)]
+            await table.put([self._nameless(one) for one in named])
+            await table.purge()
+
+    def _nameless(self, record: AccessRecord) -> AccessRecord:
+        former = (self._ids.purged(one) if is_uri(one) else one for one in record.former)
+        return replace(record, uri=self._ids.purged(record.uri), former=tuple(former))
+
+    def _locked(self) -> AbstractAsyncContextManager[AccessTable]:
+        return access_table(self._data, self._collection.tenant)
+
+    @property
+    def _ours(self) -> str:
+        return f"(collection = {literal(self._collection.name)})"
+
+
+def _mended(record: AccessRecord, copy: Access | None) -> AccessRecord:
+    if copy is None or record.access is None or copy.revision <= record.access.revision:
+        return replace(record, copied=False)
+    return revised(replace(record, access=copy), narrower(record.access, copy))
+
+
+def agree(records: pa.Table, sources: pa.Table) -> bool:
+    """Whether exactly the sources have records that say that they are present.
+
+    Without an object per record: a run on one document must not cost what all of them do.
+    """
+    present = pc.equal(pc.is_in(records["id"], sources["id"]), records["present"])
+    known = pc.is_in(sources["id"], records["id"])
+    return all(pc.all(column, min_count=0).as_py() for column in (present, known))

@@ -1,0 +1,270 @@
+"""Changes the definition of a collection, opens it for writing, and drops it, or a whole tenant.
+
+A collection has one writer at a time, held by a file lock. The catalog's row is read again under that lock.
+Who drops a collection removes its row first and its tables after that, so a crash never leaves a row without
+tables.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rag.errors import BusyError, NotFoundError, RefdeskError
+from rag.filters.predicate import literal
+from rag.store.read import catalog, schema
+from rag.store.read.connection import connect, engine_errors, table_folder
+from rag.store.read.schema import original_id
+from rag.store.write import collection_tables, table_maintenance
+from rag.store.write.access_writer import access_table, nothing_around
+from rag.store.write.collection_tables import forget_swept, is_swept
+from rag.store.write.collection_writer import CollectionWriter, table_folders
+from rag.store.write.desk_folder import empty_spool, forget_origins, forget_tenant, read_key, spending_reserve
+from rag.store.write.evaluation_runs import drop_runs
+from rag.store.write.locks import locked
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+    from pathlib import Path
+
+    import lancedb
+
+    from rag.corpus import Collection
+    from rag.store.write.access_writer import Around
+
+CATALOG_WAIT_SECONDS = 15
+WRITER_WAIT_SECONDS = 5  # outlasts a change of access, which copies labels; not an ingestion
+
+
+async def change_collection(
+    data: Path, tenant: str, name: str, change: Callable[[Collection], Collection]
+) -> Collection:
+    """The collection with another definition. `change` gets the present one and returns the new one.
+
+    It must not change what the tables were made for: language, the identity of the embedder, or fields unless
+    the caller has the collection open for writing and changes the tables, too (`rag.ingest.declare`).
+
+    Raises:
+        NotFoundError: there is no such collection.
+        StoreError: the storage failed.
+        ConfigurationError: `change` raised it; then nothing is changed.
+    """
+    started = time.time()
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("changing the collection"):
+        collections = await (await connect(data)).open_table(schema.COLLECTIONS)
+        # Read under the lock: meanwhile, somebody may have removed it and made another of that name.
+        rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
+        if not rows:
+            raise NotFoundError(f"There is no collection {name!r}.")
+        changed = change(catalog.collection_record(rows[0]))
+        (definition,) = catalog.collection_row(changed)["definition"].to_pylist()
+        await collections.update({"definition": definition}, where=in_catalog(tenant, name))
+        table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
+    return changed
+
+
+async def forget_builds(data: Path, collection: Collection) -> bool:
+    """Drop the earlier and half-made tables of a collection; the caller has it open for writing.
+
+    Returns whether the catalog named any.
+    """
+    if named := bool(collection.former or collection.coming):
+        await change_collection(
+            data, collection.tenant, collection.name, lambda one: replace(one, former=None, coming=None)
+        )
+    await collection_tables.drop_others(data, replace(collection, former=None, coming=None))
+    return named
+
+
+@asynccontextmanager
+async def open_writer(
+    data: Path, collection: Collection, *, around: Around = nothing_around, mends_indexes: bool = False
+) -> AsyncIterator[CollectionWriter]:
+    """A collection opened for writing, after the leftovers of a killed writer were swept away.
+
+    `around` encloses every change of access. With `mends_indexes` all indexes are made anew first: where one
+    can't be read, no leftovers can be deleted.
+
+    Raises:
+        BusyError: another process is writing to the collection.
+        ConfigurationError: the data folder's key is missing, the folder isn't writable, or the collection is
+            an attached table.
+    """
+    async with _opened(data, collection, around, seconds=WRITER_WAIT_SECONDS) as writer:
+        empty_spool(data, collection.tenant, collection.name)
+        if mends_indexes:
+            await writer.rebuild_indexes()
+        for attempt in spending_reserve(data):  # what it removes is nobody's, or nobody's any more
+            with attempt:
+                await writer.sweep()
+        yield writer
+
+
+@asynccontextmanager
+async def _opened(
+    data: Path, collection: Collection, around: Around = nothing_around, *, seconds: float = 0
+) -> AsyncIterator[CollectionWriter]:
+    catalog.check_writable(collection)
+    with locked(data, f"{collection.tenant}.{collection.name}", seconds=seconds):
+        with engine_errors("opening the collection"):
+            database = await connect(data)
+            collection = await _as_it_is(database, collection)
+        names = collection_tables.table_names(collection)
+        for name in names:
+            table_maintenance.repair(table_folder(data, name))
+        with engine_errors("opening the collection"):
+            chunks, sources = [await database.open_table(name) for name in names]
+            swept = is_swept(data, collection)
+            await table_maintenance.create_chunk_indexes(chunks)
+        key = read_key(data)
+        yield CollectionWriter(collection, chunks, sources, key=key, data=data, around=around, swept=swept)
+
+
+async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -> Collection:
+    """The collection as the catalog has it now: somebody may have declared a field or rebuilt it meanwhile.
+
+    Raises:
+        BusyError: it has another embedder now.
+    """
+    collections = await database.open_table(schema.COLLECTIONS)
+    query = collections.query().where(in_catalog(collection.tenant, collection.name))
+    rows = (await query.to_arrow()).to_pylist()
+    now = catalog.collection_record(rows[0]) if rows else collection
+    if now.embedder != collection.embedder:
+        raise BusyError(f"The collection {collection.name!r} was rebuilt meanwhile. Run the command again.")
+    return replace(
+        collection,
+        fields=now.fields,
+        chunking=now.chunking,
+        build=now.build,
+        former=now.former,
+        coming=now.coming,
+        language=now.language,
+        languages=now.languages,
+    )
+
+
+async def copy_labels(data: Path, collection: Collection) -> bool:
+    """Bring a collection's copies of labels up to date. False if it is being written to: that writer does it.
+
+    Raises:
+        StoreError: the storage failed. The access records are in force all the same.
+    """
+    try:
+        async with _opened(data, collection) as writer:
+            await writer.copy_labels()
+            await writer.finish()
+    except BusyError:
+        return False
+    return True
+
+
+async def drop_collection(data: Path, collection: Collection, *, forget: Iterable[str] = ()) -> None:
+    """Drop a collection. The access records of its sources stay, except those of `forget`.
+
+    An attached table itself stays as it is: the tables that are dropped are those with our names.
+
+    Raises:
+        BusyError: another process is writing to it.
+    """
+    tenant, name = collection.tenant, collection.name
+    with (
+        locked(data, f"{tenant}.{name}", seconds=0),
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+        engine_errors("removing the collection"),
+    ):
+        database = await connect(data)
+        collections = await database.open_table(schema.COLLECTIONS)
+        started = time.time()
+        empty_spool(data, tenant, name)
+        forget_origins(data, tenant, name)
+        await collections.delete(in_catalog(tenant, name))
+        table_maintenance.sync_to_disk(
+            table_folder(data, schema.COLLECTIONS), started
+        )  # no row without tables
+        await _drop_without_row(data, tenant, name, forget)
+
+
+async def finish_drop(data: Path, tenant: str, name: str) -> bool:
+    """Drop what `drop_collection` left when it was killed after its first step. Whether there was anything.
+
+    Raises:
+        BusyError: another process is writing to a collection of that name.
+    """
+    if not table_folder(data, schema.access_table(tenant)).exists():
+        return False
+    with (
+        locked(data, f"{tenant}.{name}", seconds=0),
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+        engine_errors("removing the collection"),
+    ):
+        collections = await (await connect(data)).open_table(schema.COLLECTIONS)
+        if await collections.count_rows(in_catalog(tenant, name)):
+            return False
+        return await _drop_without_row(data, tenant, name, ())
+
+
+async def _drop_without_row(data: Path, tenant: str, name: str, forget: Iterable[str]) -> bool:
+    """Drop the tables of a collection, and mark its sources as removed. Whether there was anything.
+
+    The access records of a tag go with it: another tag of that name has other ids.
+    """
+    there = bool(collection_tables.build_numbers(data, tenant, name))
+    forget_swept(data, tenant, name)
+    await collection_tables.drop_tables(data, await connect(data), tenant, name)
+    async with access_table(data, tenant) as table:
+        records = [*(await table.records(f"(collection = {literal(name)})")).values()]
+        present = [one for one in records if one.present or not one.copied]
+        await table.put([replace(one, present=False, copied=True) for one in present])
+        await table.forget([*forget, *filter(original_id, (one.id for one in records))])
+    return there or bool(present)
+
+
+async def make_tables_anew(data: Path, collection: Collection) -> None:
+    """Make the tables of a collection anew, empty. Its row in the catalog and all access records stay.
+
+    Raises:
+        BusyError: another process is writing to it.
+    """
+    started = time.time()
+    with (
+        locked(data, f"{collection.tenant}.{collection.name}", seconds=0),
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+        engine_errors("making the tables"),
+    ):
+        database = await connect(data)
+        for table in collection_tables.table_names(collection):
+            await database.drop_table(table, ignore_missing=True)
+        await collection_tables.create_tables(database, collection)
+        for folder in table_folders(data, collection):
+            table_maintenance.sync_to_disk(folder, started)
+
+
+async def drop_if_empty(data: Path, collection: Collection) -> None:
+    """Drop a collection that holds no source, unless that fails or another process is writing to it."""
+    with suppress(RefdeskError):
+        async with _opened(data, collection) as writer:
+            empty = not await writer.known()
+        if empty:
+            await drop_collection(data, collection)
+
+
+async def drop_tenant(data: Path, tenant: str, collections: Iterable[Collection]) -> None:
+    """Drop a tenant with its collections, evaluation runs and access records.
+
+    Raises:
+        BusyError: another process is writing to one of the collections.
+    """
+    for collection in collections:
+        await drop_collection(data, collection)
+    await drop_runs(data, tenant)
+    with engine_errors("removing the tenant"):
+        await (await connect(data)).drop_table(schema.access_table(tenant), ignore_missing=True)
+    forget_tenant(data, tenant)
+
+
+def in_catalog(tenant: str, name: str) -> str:
+    """The condition for the catalog's row of a collection, in SQL."""
+    return f"(tenant = {literal(tenant)}) AND (name = {literal(name)})"

@@ -1,0 +1,239 @@
+"""The tables of a collection: their builds, columns of declared fields, and leftovers.
+
+Everything that a build consists of is in tables whose names end in its number (`schema.chunks_table`). The
+catalog's row names three of them: the one that readers open (`Collection.build`), the one before it
+(`former`), which an undo needs, and one that a rebuild is making (`coming`). Tables of any other number are
+leftovers, and `drop_others` drops them.
+
+When a field of a collection with documents is declared, the tables change first and the catalog last, or the
+other way round for removal. So a field counts, in every process from its next request on, only while its
+column is complete. A column without a declaration, which a killed command leaves, is dropped before the field
+is declared again. No vector and no text is written anew.
+
+Leftovers are also rows that a killed writer leaves. Looking for them reads all chunks. A writer that ends
+well notes the newest version of each table (`note_swept`), after everything was flushed to disk. Whoever
+writes afterwards makes other versions, and whoever ends in between doesn't note them. So a note that is
+missing, can't be read, or is of other versions means: look.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import pyarrow as pa
+
+from rag.corpus import Build
+from rag.errors import RefdeskError, StoreError
+from rag.store.read import schema
+from rag.store.read.connection import connect, database_folder, engine_errors, table_folder
+from rag.store.read.stored_rows import split_chunk_id
+from rag.store.write import table_maintenance, table_rows
+from rag.store.write.desk_folder import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    import lancedb
+
+    from rag.corpus import Collection, FieldType, Source, Value
+
+_BUILD_NUMBER = re.compile(r"(?:__build_(\d+))?\.lance")
+
+
+def table_names(collection: Collection) -> tuple[str, str]:
+    """The chunk table and the source table that readers of a collection open."""
+    key = collection.tenant, collection.name, collection.build
+    return schema.chunks_table(*key), schema.sources_table(*key)
+
+
+def named_tables(collection: Collection) -> set[str]:
+    """The tables of all builds that the catalog's row of a collection names."""
+    made = [with_build(collection, one) for one in (collection.former, collection.coming) if one]
+    return {name for one in (collection, *made) for name in table_names(one)}
+
+
+def current_build(collection: Collection) -> Build:
+    """The build that readers open."""
+    return Build(
+        collection.build,
+        collection.embedder,
+        collection.embedder_name,
+        collection.chunking,
+        collection.calibration,
+    )
+
+
+def with_build(collection: Collection, build: Build) -> Collection:
+    """The collection as readers of this build see it."""
+    return replace(
+        collection,
+        build=build.number,
+        embedder=build.embedder,
+        embedder_name=build.embedder_name,
+        chunking=build.chunking,
+        calibration=build.calibration,
+    )
+
+
+def with_builds_switched(collection: Collection) -> Collection:
+    """The collection after its coming build is complete: the present one becomes the former."""
+    assert collection.coming  # noqa: S101 for the type checker: a rebuild has begun
+    return replace(with_build(collection, collection.coming), former=current_build(collection), coming=None)
+
+
+def build_numbers(data: Path, tenant: str, name: str) -> set[int]:
+    """The numbers of all builds that have tables."""
+    found = set()
+    for beginning in (schema.chunks_table(tenant, name), schema.sources_table(tenant, name)):
+        for folder in database_folder(data).glob(f"{beginning}*.lance"):
+            if match := _BUILD_NUMBER.fullmatch(folder.name.removeprefix(beginning)):
+                found.add(int(match[1] or 0))
+    return found
+
+
+async def create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:
+    """Make the tables of a collection's build, empty."""
+    chunks_name, sources_name = table_names(collection)
+    columns = schema.chunks_schema(collection.embedder.dimension, collection.fields)
+    chunks = await database.create_table(chunks_name, schema=columns)
+    await table_maintenance.create_chunk_indexes(chunks)
+    await database.create_table(sources_name, schema=schema.SOURCES_SCHEMA)
+
+
+async def drop_tables(
+    data: Path, database: lancedb.AsyncConnection, tenant: str, name: str, *, but: Iterable[int] = ()
+) -> None:
+    """Drop the tables of all builds of a collection but these."""
+    for number in build_numbers(data, tenant, name) - {*but}:
+        for table in (schema.chunks_table, schema.sources_table):
+            await database.drop_table(table(tenant, name, number), ignore_missing=True)
+
+
+def check_space(data: Path, collection: Collection, coming: Build) -> None:
+    """Check that the disk has room for another build: as much as the present one, and its new vectors.
+
+    Raises:
+        StoreError: it has not.
+    """
+    present = sum(
+        file.stat().st_size
+        for name in table_names(collection)
+        for file in table_folder(data, name).rglob("*")
+        if file.is_file()
+    )
+    needed = present * max(1, coming.embedder.dimension / max(1, collection.embedder.dimension))
+    free = shutil.disk_usage(data).free
+    if free < needed:
+        raise StoreError(
+            f"New tables of the collection {collection.name!r} need about {needed / 1e6:,.0f} MB; the disk "
+            f"has {free / 1e6:,.0f} MB. Free some space, or drop former tables with "
+            "refdesk-admin purge."
+        )
+
+
+async def drop_others(data: Path, collection: Collection) -> None:
+    """Drop the tables that the catalog's row doesn't name, as an interrupted rebuild can leave them."""
+    named = {collection.build, *(one.number for one in (collection.former, collection.coming) if one)}
+    with engine_errors("dropping earlier tables"):
+        await drop_tables(data, await connect(data), collection.tenant, collection.name, but=named)
+
+
+Values: TypeAlias = "Callable[[Source], Mapping[str, Value]]"
+"""The values of declared fields that a source has."""
+
+
+async def add_fields(
+    chunks: lancedb.AsyncTable,
+    sources: lancedb.AsyncTable,
+    collection: str,
+    fields: Mapping[str, FieldType],
+    values: Values,
+) -> None:
+    """Add a column for each field to the chunks, and fill it with the `values` of the sources."""
+    await drop_fields(chunks, fields)
+    columns = schema.field_columns(fields)
+    await chunks.add_columns(columns)
+    rows = (await sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
+    found = {
+        row["id"]: table_rows.stored_fields(values(schema.source_record(row, collection))) for row in rows
+    }
+    await _update(sources, [_source(row, fields, found[row["id"]]) for row in rows], _OF_SOURCES)
+    ids: dict[str, list[str]] = defaultdict(list)
+    for id_ in cast("list[str]", (await chunks.query().select(["id"]).to_arrow())["id"].to_pylist()):
+        ids[split_chunk_id(id_)[0]].append(id_)
+    filled = [
+        {"id": id_} | {schema.field_column(name): value for name, value in of_source.items()}
+        for source_id, of_source in found.items()
+        if of_source
+        for id_ in ids[source_id]
+    ]
+    await _update(chunks, filled, pa.schema([pa.field("id", pa.string(), nullable=False), *columns]))
+
+
+async def drop_fields(chunks: lancedb.AsyncTable, names: Iterable[str]) -> None:
+    """Drop the columns of these fields, with their indexes, where there are any."""
+    there = set((await chunks.schema()).names)
+    if left := [column for name in names if (column := schema.field_column(name)) in there]:
+        await chunks.drop_columns(left)
+
+
+_OF_SOURCES = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in ("id", "fields")])
+
+
+def _source(row: Mapping[str, Any], fields: Iterable[str], values: Mapping[str, object]) -> dict[str, Any]:
+    """The row of a source with these values for the fields, and else what it has."""
+    kept = {name: value for name, value in json.loads(row["fields"]).items() if name not in fields}
+    return {"id": row["id"], "fields": json.dumps({**kept, **values}, ensure_ascii=False)}
+
+
+async def _update(table: lancedb.AsyncTable, rows: list[dict[str, Any]], columns: pa.Schema) -> None:
+    if rows:
+        update = table.merge_insert("id").when_matched_update_all()
+        await update.execute(pa.Table.from_pylist(rows, schema=columns))
+
+
+def is_swept(data: Path, collection: Collection) -> bool:
+    """Whether the tables, as they are now, are noted to hold no leftovers."""
+    try:
+        noted = json.loads(_file(data, collection.tenant, collection.name).read_bytes())
+        return bool(noted == _versions(data, collection))
+    except (OSError, ValueError):
+        return False
+
+
+def note_swept(data: Path, collection: Collection) -> None:
+    """Note that the tables, as they are now, hold no leftovers; if that fails, the next writer looks."""
+    with suppress(OSError, RefdeskError):
+        file = _file(data, collection.tenant, collection.name)
+        write_whole(file, json.dumps(_versions(data, collection)).encode())
+
+
+def forget_swept(data: Path, tenant: str, name: str) -> None:
+    """Let the next writer of a collection look, whatever is noted."""
+    _file(data, tenant, name).unlink(missing_ok=True)
+
+
+def _file(data: Path, tenant: str, name: str) -> Path:
+    return data / "locks" / f"{tenant}.{name}.swept"
+
+
+def _versions(data: Path, collection: Collection) -> dict[str, list[object]]:
+    """The file of the newest version of each table. A table made anew can have the same number, not the file.
+
+    Raises:
+        OSError: there is none.
+    """
+    return {name: _newest(table_folder(data, name) / "_versions") for name in table_names(collection)}
+
+
+def _newest(versions: Path) -> list[object]:
+    newest = min(versions.glob("*.manifest"), default=versions / "none")  # names sort newest first
+    status = newest.stat()
+    return [newest.name, status.st_ino, status.st_mtime_ns, status.st_size]

@@ -1,0 +1,501 @@
+"""Writing the sources and chunks of one collection. One writer at a time, held by a file lock.
+
+A source is visible in exactly one version at any moment. Its chunks carry the *generation* in which they were
+written, and the source's row names the generation that is visible. A replacement takes three steps:
+
+1. add the new chunks, under a new generation that no row names yet: readers ignore them;
+2. commit the source's row, which names the new generation: from now on readers see the new version only;
+3. delete the chunks of older generations.
+
+A crash between two steps leaves invisible chunks, never a mixture. The next writer deletes them (`sweep`); it
+looks for them unless the last writer noted that there are none (`swept`).
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections import Counter, defaultdict
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from anyio import to_thread
+
+from rag.errors import StoreError
+from rag.filters.predicate import literal
+from rag.store.read import schema
+from rag.store.read.connection import engine_errors, table_folder
+from rag.store.read.word_analysis import terms_of
+from rag.store.write import collection_tables, table_maintenance, table_rows
+from rag.store.write.access_claim import until_stored
+from rag.store.write.access_writer import CollectionAccess, nothing_around
+from rag.store.write.collection_tables import note_swept
+from rag.store.write.desk_folder import forget_origins, is_full
+from rag.store.write.source_ids import SourceIds
+from rag.store.write.table_rows import KnownSource, Moved, sampled, whole_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
+    from pathlib import Path
+
+    import lancedb
+
+    from rag.corpus import Access, AccessRecord, Collection, FieldType, Language, Vectors
+    from rag.file_state import FileState
+    from rag.store.write.access_claim import Claim
+    from rag.store.write.access_writer import Around
+    from rag.store.write.collection_tables import Values
+    from rag.store.write.table_rows import NewSource, WholeSource
+
+CHUNK_KEY = ("id", "generation")  # a killed run can leave two chunks of one id
+_WORDS = pa.schema(
+    [
+        *(pa.field(name, pa.string(), nullable=False) for name in CHUNK_KEY),
+        pa.field(schema.TERMS, pa.string()),
+    ]
+)
+ANALYSED_AT_ONCE = 50  # sources
+ROWS_AT_ONCE = 2000  # chunks that are made into rows and added together: each takes 10 KB meanwhile
+
+
+class CollectionWriter:
+    """The tables of one collection, opened for writing. It `writes`, unless a run is only rehearsed.
+
+    `swept` says that the tables are known to hold no leftovers.
+    """
+
+    writes = True
+
+    def __init__(  # noqa: PLR0913 what a writer works on
+        self,
+        collection: Collection,
+        chunks: lancedb.AsyncTable,
+        sources: lancedb.AsyncTable,
+        *,
+        key: bytes,
+        data: Path,
+        around: Around = nothing_around,
+        swept: bool = False,
+    ) -> None:
+        self.collection = collection
+        self.data = data
+        self.spools_in = data
+        self.ids = SourceIds(collection, key)
+        self._chunks = chunks
+        self._sources = sources
+        self._access = CollectionAccess(data, collection, self.ids, around)
+        self._noted = self._swept = swept
+        self._opened = time.time(), time.monotonic()
+        self._changed = False
+        self._incomplete: frozenset[str] = frozenset()
+
+    def source_id(self, uri: str) -> str:
+        """The id of the source at `uri`; see `SourceIds`."""
+        return self.ids.of(uri)
+
+    async def known(self, records: Mapping[str, AccessRecord] | None = None) -> dict[str, KnownSource]:
+        """The stored sources by URI. One that lacks chunks has an empty digest, so that it is stored again.
+
+        `records` are the tenant's access records, if the caller has read them already.
+        """
+        records = await self.records() if records is None else records
+        self.ids.learn(one for one in records.values() if one.collection == self.collection.name)
+        with engine_errors("reading sources"):
+            columns = ["id", "uri", "digest", "chunk_count", "title", "metadata", "fields"]
+            columns += ["date", "ingested_at"]
+            rows = (await self._sources.query().select(columns).to_arrow()).to_pylist()
+        for row in rows:
+            digest, row["without_vector"] = schema.split_digest(row["digest"])
+            row["digest"] = "" if row["id"] in self._incomplete else digest
+            row["expires"] = schema.expiry_of(row, self.collection.keep_days)
+            del row["date"], row["ingested_at"]
+            row["metadata"] = json.loads(row["metadata"])
+            row["file"] = schema.file_record(row.pop("fields"))
+        return {row["uri"]: KnownSource(record=records[row["id"]], **row) for row in rows}
+
+    async def replace(self, items: Sequence[NewSource]) -> dict[str, AccessRecord]:
+        """Store sources, each in place of its earlier version. Returns their access records by id.
+
+        One that somebody removed since this writer was opened isn't stored; its record is not `present`.
+        The records are settled first, so a text is never visible to more people than its own record allows.
+        Only then do the chunks follow, in the three steps of the module's docstring. A `set_access` that
+        widens access waits until the earlier text can't be read any more; see `until_stored`.
+        """
+        generation = secrets.token_hex(8)
+        claims = {item.source.id: (item.source.uri, item.claim) for item in items}
+        with engine_errors("writing"), self._steps():
+            self._changed = True
+            records, behind = await self._access.settle(
+                {id_: (uri, until_stored(one)) for id_, (uri, one) in claims.items()}
+            )
+            items = [item for item in items if records[item.source.id].present]
+            claims = {item.source.id: claims[item.source.id] for item in items}
+            if items:
+                await self._store(items, generation, records)
+        await self._access.note_copied(behind)  # the new chunks were written with these labels
+        if wider := {id_: claimed for id_, claimed in claims.items() if claimed[1].policy.widens}:
+            records |= (await self._access.settle(wider))[0]
+        await self.copy_labels()
+        return records
+
+    async def _store(
+        self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]
+    ) -> None:
+        """The three steps of the module's docstring."""
+        for some in _slices(items):
+            chunks = partial(self._chunk_rows, some, generation, records)
+            await self._chunks.add(await to_thread.run_sync(chunks))
+        rows = [table_rows.source_row(item, generation=generation) for item in items]
+        upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        await upsert.use_index(use_index=False).execute(
+            pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA)
+        )
+        ids = [item.source.id for item in items]
+        await self._chunks.delete(
+            f"{schema.one_of('source_id', ids)} AND (generation <> {literal(generation)})"
+        )
+
+    async def claim(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
+        """Settle the access of sources whose text stays: their URIs and claims by id. Returns the records."""
+        records, _ = await self._access.settle(claims)
+        await self.copy_labels()
+        return records
+
+    async def move(self, moved: Mapping[str, Moved]) -> dict[str, AccessRecord]:
+        """Give sources new URIs and metadata, by id; ids, texts and vectors stay. Returns the records.
+
+        The records go first here too: at its new URI a source is never more visible than it may be there.
+        """
+        records, _ = await self._access.settle({id_: (one.uri, one.claim) for id_, one in moved.items()})
+        rows = [
+            {"id": id_, "uri": one.uri, "metadata": json.dumps(dict(one.metadata), ensure_ascii=False)}
+            for id_, one in moved.items()
+        ]
+        with engine_errors("moving sources"):
+            self._changed = True
+            await self._update(rows, ("id", "uri", "metadata"))
+        await self.copy_labels()
+        return records
+
+    async def source_rows(self) -> list[dict[str, Any]]:
+        """The summaries of all sources, as the tables hold them."""
+        with engine_errors("reading sources"):
+            return (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
+
+    async def whole(self, ids: Sequence[str]) -> list[WholeSource]:
+        """These sources, with their texts and chunks."""
+        with engine_errors("reading sources"):
+            sources = await self._sources.query().where(schema.one_of("id", ids)).to_arrow()
+            chunks = await self._chunks.query().where(schema.one_of("source_id", ids)).to_arrow()
+        return whole_sources(sources, chunks)
+
+    async def describe(self, metadata: Mapping[str, Mapping[str, str]]) -> None:
+        """Give sources, by id, other metadata for readers. Declared fields and texts stay."""
+        rows = [
+            {"id": id_, "metadata": json.dumps(dict(one), ensure_ascii=False)}
+            for id_, one in metadata.items()
+        ]
+        if rows:
+            with engine_errors("describing sources"):
+                self._changed = True
+                await self._update(rows, ("id", "metadata"))
+
+    async def analyse_anew(self, ids: Sequence[str], language: Language) -> None:
+        """Give the chunks of these sources the words that they have in this language."""
+        with engine_errors("analysing words"):
+            self._changed = True
+            for at in range(0, len(ids), ANALYSED_AT_ONCE):
+                await self._analyse(ids[at : at + ANALYSED_AT_ONCE], language)
+
+    async def _analyse(self, ids: Sequence[str], language: Language) -> None:
+        """Give the chunks of these sources their words in one commit; no text or vector is written."""
+        of_sources = self._chunks.query().where(schema.one_of("source_id", ids))
+        rows = await of_sources.select([*CHUNK_KEY, "body"]).to_arrow()
+        bodies = cast("list[str]", rows["body"].to_pylist())
+        terms = pa.array([terms_of(body, language) for body in bodies], pa.string())
+        update = self._chunks.merge_insert([*CHUNK_KEY]).when_matched_update_all()
+        await update.execute(pa.table([rows["id"], rows["generation"], terms], schema=_WORDS))
+
+    async def note_files(self, files: Mapping[str, FileState]) -> None:
+        """Record the states of the files of sources, by id, whose text stays."""
+        with engine_errors("recording the state of files"):
+            query = self._sources.query().where(schema.one_of("id", files)).select(["id", "fields"])
+            rows = (await query.to_arrow()).to_pylist()
+            for row in rows:
+                row["fields"] = table_rows.with_file(row["fields"], files[row["id"]])
+            if rows:
+                self._changed = True
+                await self._update(rows, ("id", "fields"))
+
+    async def _update(self, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
+        """Give sources, by id, new values in these columns."""
+        kinds = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in columns])
+        update = self._sources.merge_insert("id").when_matched_update_all().use_index(use_index=False)
+        await update.execute(pa.Table.from_pylist(list(rows), schema=kinds))
+
+    async def without_vector(self, ids: Sequence[str]) -> pa.Table:
+        """The rows of the chunks of these sources that have no vector."""
+        with engine_errors("reading chunks"):
+            rows = await self._chunks.query().where(schema.one_of("source_id", ids)).to_arrow()
+        return _chosen(rows, schema.vectors_of(rows), zero=True)
+
+    async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:
+        """Give the rows that `without_vector` has for these sources their vectors, where these aren't zero.
+
+        Returns how many chunks of each source still lack one. Whole rows are written: for the vectors alone,
+        the engine would rewrite those of all other chunks too.
+        """
+        column = rows.schema.get_field_index("vector")
+        given = rows.set_column(column, rows.schema.field("vector"), schema.vector_column(vectors))
+        with engine_errors("writing vectors"):
+            if vectors.any():
+                self._changed = True
+                upsert = self._chunks.merge_insert("id").when_matched_update_all()
+                await upsert.execute(_chosen(given, vectors, zero=False))
+            lacking = Counter((await self.without_vector(ids))["source_id"].to_pylist())
+            left = {id_: lacking[id_] for id_ in ids}
+            await self._note_without_vector(left)
+        return left
+
+    async def _note_without_vector(self, counts: Mapping[str, int]) -> None:
+        """Note how many chunks of each source have no vector, where that has changed."""
+        query = self._sources.query().where(schema.one_of("id", counts)).select(["id", "digest"])
+        rows = []
+        for row in (await query.to_arrow()).to_pylist():
+            digest, before = schema.split_digest(row["digest"])
+            if counts[row["id"]] != before:
+                rows.append(row | {"digest": schema.digest_value(digest, counts[row["id"]])})
+        if rows:
+            self._changed = True
+            await self._update(rows, ("id", "digest"))
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        """Remove sources; they are invisible from the first commit. Their access records stay."""
+        with engine_errors("removing"), self._steps():
+            self._changed = True
+            await self._sources.delete(schema.one_of("id", ids))
+            await self._chunks.delete(schema.one_of("source_id", ids))
+        await self._access.note_removed(ids)
+
+    async def finish_removals(self) -> list[str]:
+        """Delete the rows of sources whose removal is in force; see `mark_removed`. Returns their ids."""
+        if removed := await self._access.removed():
+            await self.remove(removed)
+        return removed
+
+    @contextmanager
+    def _steps(self) -> Iterator[None]:
+        """Steps that leave something if one of them fails; then this writer doesn't note that nothing is."""
+        swept, self._swept = self._swept, False
+        yield
+        self._swept = swept
+
+    async def records(self) -> dict[str, AccessRecord]:
+        """All access records of the tenant by id; see `CollectionAccess.read`."""
+        return await self._access.read()
+
+    async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
+        """Who may see these sources; those that don't exist are left out."""
+        return await self._access.of(ids)
+
+    async def set_access(self, records: Mapping[str, Access]) -> None:
+        """Give sources these access records; in force for every reader from the one commit."""
+        await self._access.change(records)
+        await self.copy_labels()
+
+    async def mend_access(self, copies: Mapping[str, Access | None]) -> None:
+        """Make differing access records and copies equal, never wider; see `rag.store.care.table_damage`."""
+        await self._access.mend(copies)
+        await self.copy_labels()
+
+    async def remember(self, folders: Mapping[str, Access]) -> None:
+        """Record the access that folders, by URI, were ingested with; it applies to later files in them."""
+        await self._access.remember_folders(folders)
+
+    async def forget(self, ids: Iterable[str]) -> None:
+        """Delete the access records of removed sources and of folders."""
+        await self._access.forget(ids)
+
+    async def copy_labels(self) -> None:
+        """Bring the chunks' copies of labels up to date with the access records.
+
+        The copies make searches fast; they never decide. Until a record is marked as copied, readers take its
+        labels from the record itself, so a crash in here changes no answer.
+        """
+        for records in await self._access.stale():
+            ids = [one.id for one in records]
+            with engine_errors("copying access records"):
+                self._changed = True
+                values = table_rows.label_values(records[0].access)
+                await self._chunks.update(values, where=schema.one_of("source_id", ids))
+            await self._access.note_copied(records)
+
+    async def sweep(self) -> None:
+        """Finish removals, delete orphaned chunks, repair access records, and list incomplete sources.
+
+        A killed run leaves chunks of a generation that no source names, and records of sources that were
+        never stored. An interrupted change of access leaves stale labels. A power failure can leave sources
+        that lack chunks: `known` gives these no digest, so the next run stores them again.
+
+        Looking for chunks is left out if there are none, as the last writer noted.
+        """
+        await self.finish_removals()
+        with engine_errors("looking for leftovers"):
+            if not self._swept:
+                await self._remove_leftovers()
+            sources = await self._sources.query().select(["id", "uri"]).to_arrow()
+        await self._access.repair(sources)
+        try:
+            await self.copy_labels()
+        except StoreError as error:
+            if not is_full(error):  # the copies only make searches faster
+                raise
+
+    async def _remove_leftovers(self) -> None:
+        leftovers: dict[str, list[str]] = defaultdict(list)
+        named = await self._named_chunks()
+        stored = await self._stored_chunks()
+        for source_id, generation in stored.keys() - named.keys():
+            leftovers[generation].append(source_id)
+        for generation, ids in leftovers.items():
+            self._changed = True
+            orphaned = schema.one_of("source_id", ids)
+            await self._chunks.delete(f"{orphaned} AND (generation = {literal(generation)})")
+        self._incomplete = frozenset(key[0] for key, chunks in named.items() if stored[key] != chunks)
+        self._swept = not self._incomplete
+
+    async def add_fields(self, fields: Mapping[str, FieldType], values: Values) -> None:
+        """Give the tables columns of these fields, filled with the values of each source.
+
+        Nothing goes by them before the catalog declares them; see `rag.store.write.collection_tables`.
+        """
+        with engine_errors("declaring fields"):
+            self._changed = True
+            await collection_tables.add_fields(
+                self._chunks, self._sources, self.collection.name, fields, values
+            )
+        self.collection = replace(self.collection, fields={**self.collection.fields, **fields})
+
+    async def drop_fields(self, names: Iterable[str]) -> None:
+        """Drop the columns of these fields, which the catalog doesn't declare any more."""
+        kept = {name: kind for name, kind in self.collection.fields.items() if name not in names}
+        with engine_errors("dropping fields"):
+            self._changed = True
+            await collection_tables.drop_fields(self._chunks, names)
+        self.collection = replace(self.collection, fields=kept)
+
+    async def finish(self, keep: timedelta | None = None) -> None:
+        """Update the indexes, compact the tables, and flush to disk what this writer wrote.
+
+        A compaction drops versions of the tables that are older than `keep`, or than usual.
+        """
+        with engine_errors("indexing"):
+            works = (
+                self._changed
+                or await table_maintenance.is_behind(self._chunks)
+                or await table_maintenance.needs_vector_index(self._chunks)
+            )
+            if works:
+                both = self._chunks, self._sources
+                try:
+                    await table_maintenance.compact(*both, self.collection, swept=self._swept, keep=keep)
+                except Exception:
+                    self._flush()  # what is committed stands, compacted or not
+                    raise
+        if works or self._swept > self._noted:
+            self._flush()
+            if self._swept:
+                note_swept(self.data, self.collection)
+                self._noted = True
+
+    async def sample(self, most: int) -> tuple[list[str], Vectors]:
+        """The source ids and vectors of at most so many chunks, from all over the collection."""
+        return await sampled(self._chunks, most)
+
+    async def rebuild_indexes(self) -> None:
+        """Make all indexes anew, also those that can't be read, and compact the tables."""
+        with engine_errors("indexing"):
+            await table_maintenance.rebuild_indexes(self._chunks, self._sources, self.collection)
+        self._flush()
+
+    async def purge(self) -> None:
+        """Rewrite all tables, so that no file, older version or index holds what was removed.
+
+        The access records of removed sources stay, without the names of their files. A running server keeps
+        deleted files open, so their contents stay on the disk until it ends.
+        """
+        with engine_errors("purging"):
+            chunks, sources = table_folders(self.data, self.collection)
+            await table_maintenance.purge_chunks(self._chunks, self.collection, chunks)
+            await table_maintenance.purge_rows(self._sources, "length", sources)
+        await self._access.purge()
+        forget_origins(self.data, self.collection.tenant, self.collection.name)
+        self._flush()
+
+    def _flush(self) -> None:
+        since = 0.0  # a killed writer flushed nothing
+        if self._noted:
+            opened, began = self._opened
+            since = min(opened, time.time() - (time.monotonic() - began))  # the clock may have been set back
+        for folder in table_folders(self.data, self.collection):
+            table_maintenance.sync_to_disk(folder, since)
+
+    def _chunk_rows(
+        self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]
+    ) -> pa.Table:
+        parts = [
+            table_rows.chunk_rows(
+                item,
+                generation=generation,
+                access=records[item.source.id].access,
+                collection=self.collection,
+            )
+            for item in items
+        ]
+        return pa.concat_tables(parts)
+
+    async def _stored_chunks(self) -> Counter[tuple[str, str]]:
+        """How many chunks there are of each source id and generation."""
+        columns = ["source_id", "generation"]
+        rows = (await self._chunks.query().select(columns).to_arrow()).group_by(columns)
+        counts = rows.aggregate([([], "count_all")]).to_pylist()
+        return Counter({(row["source_id"], row["generation"]): row["count_all"] for row in counts})
+
+    async def _named_chunks(self) -> dict[tuple[str, str], int]:
+        """How many chunks there should be of each source id and generation."""
+        query = self._sources.query().select(["id", "generation", "chunk_count"])
+        rows = (await query.to_arrow()).to_pylist()
+        return {(row["id"], row["generation"]): row["chunk_count"] for row in rows}
+
+
+def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
+    """The sources in parts with as many chunks as fit into memory as rows; a long source comes in several."""
+    some: list[NewSource] = []
+    room = ROWS_AT_ONCE
+    for item in items:
+        for at in range(0, len(item.passages), ROWS_AT_ONCE):
+            part = slice(at, at + ROWS_AT_ONCE)
+            one = replace(item, passages=item.passages[part], vectors=item.vectors[part])
+            if len(one.passages) > room:
+                yield some
+                some, room = [], ROWS_AT_ONCE
+            some.append(one)
+            room -= len(one.passages)
+    if some:
+        yield some
+
+
+def _chosen(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:
+    """The rows whose vector, given in their order, is zero or isn't."""
+    return rows.filter(pa.array([zero != bool(vector.any()) for vector in vectors], pa.bool_()))
+
+
+def table_folders(data: Path, collection: Collection) -> tuple[Path, Path]:
+    """The folders of a collection's chunk table and source table."""
+    key = collection.tenant, collection.name, collection.build
+    return table_folder(data, schema.chunks_table(*key)), table_folder(data, schema.sources_table(*key))

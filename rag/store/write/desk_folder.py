@@ -1,0 +1,273 @@
+"""The data folder: its tenants, its key, its spool, and its reserve.
+
+The reserve is a file of a few MiB without content. If the disk is full, it is deleted to make room for a
+change that takes rights away (`spending_reserve`). Without a complete reserve, nothing starts that adds
+documents or gives rights: it might be impossible to take them back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from rag.access.tenants import FILTERABLE, tenant_file
+from rag.errors import ConfigurationError, RefdeskError, StoreError
+from rag.store.read.connection import database_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten source more
+RESERVE_STEP = 64 << 10  # bytes, so that the reserve uses the last room of a disk
+FETCHING = "fetching"
+"""What is fetched from a bucket and has not taken its place (`rag.store.bucket.bucket_fetch`)."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def prepare(data: Path) -> None:
+    """Create the folder with its reserve, if it doesn't exist; only its owner may access it.
+
+    Raises:
+        ConfigurationError: it can't be created.
+        StoreError: the disk has no room for the reserve.
+    """
+    try:
+        for folder in (data, data / "locks", data / "tenants", database_folder(data)):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot(f"The data folder {data} can't be created", error) from error
+    try:
+        _make_reserve(reserve_file(data))
+    except OSError as error:
+        raise cannot(f"The data folder's reserve {reserve_file(data)} can't be created", error) from error
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder and those above it, if they don't exist, so that only their owner may access them.
+
+    `Path.mkdir` gives its mode to the last one alone.
+
+    Raises:
+        OSError: it can't be created.
+    """
+    if not folder.is_dir():
+        if folder.parent != folder:
+            make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def reserve_file(data: Path) -> Path:
+    """The file of the reserve."""
+    return data / "reserve"
+
+
+def _make_reserve(file: Path) -> None:
+    """Create or complete the reserve, as far as there is room.
+
+    Raises:
+        OSError: there isn't enough room, or the folder can't be written.
+    """
+    if file.exists() and _held(file) >= RESERVE_BYTES:
+        return
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        for start in range(0, RESERVE_BYTES, RESERVE_STEP):
+            _allocate(descriptor, start)
+    finally:
+        os.close(descriptor)
+
+
+def _held(file: Path) -> int:
+    """The bytes that a file really takes on the disk. A copy of it may consist of holes."""
+    status = file.stat()
+    blocks: int | None = getattr(status, "st_blocks", None)
+    return status.st_size if blocks is None else blocks * 512  # as POSIX counts them
+
+
+def _allocate(descriptor: int, start: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, start, RESERVE_STEP)
+        return
+    os.lseek(descriptor, start, os.SEEK_SET)
+    if os.write(descriptor, secrets.token_bytes(RESERVE_STEP)) < RESERVE_STEP:  # zeros would be compressed
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def spending_reserve(data: Path) -> Iterator[AbstractContextManager[None]]:
+    """Attempts at a small write that must succeed on a full disk: `for attempt in …: with attempt: …`.
+
+    If the first attempt fails because the disk is full, the reserve is deleted and there is a second one.
+    After that the reserve is created again, as far as there is room. The write must be repeatable. Any other
+    error, and that of the second attempt, is raised.
+    """
+    again = False
+
+    @contextmanager
+    def first() -> Iterator[None]:
+        nonlocal again
+        try:
+            yield
+        except (OSError, RefdeskError) as error:
+            if not is_full(error):
+                raise
+            again = True
+            with suppress(OSError):  # then the second attempt fails with the reason
+                reserve_file(data).unlink(missing_ok=True)
+
+    @contextmanager
+    def second() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # `prepare` completes it later
+                _make_reserve(reserve_file(data))
+
+    yield first()
+    if again:
+        yield second()
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether the cause is a full disk or an exhausted quota.
+
+    The engine says that only in the text of the error that a `StoreError` was raised from.
+    """
+    while error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            return True
+        if any(os.strerror(code) in str(error) for code in FULL):
+            return True
+        error = error.__cause__
+    return False
+
+
+def cannot(what: str, error: OSError) -> RefdeskError:
+    """The error to raise if the data folder can't be written; `what` names the part of it."""
+    if error.errno in FULL:
+        return StoreError(f"{what}: {error.strerror}. Free some disk space and try again.")
+    return ConfigurationError(f"{what}: {error.strerror}.")
+
+
+def spool_folder(data: Path, tenant: str, name: str) -> Path:
+    """Where a run on this collection puts copies of documents; see `rag.ingest.spool`."""
+    return data / "spool" / f"{tenant}.{name}"
+
+
+def empty_spool(data: Path, tenant: str, name: str) -> None:
+    """Remove what a run put there; the caller has the collection's lock. What can't be removed stays."""
+    shutil.rmtree(spool_folder(data, tenant, name), ignore_errors=True)
+    with suppress(OSError):  # another run has something there, or there was none
+        (data / "spool").rmdir()
+
+
+def uploads_folder(data: Path) -> Path:
+    """Where the console in the browser keeps the files that it is sent, by tenant and collection."""
+    return data / "uploads"
+
+
+def judged_folder(data: Path, tenant: str) -> Path:
+    """Where the console keeps the tenant's judged questions."""
+    return data / "judged" / tenant
+
+
+def forget_console(data: Path, tenant: str) -> None:
+    """Remove both of a tenant: a later one of the same name must not get them."""
+    for folder in (uploads_folder(data) / tenant, judged_folder(data, tenant)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def origins_folder(data: Path, tenant: str, name: str) -> Path:
+    """Where the origins of a collection keep what they need to fetch only what changed."""
+    return data / "origins" / f"{tenant}.{name}"
+
+
+def forget_origins(data: Path, tenant: str, name: str) -> None:
+    """Remove that, so that the names of removed documents are in no file; the next run fetches everything."""
+    shutil.rmtree(origins_folder(data, tenant, name), ignore_errors=True)
+    with suppress(OSError):  # another collection has something there, or there was none
+        (data / "origins").rmdir()
+
+
+def note_tenant(data: Path, tenant: str, *, filterable: bool = False) -> None:
+    """Create a tenant if it doesn't exist; `filterable` if one of its collections declares fields."""
+    file = tenant_file(data, tenant)
+    if not file.exists() or (filterable and not file.stat().st_size):
+        write_whole(file, FILTERABLE if filterable else b"")
+
+
+def forget_tenant(data: Path, tenant: str) -> None:
+    """Delete a tenant that has no collections any more."""
+    tenant_file(data, tenant).unlink()
+
+
+def make_key(data: Path) -> None:
+    """Create the key of the data folder, 32 random bytes, if it has none. Source ids are derived from it.
+
+    Raises:
+        ConfigurationError: a desk that has one was not fetched completely, or it can't be written.
+    """
+    if (data / "key").exists():
+        return
+    if (data / FETCHING).exists():
+        raise ConfigurationError(
+            f"The desk in {data} is not complete: fetching it was interrupted. Run refdesk-admin storage "
+            "fetch again."
+        )
+    write_whole(data / "key", secrets.token_bytes(32))
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """Write a file atomically; only its owner may read it.
+
+    Raises:
+        ConfigurationError: it can't be written.
+        StoreError: the disk is full.
+    """
+    new = file.with_name(f".{file.name}.new")
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(descriptor)
+        new.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise cannot(f"{file} can't be written", error) from error
+    flush_folder(file.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush the entries of a folder: a power failure must not bring back revoked keys.
+
+    Where the system doesn't support that, they reach the disk a little later.
+    """
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read_key(data: Path) -> bytes:
+    """The key of the data folder.
+
+    Raises:
+        ConfigurationError: it can't be read.
+    """
+    try:
+        return (data / "key").read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"The data folder's key {data / 'key'} can't be read ({error.strerror}). Source ids are derived "
+            "from it. Restore it from a backup, or ingest into a new data folder."
+        ) from error

@@ -1,0 +1,109 @@
+"""Storing evaluation runs in the data folder, to compare later runs with earlier ones."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from rag.errors import NotFoundError
+from rag.filters.predicate import literal
+from rag.store.read.connection import connect, database_folder, engine_errors, open_if_there, table_folder
+from rag.store.write import table_maintenance
+from rag.store.write.desk_folder import prepare
+from rag.store.write.locks import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import lancedb
+
+EVAL_RUNS = "eval_runs"
+WAIT_SECONDS = 15
+
+_COLUMNS: dict[str, pa.DataType] = {
+    "id": pa.int64(),
+    "tenant": pa.string(),
+    "summary": pa.string(),
+    "questions": pa.large_string(),
+}
+_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as JSON: its summary, and the results of each question."""
+
+    summary: str
+    questions: str
+
+
+async def save_runs(data: Path, tenant: str, runs: Sequence[StoredRun]) -> list[int]:
+    """Store runs. Returns their ids, which count up over the data folder, from 1.
+
+    Raises:
+        ConfigurationError: the data folder can't be written.
+    """
+    prepare(data)
+    started = time.time()
+    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS), engine_errors("storing the runs"):
+        database = await connect(data)
+        table = await database.create_table(EVAL_RUNS, schema=_SCHEMA, exist_ok=True)
+        last = max(await _ids(table), default=0)
+        ids = list(range(last + 1, last + 1 + len(runs)))
+        rows = [{"id": id_, "tenant": tenant, **asdict(run)} for id_, run in zip(ids, runs, strict=True)]
+        await table.add(pa.Table.from_pylist(rows, schema=_SCHEMA))
+        table_maintenance.sync_to_disk(database_folder(data) / f"{EVAL_RUNS}.lance", started)
+    return ids
+
+
+async def drop_runs(data: Path, tenant: str) -> None:
+    """Remove the tenant's runs, so that no file contains them any more.
+
+    Raises:
+        BusyError: another process is storing runs.
+    """
+    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS), engine_errors("removing the runs"):
+        table = await open_if_there(await connect(data), EVAL_RUNS)
+        if table is not None:
+            await table.delete(_theirs(tenant))
+            await table_maintenance.purge_rows(table, "id", table_folder(data, EVAL_RUNS))
+
+
+async def run_summaries(data: Path, tenant: str) -> dict[int, str]:
+    """The summaries of the tenant's runs by id, oldest first."""
+    rows = await _rows(data, _theirs(tenant), ["id", "summary"])
+    return {row["id"]: row["summary"] for row in sorted(rows, key=lambda row: row["id"])}
+
+
+async def stored_run(data: Path, tenant: str, id_: int) -> StoredRun:
+    """The tenant's run of this id.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    rows = await _rows(data, f"{_theirs(tenant)} AND (id = {id_:d})", ["summary", "questions"])
+    if not rows:
+        raise NotFoundError(f"There is no run {id_}. refdesk-admin eval runs lists all runs.")
+    return StoredRun(**rows[0])
+
+
+def _theirs(tenant: str) -> str:
+    return f"(tenant = {literal(tenant)})"
+
+
+async def _ids(table: lancedb.AsyncTable) -> list[int]:
+    return cast("list[int]", (await table.query().select(["id"]).to_arrow())["id"].to_pylist())
+
+
+async def _rows(data: Path, where: str, columns: list[str]) -> list[dict[str, Any]]:
+    if not database_folder(data).is_dir():
+        return []
+    with engine_errors("reading the runs"):
+        table = await open_if_there(await connect(data), EVAL_RUNS)
+        if table is None:
+            return []
+        return (await table.query().where(where).select(columns).to_arrow()).to_pylist()

@@ -1,0 +1,111 @@
+"""The locks of a data folder, and who holds each of them.
+
+The operating system frees a lock when its holder ends, however it ends. A second file beside the lock's own
+names the holder for whoever waits in vain. It is read only while the lock is held, so what a killed process
+left behind is never shown: each holder writes its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from rag.errors import BusyError, ConfigurationError
+from rag.store.write.desk_folder import cannot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that holds a lock: its command without arguments, and the time since when, in ISO 8601."""
+
+    command: str
+    process: int
+    since: str
+
+    def __str__(self) -> str:
+        return f"{self.command} (process {self.process}, since {self.since})"
+
+
+@contextmanager
+def locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
+    """Hold the lock of this name, waiting for it up to `seconds`.
+
+    Raises:
+        BusyError: another process holds it; the message says which one, and since when.
+        ConfigurationError: the folder can't be written.
+        StoreError: its disk is full.
+    """
+    lock = FileLock(_file(data, name, "lock"), timeout=seconds)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise BusyError(
+            f"{_holder(data, name) or 'Another process'} is writing to {name!r} in {data}. "
+            "Try again when it has finished."
+        ) from error
+    except OSError as error:
+        raise cannot(f"The data folder {data} can't be written", error) from error
+    try:
+        _note_holder(_file(data, name, "holder"))
+        yield
+    finally:
+        with suppress(OSError):
+            _file(data, name, "holder").unlink(missing_ok=True)
+        lock.release()
+
+
+def held_locks(data: Path) -> dict[str, Holder | None]:
+    """The locks that are held now, by name; None for a holder that could not say who it is.
+
+    Where the folder can't be written no lock can be tried. Then one counts as held if its holder's name is
+    there: what a running command is doing must not be called leftovers.
+    """
+    held: dict[str, Holder | None] = {}
+    for file in sorted((data / "locks").glob("*.lock")):
+        try:
+            with FileLock(file, timeout=0):
+                pass
+        except Timeout:
+            held[file.stem] = _holder(data, file.stem)
+        except OSError as error:
+            if error.errno not in UNWRITABLE:
+                raise ConfigurationError(f"The lock {file} can't be read: {error.strerror}.") from error
+            if holder := _holder(data, file.stem):
+                held[file.stem] = holder
+    return held
+
+
+def _file(data: Path, name: str, kind: str) -> Path:
+    return data / "locks" / f"{name}.{kind}"
+
+
+def _note_holder(file: Path) -> None:
+    """Name this process; on a full disk, name nobody rather than the holder before."""
+    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
+    holder = Holder(command, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            json.dump(asdict(holder), opened)
+
+
+def _holder(data: Path, name: str) -> Holder | None:
+    try:
+        return Holder(**json.loads(_file(data, name, "holder").read_bytes()))
+    except (OSError, ValueError, TypeError):  # not written, just being written, or by another version
+        return None

@@ -1,0 +1,280 @@
+"""Makes collections, tags and tenants.
+
+A collection exists from the moment when the catalog has its row. Its tables are made and flushed to disk
+before that row, so a crash never leaves a row without tables. Tables without a row are ignored, and dropped
+when a collection of that name is made.
+
+A tag is what a collection held once, under a name of its own: a collection whose tables are copies. So
+everything that works on a collection works on a tag, and no version of a table is kept for it. What differs:
+
+- The id of each source is that of the original and `tag_letters`. So a citation of a tag never shows a later
+  text, and the original of a source is known from its id alone (`rag.store.read.schema.original_id`).
+- Each source has an access record as old as the tag. Readers let in whom both that and the present record of
+  the original let in (`rag.store.read.access_reader`): the text may be one that was never meant for those who
+  may see the present one.
+- Nothing is ingested into it, and it is searched only where it is named.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag.corpus import DEFAULT_EMBEDDER, AccessRecord, Collection
+from rag.errors import ConfigurationError, RefdeskError
+from rag.store.read import catalog, schema
+from rag.store.read.connection import connect, engine_errors, table_folder
+from rag.store.read.schema import original_id
+from rag.store.write import collection_tables, table_maintenance
+from rag.store.write.access_writer import access_table, create_access_table
+from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, finish_drop, in_catalog, open_writer
+from rag.store.write.collection_writer import table_folders
+from rag.store.write.desk_folder import make_key, note_tenant, prepare, read_key
+from rag.store.write.locks import locked
+from rag.store.write.source_ids import tag_letters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import lancedb
+
+    from rag.corpus import (
+        Attachment,
+        Chunking,
+        Distance,
+        EmbedderIdentity,
+        FieldType,
+        LanguageChoice,
+        Policy,
+        Visibility,
+    )
+    from rag.flags import Flag
+
+CATALOG_COMPACTED = 32  # commits; each leaves a file, and 2,000 files slow down a server's first search
+DEFAULT_LANGUAGE: LanguageChoice = "auto"
+
+
+async def ensure_collection(  # noqa: PLR0913 what a collection is made of
+    data: Path,
+    tenant: str,
+    name: str,
+    embedder: EmbedderIdentity,
+    *,
+    language: LanguageChoice | None = None,
+    fields: Mapping[str, FieldType] = MappingProxyType({}),
+    visibility: Visibility = "tenant",
+    distance: Distance = "cosine",
+    description: str = "",
+    link: str = "",
+    embedder_name: str = DEFAULT_EMBEDDER,
+    created_at: datetime | None = None,
+    attached: Attachment | None = None,
+    chunking: tuple[Chunking, ...] = (),
+    personal_data: Mapping[Flag, Policy] = MappingProxyType({}),
+    keep_days: int = 0,
+    visibility_is_set: bool = False,
+) -> Collection:
+    """The collection of this name, made if it doesn't exist.
+
+    `fields`, `visibility` (and whether that `visibility_is_set` by somebody), `distance`, `description`,
+    `link`, `chunking`, `personal_data`, `keep_days` and `embedder_name`, the name of the embedder in the
+    settings, apply to a new collection only. Without a `language`, an existing collection keeps its own and a
+    new one gets `DEFAULT_LANGUAGE`. A caller that gives `created_at` recognises by it whether the collection
+    is new; otherwise it is now. A collection that is `attached` must be new, and gets no tables.
+
+    Raises:
+        ConfigurationError: it was made with another embedder or language, it is attached or to be attached,
+            or the data folder can't be made.
+    """
+    prepare(data)
+    started = time.time()
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("opening the catalog"):
+        if not table_folder(data, schema.COLLECTIONS).exists():  # another key would change the ids
+            make_key(data)
+        note_tenant(data, tenant, filterable=bool(fields))
+        table_maintenance.repair(table_folder(data, schema.COLLECTIONS))
+        database = await connect(data)
+        collections = await database.create_table(
+            schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True
+        )
+        rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
+        if rows:
+            collection = catalog.collection_record(rows[0])
+            if attached:
+                raise ConfigurationError(f"The collection {name!r} already exists.")
+            catalog.check_ingestible(collection)
+            catalog.check_embedder(collection, embedder)
+            catalog.check_language(collection, language or collection.language)
+            return collection
+        collection = Collection(
+            tenant,
+            name,
+            embedder,
+            language or DEFAULT_LANGUAGE,
+            distance,
+            created_at or datetime.now(UTC),
+            dict(fields),
+            visibility,
+            description,
+            link,
+            embedder_name,
+            attached,
+            chunking,
+            dict(personal_data),
+            keep_days,
+            visibility_is_set=visibility_is_set,
+        )
+        await create_access_table(database, tenant)
+        if not attached:
+            await _create_tables(data, database, collection)
+        await _enter(data, collections, collection, started)
+        return collection
+
+
+async def tag_collection(data: Path, collection: Collection, name: str, description: str) -> Collection:
+    """Tag a collection as it is now. Nothing can be ingested into it meanwhile.
+
+    Raises:
+        BusyError: another process is writing to the collection.
+        ConfigurationError: there is a collection of that name, or the collection is a tag or attached.
+        StoreError: the disk is full, or the storage failed. No part of the tag remains.
+    """
+    tenant, started = collection.tenant, time.time()
+    catalog.check_ingestible(collection)
+    async with open_writer(data, collection) as writer:
+        collection = writer.collection
+        collection_tables.check_space(data, collection, collection_tables.current_build(collection))
+        tag = replace(tag_of(collection, name, description), created_at=datetime.now(UTC))
+        letters = tag_letters(tag, read_key(data))
+        try:
+            with locked(data, f"{tenant}.{name}", seconds=0), engine_errors("making the tag"):
+                database = await connect(data)
+                collections = await database.open_table(schema.COLLECTIONS)
+                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
+                    await _check_free(collections, tag)
+                    await _create_tables(data, database, tag)
+                before = await writer.records()
+                await copy_rows(database, collection, tag, letters)
+                await _indexed(data, database, tag, started)
+                async with access_table(data, tenant) as table:
+                    now = await table.records()
+                    await table.forget(left_behind(tag, now))
+                    await table.put([*copied_records(tag, before, now, letters)])
+                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
+                    await _check_free(collections, tag)
+                    await _enter(data, collections, tag, started)
+        except Exception:
+            with suppress(RefdeskError):
+                await finish_drop(data, tenant, name)
+            raise
+        with suppress(RefdeskError):  # the tag is made; rights changed meanwhile may have left labels behind
+            await writer.copy_labels()
+            await writer.finish()
+    return tag
+
+
+async def _check_free(collections: lancedb.AsyncTable, collection: Collection) -> None:
+    if await collections.count_rows(in_catalog(collection.tenant, collection.name)):
+        raise ConfigurationError(f"The collection {collection.name!r} already exists.")
+
+
+async def _indexed(
+    data: Path, database: lancedb.AsyncConnection, collection: Collection, started: float
+) -> None:
+    """Complete the indexes of new tables, and flush these to the disk."""
+    chunks, sources = [await database.open_table(name) for name in collection_tables.table_names(collection)]
+    await table_maintenance.compact(chunks, sources, collection)
+    for folder in table_folders(data, collection):
+        table_maintenance.sync_to_disk(folder, started)
+
+
+async def _enter(data: Path, collections: lancedb.AsyncTable, collection: Collection, started: float) -> None:
+    """Add the row of a collection to the catalog, after everything that it promises is on the disk."""
+    tenant = collection.tenant
+    table_maintenance.sync_to_disk(data / "tenants", started)
+    table_maintenance.sync_to_disk(table_folder(data, schema.access_table(tenant)), started)
+    for folder in table_folders(data, collection):
+        if not collection.attached:
+            table_maintenance.sync_to_disk(folder, started)
+    await collections.add(catalog.collection_row(collection))
+    if await collections.version() % CATALOG_COMPACTED == 0:
+        await collections.optimize(cleanup_older_than=table_maintenance.KEPT_VERSIONS)
+    table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
+
+
+def create_tenant(data: Path, tenant: str) -> None:
+    """Make a tenant without collections.
+
+    Raises:
+        ConfigurationError: the data folder can't be made.
+    """
+    prepare(data)
+    note_tenant(data, tenant)
+
+
+async def _create_tables(data: Path, database: lancedb.AsyncConnection, collection: Collection) -> None:
+    await collection_tables.drop_tables(data, database, collection.tenant, collection.name)  # left by a crash
+    await collection_tables.create_tables(database, collection)
+
+
+TAG_BUILD = 1  # no other collection that is made meanwhile under the same name has such tables
+BATCH_ROWS = 4_096  # of chunks: some 10 MB
+
+
+def tag_of(collection: Collection, name: str, description: str) -> Collection:
+    """The definition of a tag of a collection, without `created_at`."""
+    return replace(
+        collection,
+        name=name,
+        description=description,
+        build=TAG_BUILD,
+        former=None,
+        coming=None,
+        tag_of=collection.name,
+    )
+
+
+async def copy_rows(
+    database: lancedb.AsyncConnection, collection: Collection, tag: Collection, letters: str
+) -> None:
+    """Copy all rows of a collection that nobody writes to into the empty tables of its tag."""
+    pairs = zip(collection_tables.table_names(collection), collection_tables.table_names(tag), strict=True)
+    for (original, copy), rows in zip(pairs, (BATCH_ROWS, BATCH_ROWS // 16), strict=True):
+        table = await database.open_table(original)
+        target = await database.open_table(copy)
+        columns = (await target.schema()).names
+        async for batch in await table.query().select(columns).to_batches(max_batch_length=rows):
+            await target.add(_renamed(pa.Table.from_batches([batch]), letters).select(columns))
+
+
+def _renamed(rows: pa.Table, letters: str) -> pa.Table:
+    """The rows with the ids of the tag: "mfzq" -> "mfzqLETTERS", "mfzq/3" -> "mfzqLETTERS/3"."""
+    for name in ("id", "source_id"):
+        if name in rows.column_names:
+            at = rows.column_names.index(name)
+            ids = pc.replace_substring_regex(rows[name], r"^[a-z2-7]+", rf"\0{letters}")
+            rows = rows.set_column(at, rows.schema.field(name), ids)
+    return rows
+
+
+def left_behind(tag: Collection, now: Mapping[str, AccessRecord]) -> list[str]:
+    """The ids of records that a tag of this name has left whose making was killed."""
+    return [id_ for id_, one in now.items() if one.collection == tag.name and original_id(id_)]
+
+
+def copied_records(
+    tag: Collection, before: Mapping[str, AccessRecord], now: Mapping[str, AccessRecord], letters: str
+) -> Iterator[AccessRecord]:
+    """The records of a tag's sources: those of the originals `now`, which the rows hold as of `before`."""
+    for id_, one in now.items():
+        if one.collection == tag.tag_of and one.present:
+            copied = one.copied and before.get(id_) == one
+            yield AccessRecord(id_ + letters, tag.name, one.uri, one.access, copied=copied)

@@ -1,0 +1,258 @@
+"""Sources on their way into the tables and out of them again.
+
+What ingestion hands over (`NewSource`, `Moved`) and the rows that are made of it; what it is told of a stored
+source (`KnownSource`); and what a rebuild takes from one table and puts into another (`WholeSource`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag.access.rule import labels_of
+from rag.corpus import Access, AccessRecord, Source
+from rag.file_state import FileState
+from rag.filters.predicate import microseconds
+from rag.languages import analysed_in
+from rag.store.read import schema
+from rag.store.read.connection import engine_errors
+from rag.store.read.schema import (
+    ACCESS_COLUMNS,
+    FILE,
+    GROUP_LABEL,
+    PLAIN_ACCESS_COLUMNS,
+    SOURCE_COLUMNS,
+    TERMS,
+    chunks_schema,
+    digest_value,
+    field_column,
+    vector_column,
+)
+from rag.store.read.word_analysis import terms_of
+from rag.store.write.access_claim import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import lancedb
+
+    from rag.corpus import Access, AccessRecord, Collection, Heading, Passage, Source, Value, Vectors
+    from rag.file_state import FileState
+
+
+@dataclass(frozen=True, slots=True)
+class NewSource:
+    """A source with everything that goes into the tables.
+
+    `fields` are declared fields, with values of their types. `claim` is the access that the run wants for it.
+    """
+
+    source: Source
+    text: str
+    outline: tuple[Heading, ...]
+    passages: Sequence[Passage]
+    vectors: Vectors
+    claim: Claim
+    fields: Mapping[str, Value] = field(default_factory=dict)
+
+
+def body(context: str, text: str) -> str:
+    """The text of a chunk that is embedded, and whose words are indexed."""
+    return f"{context}\n\n{text}" if context else text
+
+
+def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
+    """A row of the source table."""
+    fields = stored_fields(new.fields)
+    return {
+        **{name: getattr(new.source, name) for name in SOURCE_COLUMNS},
+        "digest": digest_value(new.source.digest, new.source.without_vector),
+        "generation": generation,
+        "metadata": json.dumps(dict(new.source.metadata), ensure_ascii=False),
+        "fields": with_file(json.dumps(fields, ensure_ascii=False), new.source.file),
+        "outline": json.dumps([[entry.title, entry.level, entry.start] for entry in new.outline]),
+        "text": new.text,
+    }
+
+
+def access_row(record: AccessRecord) -> dict[str, Any]:
+    """A row of the table of access records."""
+    row = {name: getattr(record, name) for name in PLAIN_ACCESS_COLUMNS} | access_values(record.access)
+    row["word"] = record.requested
+    row["former"] = list(record.former) or None
+    entries = record.access.allow | record.access.deny if record.access else ()
+    if any(entry.startswith("group:") for entry in entries):
+        row["labels"] = [*row["labels"], GROUP_LABEL]
+    return row
+
+
+def access_values(access: Access | None) -> dict[str, Any]:
+    """The columns of who may see a source."""
+    if access is None:
+        return {**dict.fromkeys(ACCESS_COLUMNS), **label_values(access)}
+    lists = {"allow": sorted(access.allow) or None, "deny": sorted(access.deny) or None}
+    return {"visibility": access.visibility, **lists, **label_values(access)}
+
+
+def label_values(access: Access | None) -> dict[str, Any]:
+    """The columns that the engine filters by."""
+    return {"labels": labels_of(access), "revision": access.revision if access else 0}
+
+
+def stored_fields(fields: Mapping[str, Value]) -> dict[str, object]:
+    """Values of declared fields as the tables hold them."""
+    return {name: _stored(value) for name, value in fields.items()}
+
+
+def _stored(value: Value) -> object:
+    return microseconds(value) if isinstance(value, datetime) else value
+
+
+def with_file(fields: str, file: FileState | None) -> str:
+    """The column `fields` of a source whose file has this state; unchanged without one."""
+    if file is None:
+        return fields
+    return json.dumps(json.loads(fields) | {FILE: [file.modified, file.size]}, ensure_ascii=False)
+
+
+def chunk_id(source_id: str, seq: int) -> str:
+    """A chunk's id, by which it is cited: ("a7…", 3) -> "a7…/3"."""
+    return f"{source_id}/{seq}"
+
+
+def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collection: Collection) -> pa.Table:
+    """The passages of a source with their vectors and words, as rows of the chunk table of a collection."""
+    passages, count = new.passages, len(new.passages)
+    same = {
+        "source_id": new.source.id,
+        "generation": generation,
+        **label_values(access),
+        **{field_column(name): _stored(value) for name, value in new.fields.items()},
+    }
+    columns: dict[str, Any] = {
+        "id": [chunk_id(new.source.id, passage.seq) for passage in passages],
+        "seq": [passage.seq for passage in passages],
+        "start": [passage.start for passage in passages],
+        "end": [passage.end for passage in passages],
+        "tokens": [passage.tokens for passage in passages],
+        "page": [passage.page for passage in passages],
+        "section": [list(passage.section) for passage in passages],
+        "body": [body(passage.context, new.text[passage.start : passage.end]) for passage in passages],
+        "vector": vector_column(new.vectors),
+    }
+    language = analysed_in(collection, new.source.metadata)
+    columns[TERMS] = [terms_of(one, language) for one in columns["body"]]
+    schema = chunks_schema(new.vectors.shape[1], collection.fields)
+    columns |= {name: [same.get(name)] * count for name in schema.names if name not in columns}
+    return pa.table(columns, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSource:
+    """What ingestion needs to know of a stored source to tell whether its file changed or moved."""
+
+    id: str
+    uri: str
+    digest: str
+    chunk_count: int
+    title: str
+    metadata: Mapping[str, str]
+    record: AccessRecord
+    without_vector: int
+    file: FileState | None = None
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A source's new URI and metadata, and the access claimed for it there."""
+
+    uri: str
+    metadata: Mapping[str, str]
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSource:
+    """The row of a source with its text, and the rows of its visible chunks, in order."""
+
+    row: Mapping[str, Any]
+    table: pa.Table
+
+    def source(self, collection: str) -> Source:
+        """The source, without its text."""
+        return schema.source_record(self.row, collection)
+
+    @property
+    def bodies(self) -> list[str]:
+        """What is embedded of each chunk."""
+        return cast("list[str]", self.table["body"].to_pylist())
+
+    @property
+    def pages(self) -> list[int | None]:
+        """The page of each chunk."""
+        return cast("list[int | None]", self.table["page"].to_pylist())
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Where each chunk begins and ends."""
+        starts, ends = (cast("list[int]", self.table[name].to_pylist()) for name in ("start", "end"))
+        return list(zip(starts, ends, strict=True))
+
+    def counted(self, tokens: Sequence[int]) -> WholeSource:
+        """It with these numbers of tokens of its chunks."""
+        column = self.table.schema.get_field_index("tokens")
+        field = self.table.schema.field("tokens")
+        return replace(self, table=self.table.set_column(column, field, pa.array(tokens, pa.int32())))
+
+    def recut(
+        self, passages: Sequence[Passage], digest: str, access: Access | None, collection: Collection
+    ) -> WholeSource:
+        """It with these passages as chunks, and the digest that says how it was cut."""
+        blank = np.zeros((len(passages), 1), np.float32)
+        fields = schema.fields_record(self.row["fields"], collection.fields)
+        source = self.source(collection.name)
+        new = NewSource(source, self.row["text"], (), passages, blank, Claim(None), fields)
+        table = chunk_rows(new, generation=self.row["generation"], access=access, collection=collection)
+        return WholeSource({**self.row, "chunk_count": len(passages), "digest": digest}, table)
+
+    def with_vectors(self, vectors: Vectors) -> WholeSource:
+        """It with these vectors; zeros count as none."""
+        values = schema.vector_column(vectors)
+        column = self.table.schema.get_field_index("vector")
+        table = self.table.set_column(column, pa.field("vector", values.type, nullable=False), values)
+        digest, _ = schema.split_digest(self.row["digest"])
+        lacking = int((~vectors.any(axis=1)).sum())
+        return WholeSource({**self.row, "digest": schema.digest_value(digest, lacking)}, table)
+
+
+def whole_sources(sources: pa.Table, chunks: pa.Table) -> list[WholeSource]:
+    """The sources of rows, each with its visible chunks."""
+    return [WholeSource(row, _visible(chunks, row)) for row in sources.to_pylist()]
+
+
+def _visible(chunks: pa.Table, row: Mapping[str, Any]) -> pa.Table:
+    ours: Any = pc.and_(
+        pc.equal(chunks["source_id"], row["id"]), pc.equal(chunks["generation"], row["generation"])
+    )
+    return chunks.filter(ours).sort_by("seq")
+
+
+async def sampled(chunks: lancedb.AsyncTable, most: int) -> tuple[list[str], Vectors]:
+    """The source ids and vectors of at most so many chunks, at equal distances in the table.
+
+    A chunk for which there is no vector has zeros.
+    """
+    with engine_errors("reading vectors"):
+        count = await chunks.count_rows()
+        offsets = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int)).tolist() if count else []
+        if not offsets:
+            return [], np.empty((0, 1), np.float32)
+        found = await chunks.take_offsets(offsets).select(["source_id", "vector"]).to_arrow()
+    return cast("list[str]", found["source_id"].to_pylist()), schema.vectors_of(found)
