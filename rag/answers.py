@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from rag.text import Span
+from rag.text.segments import Span
 from rag.uris import range_id
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.corpus import Chunk, Distance, Heading, Source, Value
-    from rag.file_state import Staleness
-    from rag.flags import Flag
+    from rag.originals import Staleness
+    from rag.text.flags import Flag
 
 Mode = Literal["dense", "sparse", "hybrid", "exact"]
 Match = Literal["text", "words", "regex"]

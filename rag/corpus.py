@@ -1,6 +1,6 @@
 """The stored data: sources, chunks, collections and access records, as frozen dataclasses.
 
-All positions are in characters of a source's text.
+All positions are in characters of a source's text. `FileState` tells whether a file has changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rag.errors import ConfigurationError
-from rag.text import with_indent
+from rag.text.segments import with_indent
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from rag.file_state import FileState
-    from rag.flags import Flag
+    from rag.text.flags import Flag
 
 DEFAULT_EMBEDDER = "default"
 """The name of the embedder in [embedder]; those in [embedders.NAME] have names of their own."""
@@ -464,3 +463,21 @@ class Collection:
         if self.language == "auto":
             return self.languages[0] if self.languages else USUAL_LANGUAGE
         return self.language
+
+
+COARSE_NS = 2_000_000_000  # FAT and some archives keep times to two seconds
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """The time of a file's last modification, in nanoseconds since 1970 by its file system, and its bytes."""
+
+    modified: int
+    size: int
+
+    def same_as(self, other: FileState) -> bool:
+        """Whether both can be of one content: of one size, and of one time as far as file systems keep it.
+
+        Times are compared with each other, never with a clock of ours: a file server's may be behind.
+        """
+        return self.size == other.size and abs(self.modified - other.modified) < COARSE_NS

@@ -1,7 +1,12 @@
-"""The file that a source was made from: how its bytes are recognized, also by those who only read.
+"""The file that a source was made from: whether it is still as it was, when it expires, and its bytes.
+
+Whether it has changed or gone is told without reading it. A document expires at the moment that it states, or
+so many days after its date. Moments are in UTC. A date without a time is its first moment, and a time without
+a zone is in UTC.
 
 A picture of a page is drawn from the file as it is now. It may show only what the stored text was made from:
-the rights and the policies of the collection were applied to that.
+the rights and the policies of the collection were applied to that. So a digest decides, also for those who
+only read.
 """
 
 from __future__ import annotations
@@ -9,14 +14,139 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal, TypeAlias
+from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.request import url2pathname
 
+from rag.corpus import FileState
 from rag.errors import InvalidRequestError
-from rag.file_state import local_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from rag.corpus import Source
+
+Staleness: TypeAlias = Literal["changed", "gone"]
+"""What became of a source's file since it was ingested."""
+
+
+def local_path(uri: str) -> str:
+    """The path that a file's URI was made from, whatever bytes it holds."""
+    path = urlsplit(uri).path
+    return url2pathname(path) if os.name == "nt" else os.fsdecode(unquote_to_bytes(path))
+
+
+def state_of(path: str | os.PathLike[str]) -> FileState:
+    """The state of a regular file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: it can't be told.
+    """
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise FileNotFoundError(path)
+    return FileState(status.st_mtime_ns, status.st_size)
+
+
+def staleness(uri: str, name: str, ingested: FileState) -> Staleness | None:
+    """What became of the file at `uri`, which was `ingested` in this state; None if nothing or unknown.
+
+    `name` is its path below the folder that was ingested. If that folder is missing or empty, it is not
+    mounted here, and nothing is known of its files.
+    """
+    path = local_path(uri)
+    try:
+        return None if state_of(path).same_as(ingested) else "changed"
+    except (FileNotFoundError, NotADirectoryError):
+        inside = urlsplit(uri).fragment  # the end of a part's name tells where it lies in its file
+        return (
+            "gone"
+            if _is_mounted(path, len(name.split("/")) - len(inside.split("/")) * bool(inside))
+            else None
+        )
+    except OSError:
+        return None
+
+
+def _is_mounted(path: str, parts: int) -> bool:
+    """Whether the folder that so many parts of the path lie in holds anything."""
+    root = path
+    for _ in range(parts):
+        root = os.path.dirname(root)  # noqa: PTH120 a path of any bytes
+    try:
+        with os.scandir(root) as entries:
+            return any(True for _ in entries)
+    except OSError:
+        return False
+
+
+EXPIRES = "expires"
+"""The key of the metadata by which a document states when it expires, in any letter case."""
+NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def expiry(
+    metadata: Mapping[str, str],
+    keep_days: int,
+    *,
+    date: datetime | None,
+    file: FileState | None,
+    ingested_at: datetime,
+) -> datetime | None:
+    """From when on a stored document isn't found any more; None if it stays.
+
+    With `keep_days`, that is so many days after its own date, else after the last change of its file, else
+    after its ingestion; a date in the future doesn't count. What it states itself counts if it is earlier.
+    """
+    stated = _stated_expiry(metadata)
+    if not keep_days:
+        return stated
+    changed = _changed_at(file) if file else None
+    since = min(date or changed or ingested_at, ingested_at)
+    kept = NEVER if keep_days > (NEVER - since).days else since + timedelta(days=keep_days)
+    return kept if stated is None else min(stated, kept)
+
+
+def _stated_expiry(metadata: Mapping[str, str]) -> datetime | None:
+    """What ingestion has checked and written as a date in UTC."""
+    try:
+        moment = datetime.fromisoformat(metadata[EXPIRES]) if EXPIRES in metadata else None
+    except ValueError:
+        return None  # of an ingestion that knew nothing of this key
+    return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
+
+
+def _changed_at(file: FileState) -> datetime | None:
+    """When a file was changed last; None for times that no calendar has."""
+    try:
+        return datetime.fromtimestamp(file.modified / 1e9, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+@dataclass(slots=True)
+class Clock:
+    """The time of a process, which never goes back: what has expired stays so if the clock is set back.
+
+    `wall` is the system's time and `steady` a monotonic one, both in seconds.
+    """
+
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+    _anchor: tuple[float, float] | None = field(default=None, init=False)
+
+    def now(self) -> datetime:
+        """The system's time, or what it would be now if it had not been set back since the first call."""
+        wall, steady = self.wall(), self.steady()
+        if self._anchor is not None:
+            wall = max(wall, self._anchor[0] + steady - self._anchor[1])
+        self._anchor = wall, steady
+        return datetime.fromtimestamp(wall, UTC)
+
 
 RECIPE = 12
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored anew."""
@@ -40,7 +170,7 @@ def digest_of(data: bytes) -> str:
     return hashlib.blake2b(data, key=str(RECIPE).encode(), digest_size=16).hexdigest()
 
 
-def original(source: Source) -> bytes:
+def original_bytes(source: Source) -> bytes:
     """The file of a source, if it is the very one whose text is stored, and nothing was masked in that.
 
     The stored digest covers the file, its sidecar and the policies that were applied. So whatever lies at the
@@ -51,27 +181,27 @@ def original(source: Source) -> bytes:
     """
     parts = urlsplit(source.uri)
     if parts.scheme != "file" or parts.fragment:
-        raise unavailable(ELSEWHERE)
+        raise no_picture(ELSEWHERE)
     path = local_path(source.uri)
     try:
-        data = _content(path, FILE_BYTES)
+        data = _regular_file_bytes(path, FILE_BYTES)
     except OSError as error:
-        raise unavailable(GONE) from error
+        raise no_picture(GONE) from error
     try:
-        sidecar = _content(path + SIDECAR_SUFFIX, SIDECAR_BYTES)
+        sidecar = _regular_file_bytes(path + SIDECAR_SUFFIX, SIDECAR_BYTES)
     except OSError:
         sidecar = b""  # if there was one, the digest differs
     if digest_of(data + sidecar) != source.digest.partition("/")[0]:
-        raise unavailable(OTHER)
+        raise no_picture(OTHER)
     return data
 
 
-def unavailable(why: str) -> InvalidRequestError:
+def no_picture(why: str) -> InvalidRequestError:
     """The error for a page that can't be shown."""
     return InvalidRequestError(f"There is no picture of this page: {why}")
 
 
-def _content(path: str, most: int) -> bytes:
+def _regular_file_bytes(path: str, most: int) -> bytes:
     """The bytes of a regular file; a pipe doesn't block.
 
     Raises:
@@ -84,5 +214,5 @@ def _content(path: str, most: int) -> bytes:
             raise FileNotFoundError(path)
         data = file.read(most + 1)
     if len(data) > most:
-        raise unavailable(LARGE)
+        raise no_picture(LARGE)
     return data

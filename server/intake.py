@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from rag.errors import ConfigurationError
-from rag.hidden import in_one_line
+from rag.text.invisible import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -15,10 +15,9 @@ import anyio
 from anyio import to_thread
 
 from rag.access.tenants import has_tenant
-from rag.config.data_folder import data_folder_problem
 from rag.errors import RefdeskError
-from rag.home import Bucket
-from rag.memory import return_memory
+from rag.home import Bucket, data_folder_problem
+from rag.runtime import return_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,12 @@
-"""`refdesk`: read flags and settings, set up the log, and serve over stdio or HTTP."""
+"""`refdesk`: read flags and settings, set up the log, and serve over stdio or HTTP.
+
+What HTTP needs, and the reader of a folder, are imported only where they are used: a local server must answer
+its host's first message within a fraction of a second.
+
+A local server whose settings are wrong doesn't exit. Hosts show why a call failed, but seldom what a program
+wrote before it ended. So a server in its place speaks the protocol, lists its tools, and answers every call
+with what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +18,34 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
+from mcp import MCPError, types
+from mcp.server.lowlevel import Server
 
 from rag.access.keys import keys_in
+from rag.access.names import DEFAULT_TENANT
 from rag.access.tenants import LocalAsker, tenants
-from rag.config.data_folder import data_folder_problem
-from rag.config.exposure import check_exposure
 from rag.config.load import asker_flags, config_path, load_settings
-from rag.config.permissions import loose_permissions
-from rag.config.settings import LimitSettings
+from rag.config.server_settings import LimitSettings, ToolSettings, check_exposure
+from rag.config.settings import Settings
+from rag.config.settings_checks import loose_permissions
+from rag.corpus import Principal
 from rag.errors import ConfigurationError, StoreError
-from rag.hidden import for_people
-from rag.memory import share_arenas
-from server import stdio
+from rag.home import data_folder_problem
+from rag.runtime import share_arenas
+from rag.text.invisible import for_people
+from server import stdio, tools
 from server.admission import Admission
-from server.app import create_server
+from server.handlers import create_server
 from server.lazy_desk import LazyDesk
-from server.misconfigured import create_misconfigured_server
-from server.telemetry import logs, spans
+from server.telemetry import call_audit, logs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from rag.config.settings import Settings
+    from server.handlers import Context
     from server.intake import Intake
 
 EXIT_USAGE = 2
@@ -104,7 +115,7 @@ def _configured(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     if flags.http and settings.http.authentication:
         _check_no_asker(asker)
     if settings.server.traces:
-        spans.export_spans()
+        call_audit.export_spans()
     serve = _remote(settings) if flags.http else _local(settings, intake)
     logs.set_up(settings.server.log_level, audit=flags.http)
     for warning in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):
@@ -181,9 +192,9 @@ def _local(settings: Settings, intake: Intake | None) -> Callable[[], Awaitable[
 
 def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     """Any number of clients over HTTP."""
-    from server.http import addresses, auth, identity, refusals  # noqa: PLC0415 a local server starts faster without
-    from server.http import app as http  # noqa: PLC0415 the same
-    from server.telemetry import metrics  # noqa: PLC0415 the same
+    from server.http import application as http  # noqa: PLC0415 a local server starts faster without
+    from server.http import auth, callers, listening  # noqa: PLC0415 the same
+    from server.telemetry import call_audit, metrics  # noqa: PLC0415 the same
 
     check_exposure(settings.http, settings.oauth)
     with suppress(StoreError):  # a bucket that answers later is served then
@@ -191,15 +202,15 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
         keys_in(settings.home)
     lazy_desk = LazyDesk(settings)
     backend = auth.auth_backend(settings, auth.groups_matter_check(settings, lazy_desk))
-    listener = addresses.listen(settings.http)
+    listener = listening.listen(settings.http)
     admission = Admission(settings.limits)
     measurements = metrics.Metrics(admission, lazy_desk, settings.home)
     if settings.http.metrics_port:
         measurements.listen(settings.http.metrics_port)
     server = create_server(
-        lazy_desk, settings, admission, identity.bearer_principal, measurements.measure, remote=True
+        lazy_desk, settings, admission, callers.bearer_principal, measurements.measure, remote=True
     )
-    refusal_log = refusals.RefusalLog(measurements.count_refusal)
+    refusal_log = call_audit.RefusalLog(measurements.count_refusal)
     app = http.http_app(server, lazy_desk, settings, backend, admission, refusal_log)
     return partial(http.serve, app, listener, settings, admission, refusal_log)
 
@@ -239,3 +250,39 @@ def _flags() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, metavar="PORT", help="port to listen on, with --http")
     parser.add_argument("--version", action="version", version=f"refdesk {version('refdesk')}")
     return parser
+
+
+EXPLANATION = "refdesk can't work, because its configuration is wrong. {} Correct that, then restart refdesk."
+
+
+def create_misconfigured_server(mistake: str) -> Server[Any]:
+    """A protocol server that knows nothing but the mistake, which its messages quote."""
+    explanation = EXPLANATION.format(mistake)
+
+    async def list_tools(_context: Context, _params: object) -> types.ListToolsResult:
+        listed = tools.tool_pair(Settings(), ToolSettings(), Principal(DEFAULT_TENANT), ())
+        return types.ListToolsResult(tools=listed)
+
+    async def call_tool(_context: Context, _params: object) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(text=explanation)], is_error=True)
+
+    async def list_prompts(_context: Context, _params: object) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=[tools.PROMPT])
+
+    async def refuse(_context: Context, _params: object) -> NoReturn:
+        raise MCPError(types.INTERNAL_ERROR, explanation)
+
+    return Server(
+        "refdesk",
+        title="Reference desk",
+        version=version("refdesk"),
+        instructions=explanation,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_prompts=list_prompts,
+        on_get_prompt=refuse,
+        on_list_resources=refuse,
+        on_list_resource_templates=refuse,
+        on_read_resource=refuse,
+        on_completion=refuse,
+    )

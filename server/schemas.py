@@ -6,11 +6,15 @@ what type unless they are strings, and leaves to the descriptions what they mean
 Hosts and models send what the schema doesn't say: numbers, lists and objects as JSON in a string, numbers
 with a point, an empty value for each argument that they don't need. Whatever can be meant in one way only is
 taken so, by the argument's type.
+
+The schema of the argument `filter` depends on the declared fields of the collections that the caller reads.
 """
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
+from datetime import datetime
 from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -19,11 +23,15 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import from_json
 
 from rag.errors import InvalidRequestError
+from rag.search.readable_overview import shown_values
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Mapping, Sequence
 
     from pydantic import ValidationError
+
+    from rag.corpus import FieldType
+    from rag.search.readable_overview import FieldValues, Holding
 
 MOST_PROBLEMS = 10
 """Told of a call's arguments at once: a caller could make thousands."""
@@ -70,7 +78,7 @@ def _meant(value: object, schema: Mapping[str, Any]) -> object:
         case {"type": "boolean"}:
             return _unless_nothing(value.lower() if isinstance(value, str) else value)
         case {"type": "array"}:
-            return _listed(value)
+            return _string_list(value)
         case {"type": "object"}:
             return decoded(value)
     return value
@@ -83,7 +91,7 @@ def _unless_nothing(value: object) -> object:
     return decoded(value)
 
 
-def _listed(value: object) -> object:
+def _string_list(value: object) -> object:
     """A list of strings: of a single one, too, and of whole numbers, since a name may look like one."""
     read = decoded(value)
     if isinstance(value, str) and isinstance(read, bool | int | float):  # a name that looks like JSON
@@ -230,3 +238,79 @@ def _number(schema: Mapping[str, Any]) -> str:
     if "maximum" in schema:
         return f"{kind} from {schema['minimum']} to {schema['maximum']}"
     return f"{kind} of at least {schema['minimum']}"
+
+
+# The argument `filter` as a host sees it: what every document has, and the fields that collections declare.
+#
+# As a typed schema where there is room for it, otherwise in words. Property names beginning with $ are not
+# declared in either, because some model providers refuse them, so the operators stand in the description.
+
+FILTER_DESCRIPTION = """\
+Like {"date": {"$gte": "2024-05-01"}}; $eq $ne $gt $gte $lt $lte $in $nin $exists $prefix $contains $and $or \
+$not. Fields: date, path, title, section\
+"""
+MAX_FIELDS_CHARS = 800  # the error for an unknown field lists all of them
+_JSON_TYPES: Mapping[FieldType, Mapping[str, str]] = {
+    "string": {"type": "string"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "boolean": {"type": "boolean"},
+    "datetime": {"type": "string", "description": "a date like 2024-05-01"},
+    "string list": {"type": "string", "description": "one of a list"},
+}
+
+
+def filter_schema(overview: Sequence[Holding], room: int, *, values: bool) -> dict[str, Any]:
+    """The argument's schema, within `room` bytes of compact JSON if it has types, which is better.
+
+    With `values`, the schema enumerates those of a field if they are few and all of them can be shown.
+    """
+    fields = _field_schemas(overview, values=values)
+    if not fields:
+        return {"type": "object", "description": FILTER_DESCRIPTION}
+    typed = {"type": "object", "description": FILTER_DESCRIPTION, "properties": fields}
+    if len(json.dumps(typed, separators=(",", ":"))) <= room:
+        return typed
+    return {"type": "object", "description": f"{FILTER_DESCRIPTION}; {_fields_in_words(overview)}"}
+
+
+def _field_schemas(overview: Sequence[Holding], *, values: bool) -> dict[str, Any]:
+    """Each field: a value of its type in some collection, or an object of operators."""
+    declared: dict[str, list[dict[str, Any]]] = {}
+    for holding in overview:
+        for name, kind in holding.collection.fields.items():
+            one = dict(_JSON_TYPES[kind])
+            alternatives = declared.setdefault(name, [])
+            if one not in alternatives:
+                alternatives.append(one)
+    for name, alternatives in declared.items():
+        found = [one.fields[name] for one in overview if name in one.fields]
+        if values and len(alternatives) == 1 and (few := _all_values(found)):
+            alternatives[0]["enum"] = few
+    return {name: {"anyOf": [*alternatives, {"type": "object"}]} for name, alternatives in declared.items()}
+
+
+def _all_values(found: Sequence[FieldValues]) -> list[str | float]:
+    """All values of a field, sorted, if each one can be shown; none if there are more. Not those of dates."""
+    shown = [[value for value, _ in shown_values(one)] for one in found]
+    if any(len(few) != one.distinct for few, one in zip(shown, found, strict=True)):
+        return []
+    return sorted({value for few in shown for value in few if not isinstance(value, bool | datetime)})
+
+
+def _fields_in_words(overview: Sequence[Holding]) -> str:
+    """The fields with their types: once if all collections share them, otherwise by collection."""
+    declared = {
+        one.collection.name: _field_list(one.collection.fields) for one in overview if one.collection.fields
+    }
+    if len(declared) == len(overview) and len(set(declared.values())) == 1:
+        return _shortened(declared.popitem()[1])
+    return _shortened("; ".join(f"in {name}: {fields}" for name, fields in declared.items()))
+
+
+def _field_list(fields: Mapping[str, FieldType]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in fields.items())
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_FIELDS_CHARS else f"{text[:MAX_FIELDS_CHARS].rpartition(', ')[0]}, …"

@@ -20,7 +20,7 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from server import EXIT_FORCED, PARENT
 from server.admission import SETTLING_SECONDS
 from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_LONG, InvalidMessageError, read_message
-from server.telemetry import spans
+from server.telemetry import call_audit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
@@ -244,5 +244,5 @@ def _watch_parent() -> None:
 
 def _exit(code: int) -> NoReturn:
     """End at once: the thread that reads standard input can't be cancelled. Only spans need flushing."""
-    spans.flush()
+    call_audit.flush_spans()
     os._exit(code)

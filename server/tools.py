@@ -1,15 +1,17 @@
-"""The tools as a model reads them: descriptions, arguments, instructions, the prompt.
+"""The tools: who may call which and what they reach through each, and how a model reads them.
 
-`tests/server/data/tools_list.json` is the golden copy of `tools/list`, our public API. Every byte of it is
-part of each conversation, so texts are short and schemas omit what their names already say.
+A tool's binding becomes one of the caller's bindings, so that everything behind it obeys it by structure.
+Resources and completions belong to no tool: through them a caller reaches what any of its tools may show.
+
+Then descriptions, arguments, instructions and the prompt. `tests/server/data/tools_list.json` is the golden
+copy of `tools/list`, our public API. Every byte of it is part of each conversation, so texts are short and
+schemas omit what their names already say.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import fields, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from mcp import types
@@ -28,32 +30,54 @@ from rag.answers import (
     SearchRequest,
 )
 from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
-from rag.config.published import FETCH
-from rag.corpus import Distance  # noqa: TC001 pydantic reads the annotations
-from rag.errors import ConfigurationError
-from rag.search.agents import (
-    SEARCH,
-    SEARCH_DESCRIPTION,
-    SOURCE,
-    SOURCE_DESCRIPTION,
-    line_range,
+from rag.config.server_settings import FETCH, fetches
+from rag.corpus import (
+    Binding,
+    Distance,
 )
+from rag.errors import ConfigurationError
+from rag.search.agents import SEARCH, SEARCH_DESCRIPTION, SOURCE, SOURCE_DESCRIPTION, line_range
 from rag.search.planning import LIMITS, make_plan
-from rag.search.readable_overview import overview_text, shown_values
+from rag.search.readable_overview import overview_text
 from rag.search.reply.search_reply import SearchReply
 from rag.search.reply.source_reply import FetchReply, SourceReply
 from rag.search.reply.untrusted import label
-from server.published import fetches
-from server.schemas import Arguments, argument_schema, reply_schema
+from server.schemas import Arguments, argument_schema, filter_schema, reply_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rag.config.published import ServerSettings, ToolSettings
+    from rag.config.server_settings import ServerSettings, ToolSettings
     from rag.config.settings import Settings
-    from rag.corpus import FieldType, Principal
-    from rag.search.readable_overview import FieldValues, Holding
+    from rag.corpus import Principal
+    from rag.search.readable_overview import Holding
     from rag.search.search_plan import Plan
+
+OPEN = Binding()
+
+
+def callable_tools(server: ServerSettings, principal: Principal) -> tuple[ToolSettings, ...]:
+    """The search tools that the principal may call, each with its opener, in the order of the settings."""
+    bound_to = [binding.tools for binding in principal.bindings if binding.tools is not None]
+    return tuple(tool for tool in server.tools if all(tool.name in names for names in bound_to))
+
+
+def principal_through(principal: Principal, tool: ToolSettings) -> Principal:
+    """The principal as it asks through a tool: bound as the tool is, too."""
+    return _bound(principal, tool.binding)
+
+
+def principal_through_any(principal: Principal, tools: Sequence[ToolSettings]) -> Principal:
+    """The principal as it reads resources: it reaches what at least one of the tools may show."""
+    bindings = tuple(tool.binding for tool in tools)
+    return principal if OPEN in bindings else _bound(principal, Binding(any_of=bindings))
+
+
+def _bound(principal: Principal, binding: Binding) -> Principal:
+    if binding == OPEN:
+        return principal
+    return replace(principal, bindings=(*principal.bindings, binding))
+
 
 log = logging.getLogger(__name__)
 
@@ -267,7 +291,7 @@ def with_overview(
     return f"{text}\n\n{held}" if held else text
 
 
-def listed(
+def tool_pair(
     settings: Settings, tool: ToolSettings, principal: Principal, overview: Sequence[Holding]
 ) -> list[types.Tool]:
     """A search tool and its opener in `tools/list`, for a principal who may read this by it.
@@ -285,7 +309,7 @@ def listed(
     if server.profiles:
         profiles = {"type": "string", "enum": list(server.profiles)}
         search["properties"]["profile"] = profiles | {"description": "Retrieval profile."}
-    for name in not_offered(settings, tool, principal):
+    for name in arguments_not_offered(settings, tool, principal):
         del search["properties"][name]
     if "related" not in search["properties"]:
         search["required"] = ["query"]
@@ -315,14 +339,14 @@ def listed(
     filterable = "filter" in search["properties"]
     if filterable:
         pair[0].input_schema["properties"]["filter"] = {}
-        room = MAX_TOOLS_BYTES - sum(len(_compact(one)) for one in pair)
+        room = MAX_TOOLS_BYTES - sum(len(_tool_json(one)) for one in pair)
         schema = filter_schema(overview, room, values=server.field_values)
         pair[0].input_schema["properties"]["filter"] = schema
     pair[0].description = with_overview(described, overview, OVERVIEW_CHARS, server, fields=filterable)
     return pair
 
 
-def _compact(tool: types.Tool) -> bytes:
+def _tool_json(tool: types.Tool) -> bytes:
     return tool.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
@@ -343,7 +367,7 @@ def _defaults(settings: Settings, tool: ToolSettings, principal: Principal) -> P
         return make_plan(SearchRequest("?"), settings.search, replace(principal, bindings=()))
 
 
-def not_offered(settings: Settings, tool: ToolSettings, principal: Principal) -> set[str]:
+def arguments_not_offered(settings: Settings, tool: ToolSettings, principal: Principal) -> set[str]:
     """The arguments of a search tool that the operator fixed, withheld or has not enabled, and void ones."""
     bound = bounds(principal.bindings)
     offered = {
@@ -352,20 +376,20 @@ def not_offered(settings: Settings, tool: ToolSettings, principal: Principal) ->
         "collections": bound.collections is None or len(bound.collections) > 1,
     }
     return (
-        fixed(settings, tool, principal)
-        | withheld(tool)
+        fixed_arguments(settings, tool, principal)
+        | withheld_arguments(tool)
         | {name for name, is_offered in offered.items() if not is_offered}
     )
 
 
-def fixed(settings: Settings, tool: ToolSettings, principal: Principal) -> set[str]:
+def fixed_arguments(settings: Settings, tool: ToolSettings, principal: Principal) -> set[str]:
     """The arguments whose values no request may choose."""
     usual = _defaults(settings, tool, principal)
     names = {*get_args(Overridable)} - {*usual.overrides}
     return names | OF_EXACT if "mode" in names and usual.mode != "exact" else names
 
 
-def withheld(tool: ToolSettings) -> set[str]:
+def withheld_arguments(tool: ToolSettings) -> set[str]:
     """The arguments that the tool doesn't offer, although the other settings allow them."""
     if tool.arguments is None:
         return set()
@@ -383,79 +407,3 @@ def _tool(
         output_schema=reply,
         annotations=_READ_ONLY,
     )
-
-
-# The argument `filter` as a host sees it: what every document has, and the fields that collections declare.
-#
-# As a typed schema where there is room for it, otherwise in words. Property names beginning with $ are not
-# declared in either, because some model providers refuse them, so the operators stand in the description.
-
-FILTER_DESCRIPTION = """\
-Like {"date": {"$gte": "2024-05-01"}}; $eq $ne $gt $gte $lt $lte $in $nin $exists $prefix $contains $and $or \
-$not. Fields: date, path, title, section\
-"""
-MAX_FIELDS_CHARS = 800  # the error for an unknown field lists all of them
-_JSON_TYPES: Mapping[FieldType, Mapping[str, str]] = {
-    "string": {"type": "string"},
-    "integer": {"type": "integer"},
-    "number": {"type": "number"},
-    "boolean": {"type": "boolean"},
-    "datetime": {"type": "string", "description": "a date like 2024-05-01"},
-    "string list": {"type": "string", "description": "one of a list"},
-}
-
-
-def filter_schema(overview: Sequence[Holding], room: int, *, values: bool) -> dict[str, Any]:
-    """The argument's schema, within `room` bytes of compact JSON if it has types, which is better.
-
-    With `values`, the schema enumerates those of a field if they are few and all of them can be shown.
-    """
-    fields = _typed(overview, values=values)
-    if not fields:
-        return {"type": "object", "description": FILTER_DESCRIPTION}
-    typed = {"type": "object", "description": FILTER_DESCRIPTION, "properties": fields}
-    if len(json.dumps(typed, separators=(",", ":"))) <= room:
-        return typed
-    return {"type": "object", "description": f"{FILTER_DESCRIPTION}; {_in_words(overview)}"}
-
-
-def _typed(overview: Sequence[Holding], *, values: bool) -> dict[str, Any]:
-    """Each field: a value of its type in some collection, or an object of operators."""
-    declared: dict[str, list[dict[str, Any]]] = {}
-    for holding in overview:
-        for name, kind in holding.collection.fields.items():
-            one = dict(_JSON_TYPES[kind])
-            alternatives = declared.setdefault(name, [])
-            if one not in alternatives:
-                alternatives.append(one)
-    for name, alternatives in declared.items():
-        found = [one.fields[name] for one in overview if name in one.fields]
-        if values and len(alternatives) == 1 and (few := _all_of(found)):
-            alternatives[0]["enum"] = few
-    return {name: {"anyOf": [*alternatives, {"type": "object"}]} for name, alternatives in declared.items()}
-
-
-def _all_of(found: Sequence[FieldValues]) -> list[str | float]:
-    """All values of a field, sorted, if each one can be shown; none if there are more. Not those of dates."""
-    shown = [[value for value, _ in shown_values(one)] for one in found]
-    if any(len(few) != one.distinct for few, one in zip(shown, found, strict=True)):
-        return []
-    return sorted({value for few in shown for value in few if not isinstance(value, bool | datetime)})
-
-
-def _in_words(overview: Sequence[Holding]) -> str:
-    """The fields with their types: once if all collections share them, otherwise by collection."""
-    declared = {
-        one.collection.name: _listed(one.collection.fields) for one in overview if one.collection.fields
-    }
-    if len(declared) == len(overview) and len(set(declared.values())) == 1:
-        return _shortened(declared.popitem()[1])
-    return _shortened("; ".join(f"in {name}: {fields}" for name, fields in declared.items()))
-
-
-def _listed(fields: Mapping[str, FieldType]) -> str:
-    return ", ".join(f"{name} ({kind})" for name, kind in fields.items())
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_FIELDS_CHARS else f"{text[:MAX_FIELDS_CHARS].rpartition(', ')[0]}, …"

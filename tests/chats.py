@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rag.config.settings import ChatSettings
+from rag.config.model_settings import ChatSettings
 
 if TYPE_CHECKING:
     from tests.endpoint import Behaviour, Endpoint

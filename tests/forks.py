@@ -35,7 +35,7 @@ ADMIN = (
     *SEARCHING,
 )
 PARSER = ("rag.ingest.sandbox.child",)
-SERVER = ("server.app", "server.lazy_desk", "server.http.app", "uvicorn", *SEARCHING)
+SERVER = ("server.handlers", "server.lazy_desk", "server.http.application", "uvicorn", *SEARCHING)
 """What is imported before the forks: what the commands of refdesk-admin import, and what refdesk does.
 
 `server.stdio` is not: it goes by the parent that the server had at its start.

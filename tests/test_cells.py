@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.cells import cell_range, column_name, column_number, hull, is_cell_range
+from rag.text.locators import cell_range, column_name, column_number, hull, is_cell_range
 
 
 @given(st.integers(1, 16_384))

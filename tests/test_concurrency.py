@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag import concurrency
+from rag import runtime
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(concurrency, "GROUPS", tmp_path / "groups")
-    monkeypatch.setattr(concurrency, "OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(runtime, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(runtime, "OWN_GROUPS", tmp_path / "own")
     return tmp_path
 
 
@@ -25,12 +25,12 @@ def _limit(groups: Path, own: str, limits: dict[str, str]) -> int:
         file = groups / "groups" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(limit)
-    return concurrency.memory()
+    return runtime.memory_bytes()
 
 
 def test_without_groups_it_is_that_of_the_machine(groups: Path) -> None:
     assert not (groups / "own").exists()
-    assert concurrency.memory() > 10**8
+    assert runtime.memory_bytes() > 10**8
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_narrowest_limit_of_a_group_or_of_what_contains_it_counts(
 
 
 def test_a_group_without_a_limit_has_what_the_machine_has(groups: Path) -> None:
-    machine = concurrency.memory()
+    machine = runtime.memory_bytes()
     assert _limit(groups, "0::/\n", {"memory.max": "max\n"}) == machine
     unlimited = {"memory/memory.limit_in_bytes": f"{2**63 - 4096}\n"}
     assert _limit(groups, "1:memory:/\n", unlimited) == machine

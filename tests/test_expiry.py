@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rag.corpus import Document
+from rag.corpus import Document, FileState
 from rag.errors import ParseError
-from rag.expiry import NEVER, Clock, expiry
-from rag.file_state import FileState
 from rag.ingest.retention import with_expiry
+from rag.originals import NEVER, Clock, expiry
 
 DAY = timedelta(days=1)
 INGESTED = datetime(2026, 6, 1, tzinfo=UTC)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.file_state import COARSE_NS, FileState, staleness, state_of
+from rag.corpus import COARSE_NS, FileState
+from rag.originals import staleness, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rag.flags import APART, FLAGS, Flag, flags_in, spans_in
+from rag.text.flags import APART, FLAGS, Flag, flags_in, spans_in
 
 FOUND: dict[Flag, tuple[str, ...]] = {
     "instructions": (

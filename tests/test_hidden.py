@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.hidden import bare, escape_hidden, for_people, in_one_line, with_line_ends, without_hidden
+from rag.text.invisible import bare, escape_hidden, for_people, in_one_line, with_line_ends, without_hidden
 
 SEEN_FORMATS = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
 """Signs over numbers and names, and so on, that are drawn; those of hieroglyphs are from U+13430."""

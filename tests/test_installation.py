@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag import installation
-from rag.installation import install_command
+from rag import runtime
+from rag.runtime import install_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of an environment that something else may have made."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/desk/bin/python")
-    monkeypatch.setattr(installation, "find_spec", lambda _name: object())
+    monkeypatch.setattr(runtime, "find_spec", lambda _name: object())
     return tmp_path
 
 
@@ -63,5 +63,5 @@ def test_what_made_the_environment_adds_to_it(prefix: Path, receipt: str, wanted
 
 def test_an_environment_without_pip_is_uv_s(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert prefix
-    monkeypatch.setattr(installation, "find_spec", lambda _name: None)
+    monkeypatch.setattr(runtime, "find_spec", lambda _name: None)
     assert install_command("formats").startswith("uv pip install --python /desk/bin/python ")

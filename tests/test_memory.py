@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from rag.memory import ARENAS, return_memory
+from rag.runtime import ARENAS, return_memory
 
 THREADS = """
 import ctypes, threading
-from rag.memory import share_arenas
+from rag.runtime import share_arenas
 {first}
 libc = ctypes.CDLL(None)
 together = threading.Barrier(8)

@@ -24,7 +24,7 @@ from rag.admin.sync import sync_command
 from rag.config.load import environment_name, setting_keys
 from rag.config.settings import Settings
 from server.main import _flags
-from server.tools import listed
+from server.tools import tool_pair
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGING = sorted(path for path in (ROOT / ".packaging").rglob("*") if path.suffix not in {"", ".pyc"})
@@ -92,7 +92,7 @@ def test_the_tools_of_the_manifest_are_those_of_the_server() -> None:
     settings = Settings()
     from rag.corpus import Principal  # noqa: PLC0415 only here
 
-    tools = listed(settings, settings.server.tools[0], Principal("default"), ())
+    tools = tool_pair(settings, settings.server.tools[0], Principal("default"), ())
     assert [one["name"] for one in release.manifest()["tools"]] == [tool.name for tool in tools]
 
 

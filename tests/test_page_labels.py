@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.page_labels import MAX_PAGES, labels_in, labels_text
+from rag.text.locators import MAX_PAGES, labels_in, labels_text
 
 
 @pytest.mark.parametrize(

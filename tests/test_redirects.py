@@ -17,13 +17,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from rag.admin.connect_check import seen_by
 from rag.admin.issuer_check import issuer_checks
-from rag.config.settings import (
-    ChatSettings,
-    EmbedderSettings,
-    ModerationSettings,
-    OAuthSettings,
-    RerankerSettings,
-)
+from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
+from rag.config.server_settings import OAuthSettings
+from rag.config.settings import ModerationSettings
 from rag.corpus import Document
 from rag.errors import RefdeskError
 from rag.ingest.moderation import ModerationError, open_moderation

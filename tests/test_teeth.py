@@ -33,10 +33,12 @@ from rag.access.rule import NOBODY
 from rag.admin import key
 from rag.admin.ingest import run_ingest
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
-from rag.config.settings import EmbedderSettings, PrincipalSettings, SearchSettings, Settings
+from rag.config.model_settings import EmbedderSettings
+from rag.config.server_settings import PrincipalSettings
+from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, EmbedderIdentity, FieldType, Principal
 from rag.errors import InvalidRequestError, NotFoundError, ProviderError
-from rag.filters.tree import OneOf
+from rag.filters.grammar import OneOf
 from rag.models.breaker import Breaker, Call
 from rag.models.embed.remote import remote_embedder
 from rag.search.desk import Desk
@@ -48,7 +50,7 @@ from rag.store.read.desk_reader import Reader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from server.admission import Admission
-from server.app import create_server
+from server.handlers import create_server
 from server.lazy_desk import LazyDesk
 
 if TYPE_CHECKING:
@@ -729,7 +731,7 @@ BROKEN = [
     # The engine's predicate: filters and named sources.
     Broken(
         "a quote in a filter's value ends the literal",
-        "rag.filters.predicate.literal",
+        "rag.filters.evaluators.literal",
         _unescaped,
         a_filter_only_narrows,
     ),
@@ -741,7 +743,7 @@ BROKEN = [
     ),
     Broken(
         "values ignore case",
-        "rag.filters.predicate.leaf_predicate",
+        "rag.filters.evaluators.leaf_predicate",
         _ignoring_case,
         a_filter_only_narrows,
     ),
@@ -940,7 +942,7 @@ BROKEN = [
     ),
     Broken(
         "a remote caller reads the operator's message",
-        "server.app.message_for",
+        "server.handlers.message_for",
         lambda _real: lambda error, remote: f"{error.for_caller} {error} {remote}",
         a_remote_caller_reads_no_address_of_an_endpoint,
     ),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.text import line_at, line_count, lines_span, sentences, with_indent, words
+from rag.text.segments import line_at, line_count, lines_span, sentences, with_indent, words
 
 PIECES = [
     *(". ", "! ", "?\n", "Dr. ", "A", "b", " ", "\n", "\n\n", "# H\n", "- ", "| x |", '."', "1.", "é"),

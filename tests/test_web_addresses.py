@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.web_addresses import is_template, page_address, web_address
+from rag.uris import is_template, page_address, web_address
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,78 @@
-"""What bindings leave of a collection and of a request: each one is a wall, and all must let a thing through.
+"""Bindings: as operators write them, and what they leave of a collection and of a request.
 
-A binding only narrows. The access rule (`rag.access.rule`) applies in addition, and a request's own filter is
-a third condition, which can't undo either.
+They stand in the settings and in the key file, and no mistake in them is ignored. Each one is a wall, and all
+must let a thing through. A binding only narrows. The access rule (`rag.access.rule`) applies in addition, and
+a request's own filter is a third condition, which can't undo either.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from rag.access.names import valid_name
 from rag.answers import MAX_LIMIT
-from rag.errors import InvalidRequestError
-from rag.filters.parse import parse
-from rag.filters.tree import All, Any
+from rag.corpus import Binding
+from rag.errors import ConfigurationError, InvalidRequestError
+from rag.filters.grammar import AllOf, AnyOf, check_form, parse_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rag.corpus import Binding, Collection
-    from rag.filters.tree import Filter
+    from rag.corpus import Collection
+    from rag.filters.grammar import Filter
+
+MAX_COLLECTIONS = 50  # as many as a request may name
+MAX_TOOLS = 20
+
+
+def _name(name: str) -> str:
+    try:
+        return valid_name(name)
+    except ConfigurationError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+
+
+def _filter(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        check_form(value)
+    except InvalidRequestError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+"""The name of a tenant, a collection or a profile."""
+BoundFilter = Annotated[dict[str, Any], AfterValidator(_filter)]
+
+
+class BoundTo(BaseModel):
+    """What a tool is bound to. None leaves a part open. An empty list would leave nothing: it is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    collections: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_COLLECTIONS)] | None = None
+    filter: BoundFilter | None = None
+    profile: Name | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] | None = None
+
+    @property
+    def binding(self) -> Binding:
+        """The binding that a principal carries."""
+        return Binding(self.collections, self.filter, self.profile, self.limit)
+
+
+class CredentialBoundTo(BoundTo):
+    """What an API key or an OAuth scope is bound to: also to some of the server's tools."""
+
+    tools: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_TOOLS)] | None = None
+
+    @property
+    def binding(self) -> Binding:
+        """The binding that a principal carries."""
+        return Binding(self.collections, self.filter, self.profile, self.limit, self.tools)
 
 
 def walls(bindings: Sequence[Binding], collection: Collection) -> tuple[Filter, ...] | None:
@@ -42,7 +96,7 @@ def _walls(binding: Binding, collection: Collection) -> tuple[Filter, ...] | Non
     own: tuple[Filter, ...] = ()
     if binding.filter is not None:
         try:
-            own = (parse(binding.filter, collection.fields),)
+            own = (parse_filter(binding.filter, collection.fields),)
         except InvalidRequestError:
             return None
     if binding.any_of is None:
@@ -51,7 +105,7 @@ def _walls(binding: Binding, collection: Collection) -> tuple[Filter, ...] | Non
     admitting = [one for one in each if one is not None]
     if not admitting:
         return None
-    return own if () in admitting else (*own, Any(tuple(map(All, admitting))))
+    return own if () in admitting else (*own, AnyOf(tuple(map(AllOf, admitting))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rag.access.bound_to import CredentialBoundTo
+from rag.access.bindings import CredentialBoundTo
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.home import Bucket

@@ -12,16 +12,20 @@ The engine can't fold letter case, so tables store a record as a list of labels 
 forms: `+user:Ann` and `~+user:ann` for an allowed entry, `-user:Ann` and `~-user:ann` for a denied one, `*`
 for everybody. The predicate then picks the form by `LetterCase`, which can change without rewriting a table.
 One index serves all labels. A record without any of these has the label `-`.
+
+`access_changes` tells a person beforehand who gains and who loses documents by changes of access records.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from collections import defaultdict
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from rag.corpus import Access
-from rag.filters.predicate import literal
+from rag.filters.evaluators import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,11 +56,13 @@ def visible(principal: Principal, access: Access | None, case: LetterCase = "all
     if access is None:
         return False
     mine = entries_of(principal)
-    allowed = access.visibility == "tenant" or bool(named(mine, access.allow, exact=case != "never"))
-    return allowed and not named(mine, access.deny, exact=case == "always")
+    allowed = access.visibility == "tenant" or bool(
+        entries_of_principal(mine, access.allow, exact=case != "never")
+    )
+    return allowed and not entries_of_principal(mine, access.deny, exact=case == "always")
 
 
-def named(mine: frozenset[str], entries: frozenset[str], *, exact: bool) -> set[str]:
+def entries_of_principal(mine: frozenset[str], entries: frozenset[str], *, exact: bool) -> set[str]:
     """The entries of a list that are among `mine`, the entries of a principal; `exact` with letter case."""
     if not entries:
         return set()
@@ -85,7 +91,7 @@ def _narrower(first: Access | None, second: Access | None) -> Access | None:
     return Access(visibility, allow, first.deny | second.deny, first.revision)
 
 
-def same(first: Access | None, second: Access | None) -> bool:
+def same_access(first: Access | None, second: Access | None) -> bool:
     """Whether two records are equal, apart from their revisions."""
     if first is None or second is None:
         return first is second
@@ -94,7 +100,7 @@ def same(first: Access | None, second: Access | None) -> bool:
 
 def is_narrowed(access: Access | None, other: Access | None) -> bool:
     """Whether a record keeps out somebody whom `other` lets in."""
-    return not visible_to_nobody(other) and not same(other, narrower(other, access))
+    return not visible_to_nobody(other) and not same_access(other, narrower(other, access))
 
 
 def visible_to_nobody(access: Access | None) -> bool:
@@ -150,3 +156,46 @@ def _signed(sign: str, entries: Iterable[str], *, exact: bool) -> list[str]:
 
 def _hold(labels: Iterable[str]) -> str:
     return f"(array_has_any(labels, [{', '.join(map(literal, labels))}]))"
+
+
+EVERYBODY_IN_TENANT = "everybody in the tenant"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessChange:
+    """The documents that somebody can see from now on, and those that they can't see any more."""
+
+    gains: list[str] = field(default_factory=list)
+    loses: list[str] = field(default_factory=list)
+
+
+def access_changes(documents: Iterable[tuple[str, Access | None, Access | None]]) -> dict[str, AccessChange]:
+    """Who gains or loses which documents, given as names with their access before and after; None is nobody.
+
+    An entry of an access list counts by itself, as if its user or group were in no other. Where everybody in
+    the tenant gains or loses a document, those who share that fate are not named as well, and those who don't
+    are excepted. Example: ("a", everybody, only group:hr) -> everybody in the tenant but group:hr loses a.
+    """
+    changes: dict[str, AccessChange] = defaultdict(AccessChange)
+    for name, before, after in documents:
+        all_before, all_after = (one is not None and one.visibility == "tenant" for one in (before, after))
+        entries = sorted({entry for one in (before, after) if one for entry in one.allow | one.deny})
+        if all_before != all_after:
+            others = [entry for entry in entries if _lets_in(after, entry) != all_after]
+            who = f"{EVERYBODY_IN_TENANT} but {', '.join(others)}" if others else EVERYBODY_IN_TENANT
+            _note_change(changes[who], name, gains=all_after)
+        for entry in entries:
+            could, can = _lets_in(before, entry), _lets_in(after, entry)
+            if could != can and (could, can) != (all_before, all_after):
+                _note_change(changes[entry], name, gains=can)
+    return dict(changes)
+
+
+def _note_change(change: AccessChange, name: str, *, gains: bool) -> None:
+    (change.gains if gains else change.loses).append(name)
+
+
+def _lets_in(access: Access | None, entry: str) -> bool:
+    if access is None or entry in access.deny:
+        return False
+    return access.visibility == "tenant" or entry in access.allow

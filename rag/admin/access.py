@@ -12,14 +12,21 @@ import click
 
 from rag.access.keys import keys_in
 from rag.access.names import bare_name, check_access, valid_entries
-from rag.access.rule import entries_of, in_words, is_narrowed, named, narrower, same, visible
+from rag.access.rule import (
+    entries_of,
+    entries_of_principal,
+    in_words,
+    is_narrowed,
+    narrower,
+    same_access,
+    visible,
+)
 from rag.access.tenants import tenant_of
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import Group, arguments, command, echo, print_json
 from rag.admin.sources import called, meant, open_reader, readable, tables_of
 from rag.corpus import Access, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
-from rag.hidden import in_one_line
 from rag.ingest.recorded import document_name
 from rag.ingest.rights import RequestedAccess
 from rag.store.care.table_damage import torn_copies
@@ -28,6 +35,7 @@ from rag.store.read.schema import original_id
 from rag.store.write.access_claim import decided_by_origin
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import copy_labels
+from rag.text.invisible import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -96,7 +104,7 @@ class Held:
     @property
     def is_torn(self) -> bool:
         """Whether searches show it to fewer than its record lets in."""
-        return not same(self.access, self.found_by)
+        return not same_access(self.access, self.found_by)
 
 
 def _sources_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,7 +220,7 @@ async def _tell_unknown(settings: Settings, entries: Iterable[str]) -> None:
     named_so_far |= {entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)}
     named_so_far |= await open_reader(settings).named_entries(tenant)
     for entry in sorted(valid_entries(entries)):
-        if named(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
+        if entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
             continue
         near = get_close_matches(
             entry, [other for other in named_so_far if other[:5] == entry[:5]], n=1, cutoff=0.75
@@ -285,7 +293,7 @@ def granting(settings: Settings, entries: tuple[str, ...]) -> Changed:
     def granted(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", added)
-        denied = before.deny - named(added, before.deny, exact=exact)
+        denied = before.deny - entries_of_principal(added, before.deny, exact=exact)
         if before.visibility == "tenant":  # it lets them in already
             return replace(before, deny=denied)
         return Access(before.visibility, valid_entries(before.allow | added), denied)
@@ -305,7 +313,7 @@ def revoking(settings: Settings, entries: tuple[str, ...]) -> Changed:
     def revoked(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", deny=removed)
-        allowed = before.allow - named(removed, before.allow, exact=exact)
+        allowed = before.allow - entries_of_principal(removed, before.allow, exact=exact)
         return Access(before.visibility, allowed, valid_entries(before.deny | removed))
 
     return revoked
@@ -316,11 +324,11 @@ def why(asker: Principal, access: Access | None, case: LetterCase) -> str:
     if access is None:
         return "it has no access record."
     mine = entries_of(asker)
-    if denied := sorted(named(mine, access.deny, exact=case == "always")):
+    if denied := sorted(entries_of_principal(mine, access.deny, exact=case == "always")):
         return f"{denied[0]} is denied, and deny always wins."
     if access.visibility == "tenant":
         return "everybody in the tenant may see it."
-    if allowed := sorted(named(mine, access.allow, exact=case != "never")):
+    if allowed := sorted(entries_of_principal(mine, access.allow, exact=case != "never")):
         return f"{allowed[0]} is allowed."
     return "it is restricted, and neither the user nor one of their groups is allowed."
 
@@ -435,7 +443,7 @@ def remarks_on(pairs: Pairs, changed: Changed, granted: Sequence[str] = ()) -> I
     already = [
         after
         for before, after in pairs.values()
-        if before and same(before.access, after.access) and in_words(after.access).startswith("open")
+        if before and same_access(before.access, after.access) and in_words(after.access).startswith("open")
     ]
     if granted and already:
         alone = len(already) == 1

@@ -15,8 +15,8 @@ from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, read_log, recorded
 from rag.admin.console import command, echo, print_json
 from rag.admin.key import LOCK_SECONDS
-from rag.config.data_folder import check_data_folder
 from rag.errors import ConfigurationError
+from rag.home import check_data_folder
 from rag.report.tables import counted
 from rag.store.care.tenant_backup import back_up, checked_archive
 from rag.store.care.tenant_restore import Restored, restore

@@ -19,9 +19,9 @@ from rag.admin.connect_check import seen_by
 from rag.admin.console import asker_arguments, command, echo, print_json, print_table, same_desk
 from rag.admin.demo import server_of
 from rag.answers import Part, SearchRequest
-from rag.concurrency import concurrently
 from rag.errors import NotReadyError
 from rag.report.tables import counted
+from rag.runtime import concurrently
 from rag.search.desk import Desk
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from packaging.requirements import Requirement
 
 from rag.access.tenants import tenants
 from rag.admin.status import folder_bytes
-from rag.concurrency import cores, memory
 from rag.config.load import setting_keys
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
 from rag.run_history import runs_of
+from rag.runtime import cores, memory_bytes
 from rag.store.read.desk_reader import Reader
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ async def write_report(
 def _machine(settings: Settings) -> Iterator[str]:
     yield f"- made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     yield f"- {platform.platform()}, {platform.machine()}, Python {platform.python_version()}"
-    yield f"- {cores()} cores, {memory() / 1e9:.1f} GB of memory"
+    yield f"- {cores()} cores, {memory_bytes() / 1e9:.1f} GB of memory"
     with suppress(OSError):
         disk = shutil.disk_usage(settings.data)
         yield f"- data folder {folder_bytes(settings.data) / 1e6:.1f} MB, {disk.free / 1e9:.1f} GB free"

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from rag.admin.acts import ActName
     from rag.config.settings import Settings
     from rag.corpus import Chunking, Collection, EmbedderIdentity, LanguageChoice, Policy
-    from rag.flags import Flag
     from rag.ingest.declare import Declared
     from rag.store.read.collection_reader import CollectionReader
+    from rag.text.flags import Flag
 
 
 CALLED = {

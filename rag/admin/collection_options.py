@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import click
 
 from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, Policy, Strategy
-from rag.flags import PERSONAL
 from rag.ingest.declare import MAX_FIELDS
 from rag.report.tables import one_line
-from rag.web_addresses import web_address
+from rag.text.flags import PERSONAL
+from rag.uris import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rag.flags import Flag
+    from rag.text.flags import Flag
 
 FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
 AS_SETTINGS = "default"

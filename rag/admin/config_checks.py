@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import anyio
 from anyio import to_thread
 
-from rag.access.bindings import walls
-from rag.access.bound_to import BoundTo
+from rag.access.bindings import BoundTo, walls
 from rag.access.keys import keys_in
 from rag.access.tenants import check_tenant, tenant_of, tenants
 from rag.admin.sharing import exposures
-from rag.config.check import stages_of
-from rag.config.data_folder import data_folder_problem
-from rag.config.exposure import check_exposure
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage
+from rag.config.server_settings import check_exposure
 from rag.config.settings import DEFAULT_DATA, ModerationSettings
+from rag.config.settings_checks import stages_of
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS
 from rag.errors import ConfigurationError, RefdeskError
+from rag.home import data_folder_problem
 from rag.ingest.moderation import open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from rag.access.keys import ApiKey
-    from rag.config.settings import HttpSettings, Settings
+    from rag.config.server_settings import HttpSettings
+    from rag.config.settings import Settings
     from rag.corpus import Collection, EmbedderIdentity
     from rag.models.embed import Embedder
 

@@ -35,8 +35,8 @@ from rag.admin.hosts.launch import launch
 from rag.admin.hosts.links import WITH_LINKS, link
 from rag.admin.hosts.table import HOSTS, Folders
 from rag.admin.hosts.wish import Wish, key_variable, place_of_input, remote_wish
-from rag.config.data_folder import check_data_folder
 from rag.errors import ConfigurationError, RefdeskError, StoreError
+from rag.home import check_data_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

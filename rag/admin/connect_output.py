@@ -15,14 +15,14 @@ from rag.admin.hosts.file import HostFile
 from rag.admin.hosts.launch import secret_names
 from rag.admin.hosts.table import HOSTS, Folders
 from rag.admin.hosts.wish import key_variable
-from rag.config.data_folder import data_folder_problem
-from rag.config.exposure import LOOPBACK
+from rag.config.server_settings import LOOPBACK
 from rag.errors import ConfigurationError
+from rag.home import data_folder_problem
 
 if TYPE_CHECKING:
     from rag.admin.hosts.table import Host
     from rag.admin.hosts.wish import Wish
-    from rag.config.published import ServerSettings
+    from rag.config.server_settings import ServerSettings
     from rag.config.settings import Settings
 
 CONNECTED, NOT_CONNECTED = "connected", "not connected"

@@ -19,11 +19,11 @@ import anyio
 import click
 
 from rag.config.load import asker_flags, config_path, load_settings
-from rag.config.permissions import loose_permissions
+from rag.config.settings_checks import loose_permissions
 from rag.corpus import Language
 from rag.errors import ConfigurationError
-from rag.hidden import escape_hidden, for_people
 from rag.report.tables import table
+from rag.text.invisible import escape_hidden, for_people
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -18,9 +18,9 @@ from rag.admin.search_output import print_results
 from rag.admin.sources import open_collections
 from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_DATA
 from rag.errors import RefdeskError
-from rag.hidden import escape_hidden
 from rag.search.reply.search_reply import SearchReply
 from rag.store.write.change_collection import open_writer
+from rag.text.invisible import escape_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,9 @@ from rag.admin.console import command, echo, print_json, settings_file
 from rag.admin.left_behind import left_behind
 from rag.admin.machine_checks import check_clients, check_machine, check_settings
 from rag.admin.sharing import exposures
-from rag.config.data_folder import data_folder_problem
 from rag.corpus import NO_VECTORS
 from rag.errors import ConfigurationError, RefdeskError
+from rag.home import data_folder_problem
 from rag.models.embed import open_embedder
 from rag.report.tables import listed
 from rag.store.bucket.bucket_objects import check_bucket

@@ -17,7 +17,8 @@ from rag.store.write.desk_folder import read_key
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from rag.config.settings import EmbedderSettings, Settings
+    from rag.config.model_settings import EmbedderSettings
+    from rag.config.settings import Settings
     from rag.corpus import Collection, Vectors
     from rag.ingest.report import Report
     from rag.models.embed import Embedder

@@ -18,7 +18,7 @@ import click
 from anyio import to_thread
 
 from rag.access.names import valid_name
-from rag.access.rule import same
+from rag.access.rule import same_access
 from rag.access.tenants import tenant_of
 from rag.admin.access import access_options, from_options
 from rag.admin.acts import access_act, recorded
@@ -361,7 +361,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             changed = {
                 id_: (before, after)
                 for id_, (before, after) in pairs.items()
-                if before is None or not same(before.access, after.access)
+                if before is None or not same_access(before.access, after.access)
             }
             act = access_act("sync" if origin else "ingest", made.tenant, changed)
             return recorded(settings.data, act) if changed else nullcontext()

@@ -8,11 +8,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rag.admin.console import echo
-from rag.hidden import in_one_line
 from rag.ingest.report import NOT_THERE
-from rag.languages import name_of
 from rag.report.html import Html, note, page, section, tag
 from rag.report.tables import counted, listed
+from rag.text.invisible import in_one_line
+from rag.text.languages import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from rag.access.names import valid_name
 from rag.admin.console import asked, command, echo, print_json, same_desk, settings_file
-from rag.config.settings import DEFAULT_COLLECTION, HttpSettings
+from rag.config.server_settings import HttpSettings
+from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 import httpx2
 import jwt
 
-from rag.web_addresses import redirect_target, refused_redirect
+from rag.uris import redirect_target, refused_redirect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rag.config.settings import OAuthSettings
+    from rag.config.server_settings import OAuthSettings
 
 SECONDS = 5
 ID_JAG = "urn:ietf:params:oauth:grant-profile:id-jag"

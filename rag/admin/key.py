@@ -15,7 +15,7 @@ from rag.admin.acts import Act, recorded
 from rag.admin.console import Group, command, echo, print_json, print_table
 from rag.admin.key_binding import binding_options, bound_to, in_words
 from rag.admin.sharing import exposures, reached_by
-from rag.config.addresses import resource_url
+from rag.config.server_settings import resource_url
 from rag.errors import NotFoundError, StoreError
 from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
 from rag.store.write.locks import locked
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rag.access.bound_to import CredentialBoundTo
-    from rag.config.settings import HttpSettings, Settings
+    from rag.access.bindings import CredentialBoundTo
+    from rag.config.server_settings import HttpSettings
+    from rag.config.settings import Settings
 
 LOCK_SECONDS = 15
 LOGGED = {"user", "groups", "scopes", "expires_at", "bound_to"}

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from pydantic import ValidationError
 
-from rag.access.bindings import walls
-from rag.access.bound_to import CredentialBoundTo
+from rag.access.bindings import CredentialBoundTo, walls
 from rag.admin.console import echo, json_object
 from rag.answers import MAX_LIMIT
 from rag.config.profiles import DEFAULT_PROFILE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rag.access.tenants import tenants
 from rag.admin.sources import open_reader
-from rag.config.origins import FolderOrigin
+from rag.config.origin_settings import FolderOrigin
 from rag.report.tables import counted
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from rag.admin.connect_output import connected
 from rag.admin.hosts.file import HostFile
 from rag.admin.hosts.launch import launch
 from rag.admin.hosts.table import HOSTS, Folders
-from rag.config.permissions import loose_permissions
+from rag.config.settings_checks import loose_permissions
 from rag.errors import ConfigurationError, RefdeskError
-from rag.installation import install_command
+from rag.runtime import install_command
 from rag.store.care.folder_checks import Finding
 from rag.store.read.connection import database_folder
 

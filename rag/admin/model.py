@@ -13,9 +13,9 @@ from rag.admin.console import Group, command, echo, print_json
 from rag.admin.model_install import installed, remove, unfinished, wrong_files
 from rag.admin.model_output import as_json_object, print_models
 from rag.admin.model_pull import add_command, pull_command
-from rag.config.data_folder import data_folder_problem
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, NotFoundError
+from rag.home import data_folder_problem
 from rag.models.hub.known import known_models
 from rag.report.tables import counted
 from rag.store.read.desk_reader import Reader

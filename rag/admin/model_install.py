@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from rag.admin.console import interruptible
-from rag.config.settings import EmbedderSettings, RerankerSettings
+from rag.config.model_settings import EmbedderSettings, RerankerSettings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.models.embed import open_embedder
 from rag.models.embed.calibration import measured

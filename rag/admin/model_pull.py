@@ -15,7 +15,7 @@ from rag.admin.console import command, echo, interruptible, print_json
 from rag.admin.model_install import Coming, install
 from rag.admin.model_output import as_json_object, installed_line, licence_lines
 from rag.admin.progress import download_progress
-from rag.config.settings import model_name
+from rag.config.model_settings import model_name
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.facts import ModelFacts

@@ -8,8 +8,8 @@ from rag.access.tenants import tenant_of
 from rag.admin.connect_output import connected_hosts, how_to_connect
 from rag.admin.console import command, echo, print_json, same_desk, settings_file
 from rag.admin.sources import open_collections, readable
-from rag.config.data_folder import data_folder_problem
 from rag.errors import ConfigurationError
+from rag.home import data_folder_problem
 from rag.report.tables import counted, listed
 
 if TYPE_CHECKING:

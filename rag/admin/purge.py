@@ -13,12 +13,12 @@ from anyio import to_thread
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, access_state, recorded
 from rag.admin.console import collection_option, command, echo, print_json, same_desk
+from rag.admin.run_log import forget_names
 from rag.admin.sources import open_collections, open_reader
 from rag.admin.status import folder_bytes
 from rag.ingest.retention import has_expired
 from rag.models.embed import cache
 from rag.report.tables import counted
-from rag.run_history import forget_names
 from rag.store.read.schema import original_id
 from rag.store.write.change_collection import forget_builds, open_writer
 from rag.store.write.desk_folder import cannot, read_key

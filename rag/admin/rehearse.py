@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rag.access.gained import access_changes
 from rag.access.names import valid_name
+from rag.access.rule import access_changes
 from rag.access.tenants import tenant_of
 from rag.admin.console import echo
 from rag.admin.ingest_output import outcome_line
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rag.access.gained import Change
+    from rag.access.rule import AccessChange
     from rag.config.settings import Settings
     from rag.ingest.origins.run import OriginRun
     from rag.ingest.report import Report
@@ -47,7 +47,7 @@ class Rehearsed:
     """What a run would report, and who would gain or lose which documents."""
 
     report: Report
-    access: dict[str, Change]
+    access: dict[str, AccessChange]
 
 
 async def rehearse(
@@ -82,7 +82,7 @@ async def rehearse(
     return Rehearsed(replace(report, notes=notes), _changes(writer))
 
 
-def _changes(writer: Rehearsal) -> dict[str, Change]:
+def _changes(writer: Rehearsal) -> dict[str, AccessChange]:
     ids = writer.after.keys()
     pairs = ((writer.before.get(id_), writer.after[id_]) for id_ in ids)
     return access_changes(

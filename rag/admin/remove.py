@@ -13,8 +13,8 @@ from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.sources import called, meant, open_collections
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
-from rag.file_state import local_path
 from rag.ingest.paths import is_local, path_of
+from rag.originals import local_path
 from rag.report.tables import counted
 from rag.store.read import catalog
 from rag.store.write.access_writer import access_table, mark_removed

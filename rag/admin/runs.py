@@ -13,18 +13,11 @@ import click
 from rag.access.tenants import tenant_of
 from rag.admin.console import collection_option, command, echo, print_json, print_table, same_desk
 from rag.admin.ingest_output import in_causes
+from rag.admin.run_log import NAMED_FAILURES, begin_run, end_run, now
 from rag.errors import NotFoundError, RefdeskError
 from rag.ingest.report import NOT_THERE
 from rag.report.tables import counted, one_line
-from rag.run_history import (
-    NAMED_FAILURES,
-    Failure,
-    IngestionRun,
-    begin_run,
-    end_run,
-    now,
-    runs_of,
-)
+from rag.run_history import FailedFile, IngestionRun, runs_of
 from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
@@ -109,7 +102,7 @@ def _ended(run: IngestionRun, report: Report | None) -> IngestionRun:
             "chunks": sum(one.chunks for one in report.outcomes if one.outcome in {"added", "replaced"}),
             "causes": dict(Counter(one.cause or "damaged" for one in failed)),
             "failed": tuple(
-                Failure(path=one.path, reason=one_line(one.reason), cause=one.cause or "damaged")
+                FailedFile(path=one.path, reason=one_line(one.reason), cause=one.cause or "damaged")
                 for one in failed[:NAMED_FAILURES]
             ),
             "notes": report.notes,

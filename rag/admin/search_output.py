@@ -20,9 +20,9 @@ from rag.admin.search_trace import (
     ranks_text,
     tokens,
 )
-from rag.flags import IN_WORDS
 from rag.report.tables import decimals, one_line, table
 from rag.search.reply.untrusted import label
+from rag.text.flags import IN_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,14 +13,14 @@ import click
 
 from rag.access.tenants import tenant_of
 from rag.admin.console import collection_option, command, echo, print_json, print_table, same_desk
-from rag.config.data_folder import check_data_folder
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.flags import flags_in
-from rag.hidden import in_one_line
+from rag.home import check_data_folder
 from rag.ingest.paths import place_of, prefixes
 from rag.search.browse import shown, shown_parts
 from rag.search.requested_sources import MOST_LISTED
 from rag.store.read.desk_reader import Reader
+from rag.text.flags import flags_in
+from rag.text.invisible import in_one_line
 from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from rag.config.settings import Settings
     from rag.corpus import Source
-    from rag.flags import Flag
     from rag.store.read.collection_reader import CollectionReader
+    from rag.text.flags import Flag
 
 PREVIEW_CHARS = 500
 NO_NAMES: Mapping[str, AbstractSet[str]] = MappingProxyType({})

@@ -9,9 +9,9 @@ import click
 from pydantic import ValidationError
 
 from rag.admin.console import Group, command, echo, print_json
-from rag.config.data_folder import check_data_folder
-from rag.config.storage import StorageSettings
+from rag.config.settings import StorageSettings
 from rag.errors import ConfigurationError
+from rag.home import check_data_folder
 from rag.store.bucket.bucket_copy import copy_rights, copy_to_bucket
 from rag.store.bucket.bucket_fetch import fetch_from_bucket
 

@@ -25,7 +25,7 @@ from rag.admin.ingest import (
 from rag.admin.left_behind import left_behind
 from rag.admin.rehearse import print_rehearsed, rehearse, rehearsed_json
 from rag.admin.watch import watch
-from rag.config.origins import FolderOrigin, RecordsOrigin
+from rag.config.origin_settings import FolderOrigin, RecordsOrigin
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.report import InterruptedRunError
 from rag.ingest.rights import RequestedAccess
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rag.admin.rehearse import Rehearsed
-    from rag.config.origins import OriginSettings
+    from rag.config.origin_settings import OriginSettings
     from rag.config.settings import Settings
     from rag.ingest.report import Report
     from rag.ingest.rights import Rights

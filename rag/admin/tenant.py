@@ -12,10 +12,10 @@ from rag.access.tenants import tenants
 from rag.admin.acts import Act, recorded
 from rag.admin.console import Group, command, echo, print_json, print_table
 from rag.admin.key import revoke_keys
+from rag.admin.run_log import forget_runs
 from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed.cache import cache_file, forget
 from rag.report.tables import counted
-from rag.run_history import forget_runs
 from rag.store.read.desk_reader import Reader
 from rag.store.write.change_collection import drop_tenant
 from rag.store.write.desk_folder import forget_console, prepare, read_key, spending_reserve

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 import platformdirs
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from rag.config.check import contradictions
 from rag.config.mistakes import described, line_of, name_of, path_of, suggestion
-from rag.config.options import ChatOptions, EmbedderOptions, EndpointOptions, RerankerOptions
-from rag.config.origins import ORIGINS
+from rag.config.model_settings import (
+    ChatOptions,
+    EmbedderOptions,
+    EmbedderSettings,
+    EndpointOptions,
+    RerankerOptions,
+)
+from rag.config.origin_settings import ORIGINS
 from rag.config.profiles import ProfileSettings, Stages
-from rag.config.published import ToolSettings
-from rag.config.settings import AccessRule, EmbedderSettings, RetrieverSettings, Settings
+from rag.config.server_settings import ToolSettings
+from rag.config.settings import AccessRule, RetrieverSettings, Settings
+from rag.config.settings_checks import contradictions
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -1,27 +1,39 @@
-"""Everything that an operator can configure, as frozen models; `config.example.toml` mirrors this module.
+"""Everything that an operator can configure, as frozen models; `config.example.toml` mirrors `Settings`.
 
 The two entry points read the settings (`rag.config.load`) and hand every other module the section it needs.
+Here stand the sections of storage, access, ingestion and search. Those of models (`model_settings`), of the
+server (`server_settings`), of profiles and of origins have modules of their own. A bucket's credentials have
+no place in any: they come from the environment, or from the machine's role.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import replace
-from ipaddress import ip_network
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import platformdirs
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from rag.access.bound_to import CredentialBoundTo, Name
-from rag.access.names import DEFAULT_TENANT, MAX_ENTRIES, NAME_LENGTH, bare_name, check_access
+from rag.access.bindings import Name
+from rag.access.names import DEFAULT_TENANT, check_access
 from rag.answers import Detail, Mode
-from rag.concurrency import memory
-from rag.config.options import ChatOptions, EmbedderOptions, RerankerOptions, VariableName
-from rag.config.origins import OriginSettings
+from rag.config.model_settings import (
+    MODELS,
+    AbsolutePath,
+    ChatSettings,
+    EmbedderSettings,
+    Located,
+    RerankerSettings,
+    VariableName,
+    _in_folder,
+    _without_strange_key,
+    model_name,
+    unknown_embedder,
+)
+from rag.config.origin_settings import OriginSettings
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     SHIPPED,
@@ -38,68 +50,89 @@ from rag.config.profiles import (
     ThresholdSettings,
     matching,
 )
-from rag.config.published import ServerSettings
-from rag.config.storage import StorageSettings
-from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, LetterCase, Pooling, Strategy, Visibility
+from rag.config.server_settings import (
+    HttpSettings,
+    LimitSettings,
+    OAuthSettings,
+    PrincipalSettings,
+    ServerSettings,
+)
+from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, LetterCase, Strategy, Visibility
 from rag.errors import ConfigurationError
-from rag.web_addresses import is_template
+from rag.home import Bucket
+from rag.runtime import memory_bytes
+from rag.uris import is_template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
     from rag.home import Home
+
+
+class StorageOptions(Section):
+    """How an object store is reached. `account_name` is for `az://`."""
+
+    endpoint: Annotated[
+        str, matching(r"(https?://[^\s/@?#]+(/[^\s@?#]*)?)?", "a URL like https://s3.example.com:9000")
+    ] = ""
+    region: str = ""
+    account_name: str = ""
+    virtual_hosted_style_request: bool = False
+    skip_signature: bool = False
+    allow_http: bool = False
+
+    @model_validator(mode="after")
+    def _encrypted(self) -> StorageOptions:
+        if self.endpoint.startswith("http://") and not self.allow_http:
+            raise ValueError("endpoint is not encrypted; begin it with https://, or set allow_http = true")
+        return self
+
+
+def _not_a_service(uri: object) -> object:
+    """LanceDB Enterprise has no files that can be listed, copied or maintained, on which the store relies."""
+    if isinstance(uri, str) and uri.strip().lower().startswith("db://"):
+        raise ValueError(
+            "db:// is LanceDB Enterprise or Cloud, which refdesk can't use; "
+            "write a bucket that holds a desk, like s3://bucket/desk"
+        )
+    return uri
+
+
+class StorageSettings(Section):
+    """The bucket of a desk, and the delay after which servers know what others have changed in it."""
+
+    uri: Annotated[
+        str,
+        BeforeValidator(_not_a_service),
+        matching(
+            r"((s3|az|gs)://[A-Za-z0-9][A-Za-z0-9._-]+(/[A-Za-z0-9][A-Za-z0-9._-]*)*/?)?",
+            "a bucket and a prefix like s3://bucket/desk",
+        ),
+    ] = ""
+    consistency_seconds: Annotated[float, Field(ge=0, le=3600)] = 5.0
+    options: StorageOptions = StorageOptions()
+
+    @property
+    def bucket(self) -> Bucket | None:
+        """The bucket, None if there is none. The same settings always give the same object."""
+        return bucket_at(self.uri, self.options, self.consistency_seconds) if self.uri else None
+
+
+@lru_cache(maxsize=16)
+def bucket_at(uri: str, options: StorageOptions, consistency_seconds: float = 0) -> Bucket:
+    """The bucket at an address."""
+    given = options.model_dump(exclude_defaults=True)
+    texts = {name: str(value).lower() if value is True else str(value) for name, value in given.items()}
+    return Bucket(uri, texts, consistency_seconds=consistency_seconds)
+
 
 DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
 RulesCase = Literal["ignore", "exact", "file system"]
 DEFAULT_COLLECTION = "documents"
-MODELS = "models"  # the folder in the data folder
+
+
 CACHE_SHARE = 1 / 8  # of the machine's memory, for the engine's cache of indexes
 MEMORY_SHARE, MOST_IN_MEMORY = 1 / 16, 200_000_000  # of rows: of the machine's memory, and in bytes
-OPENAI_HOST = "api.openai.com"
-
-
-def _absolute(path: Path) -> Path:
-    try:
-        return path.expanduser().absolute()
-    except RuntimeError as error:
-        raise ValueError(f"{path} begins with the home folder of a user who doesn't exist") from error
-
-
-def _without_wildcard(address: str) -> str:
-    if "*" in address:
-        raise ValueError(f"{address} has a wildcard; list every address in full, with its port")
-    return address
-
-
-def _network(address: str) -> str:
-    try:
-        ip_network(address)
-    except ValueError as error:
-        raise ValueError(
-            f"{address!r} is not an IP address or network; write an address (192.0.2.1) or a network "
-            "(192.0.2.0/24, with no bits set after the prefix)"
-        ) from error
-    return address
-
-
-def _checked(check: Callable[[str], str]) -> AfterValidator:
-    """A validator that applies an access rule; pydantic wants its error as a ValueError."""
-
-    def validator(value: str) -> str:
-        try:
-            return check(value)
-        except ConfigurationError as error:
-            raise ValueError(str(error).rstrip(".")) from error
-
-    return AfterValidator(validator)
-
-
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-Address = Annotated[str, AfterValidator(_without_wildcard)]
-Network = Annotated[str, AfterValidator(_network)]
-UserName = Annotated[str, _checked(lambda name: bare_name("user", name) if name else name)]
-"""A user's bare name; empty for nobody."""
-GroupName = Annotated[str, _checked(lambda name: bare_name("group", name))]
 
 
 def _url_template(written: str) -> str:
@@ -109,14 +142,6 @@ def _url_template(written: str) -> str:
 
 
 UrlTemplate = Annotated[str, AfterValidator(_url_template)]
-
-
-class PrincipalSettings(Section):
-    """On whose behalf a local server searches: the tenant, the user and their groups."""
-
-    tenant: Name | None = None
-    user: UserName = ""
-    groups: Annotated[tuple[GroupName, ...], Field(max_length=MAX_ENTRIES)] = ()
 
 
 class AccessRule(Section):
@@ -143,106 +168,6 @@ class AccessSettings(Section):
     letter_case: LetterCase = "allow"
     rules_case: RulesCase = "ignore"
     rules: tuple[AccessRule, ...] = ()
-
-
-class EmbedderSettings(Section):
-    """An embedding model. `baseline` is the cosine that it gives to unrelated texts; None: as measured.
-
-    Prefixes that are None are those of the model's own files, if it has any. `Settings` sets `path` of an
-    ONNX model that is named by `model` to its folder.
-    """
-
-    provider: Literal["builtin", "onnx", "openai"] = "builtin"
-    path: AbsolutePath | None = None
-    pooling: Pooling | None = None
-    model: str = ""
-    base_url: str = "https://api.openai.com/v1"
-    api_key_env: VariableName = "OPENAI_API_KEY"
-    dimensions: Annotated[int, Field(ge=1, le=8192)] | None = None
-    max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
-    query_prefix: str | None = None
-    document_prefix: str | None = None
-    baseline: Annotated[float, Field(ge=0, le=0.95)] | None = None
-    batch_size: Annotated[int, Field(ge=1, le=2048)] = 256
-    batch_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
-    price: Annotated[float, Field(ge=0)] = 0.0
-    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
-    options: EmbedderOptions = EmbedderOptions()
-
-    @model_validator(mode="after")
-    def _complete(self) -> EmbedderSettings:
-        if self.provider == "onnx" and (self.path is None) == (not self.model):
-            raise ValueError(
-                'provider = "onnx" needs either model, the name of a model that refdesk-admin model has '
-                "pulled or added, or path, a folder with model.onnx and tokenizer.json, not both"
-            )
-        if self.provider == "openai" and not self.model:
-            raise ValueError('provider = "openai" needs model; set it to the name that the endpoint uses')
-        if self.provider != "onnx" and self.pooling is not None:
-            raise ValueError('pooling is for provider = "onnx"; remove it')
-        if self.provider != "openai" and self.options.given:
-            raise ValueError('options are for provider = "openai"; remove them')
-        return self
-
-
-class ChatSettings(Section):
-    """The chat model of the stages that need one, and its prices per million tokens."""
-
-    model: str = ""
-    base_url: str = "https://api.openai.com/v1"
-    api_key_env: VariableName = "OPENAI_API_KEY"
-    input_price: Annotated[float, Field(ge=0)] = 0.0
-    output_price: Annotated[float, Field(ge=0)] = 0.0
-    options: ChatOptions = ChatOptions()
-
-    @model_validator(mode="after")
-    def _complete(self) -> ChatSettings:
-        if not self.model and self.options.given:
-            raise ValueError("options need model; set it to the name that the endpoint uses")
-        return self
-
-
-class RerankerSettings(Section):
-    """The model of the stage rerank. `revision` and `sha256` hold a local model to what was reviewed.
-
-    `Settings` sets `path` of an ONNX model that is named by `model` to its folder.
-    """
-
-    provider: Literal["none", "cohere", "voyage", "tei", "onnx"] = "none"
-    base_url: str = ""
-    model: str = ""
-    revision: Annotated[
-        str, matching(r"([0-9a-f]{40})?", "a full commit hash: 40 lower-case hexadecimal digits")
-    ] = ""
-    sha256: Annotated[
-        str, matching(r"([0-9a-f]{64})?", "a SHA-256 checksum: 64 lower-case hexadecimal digits")
-    ] = ""
-    api_key_env: VariableName = "RERANKER_API_KEY"
-    path: AbsolutePath | None = None
-    max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
-    options: RerankerOptions = RerankerOptions()
-
-    @model_validator(mode="after")
-    def _complete(self) -> RerankerSettings:
-        if self.provider in {"none", "onnx"} and self.options.given:
-            raise ValueError("options are for the provider of an endpoint (cohere, voyage, tei); remove them")
-        if self.provider in {"cohere", "voyage", "tei"} and not self.base_url:
-            raise ValueError(
-                f'provider = "{self.provider}" needs base_url; requests go to /rerank below that URL'
-            )
-        if self.provider in {"cohere", "voyage"} and not self.model:
-            raise ValueError(
-                f'provider = "{self.provider}" needs model; set it to the name that the endpoint uses'
-            )
-        if self.provider == "onnx" and (self.path is None) == (not self.model):
-            raise ValueError(
-                'provider = "onnx" needs either model, the name of a model that refdesk-admin model has '
-                "pulled or added, or path, a folder with model.onnx and tokenizer.json, not both"
-            )
-        return self
-
-
-Located = TypeVar("Located", EmbedderSettings, RerankerSettings)
 
 
 class ChunkingRule(Section):
@@ -358,78 +283,16 @@ class SearchSettings(Section):
     @property
     def most_cached(self) -> int:
         """How many bytes the engine's cache of indexes may grow to."""
-        return int(memory() * CACHE_SHARE) if self.index_cache_bytes == "auto" else self.index_cache_bytes
+        return (
+            int(memory_bytes() * CACHE_SHARE) if self.index_cache_bytes == "auto" else self.index_cache_bytes
+        )
 
     @property
     def bytes_in_memory(self) -> int:
         """How many bytes of rows the store keeps in memory."""
         if self.memory_bytes == "auto":
-            return min(MOST_IN_MEMORY, int(memory() * MEMORY_SHARE))
+            return min(MOST_IN_MEMORY, int(memory_bytes() * MEMORY_SHARE))
         return self.memory_bytes
-
-
-class HttpSettings(Section):
-    """Where `refdesk --http` listens, and how its clients authenticate."""
-
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=1, le=65535)] = 8300
-    path: Annotated[
-        str, matching(r"/[a-z0-9/_-]*[a-z0-9_-]", "a path like /mcp: lower-case letters, digits, /, - and _")
-    ] = "/mcp"
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 8301
-    public_url: Annotated[
-        str, matching(r"(https?://[^/\s]+)?", "a URL without a path, like https://desk.example.com")
-    ] = ""
-    allowed_hosts: tuple[Address, ...] = ()
-    allowed_origins: tuple[Address, ...] = ()
-    trusted_proxies: tuple[Network, ...] = ()
-    authentication: tuple[Literal["keys", "oauth"], ...] = ("keys",)
-    sse: bool = False
-
-    @model_validator(mode="after")
-    def _two_ports(self) -> HttpSettings:
-        if self.port == self.metrics_port:
-            raise ValueError(f"port and metrics_port are both {self.port}; give them two ports")
-        return self
-
-
-class ClientSettings(Section):
-    """Who an OAuth client is that signs in by itself, without a user."""
-
-    tenant: Name
-    user: Annotated[UserName, Field(min_length=1)]
-    groups: Annotated[tuple[GroupName, ...], Field(max_length=MAX_ENTRIES)] = ()
-
-
-class OAuthSettings(Section):
-    """Which issuer's tokens are accepted, and how their claims map to tenants, users and groups."""
-
-    issuer: str = ""
-    jwks_url: Annotated[str, matching(r"(https?://\S+)?", "a URL that begins with https:// or http://")] = ""
-    audience: str = ""
-    tenant_claim: str = "tenant"
-    tenants: dict[str, Name] = Field(default={})
-    user_claim: str = "sub"
-    groups_claim: str = "groups"
-    groups_required: Literal["auto", "always", "never"] = "auto"
-    scope_prefix: Annotated[str, matching(r'[^\s"\\]*', "a text without spaces, quotes and backslashes")] = ""
-    clients: dict[str, ClientSettings] = Field(default={})
-    scopes: dict[str, CredentialBoundTo] = Field(default={})
-
-
-class LimitSettings(Section):
-    """Concurrency limits, rate limits and timeouts of a server."""
-
-    concurrent: Annotated[int, Field(ge=1, le=1024)] = 32
-    concurrent_per_tenant: Annotated[int, Field(ge=0, le=1024)] = 0
-    concurrent_per_user: Annotated[int, Field(ge=0, le=1024)] = 0
-    queue_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
-    requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 1200
-    requests_per_minute_per_user: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    connections_per_address: Annotated[int, Field(ge=1, le=1000)] = 100
-    failures_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 60
-    request_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
-    receive_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
 
 
 class RetrieverSettings(Section):
@@ -537,35 +400,3 @@ class Settings(Section):
         from rag.config.load import load_settings  # noqa: PLC0415 it imports this module
 
         return load_settings(config, environment)
-
-
-def model_name(model: str) -> str:
-    """The name of a model's folder: of a repository on a hub, the part after the owner.
-
-    Example: "BAAI/bge-small-en-v1.5" -> "bge-small-en-v1-5", "mdbr-leaf-ir" -> the same.
-    """
-    return re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")[:NAME_LENGTH].strip("-")
-
-
-def _in_folder(model: Located, known: Mapping[str, Any]) -> Located:
-    """An ONNX model with the path to its folder, if only its name is given."""
-    if model.provider != "onnx" or model.path is not None or "data" not in known:
-        return model
-    folder: Path = known.get("models") or known["data"] / MODELS
-    return model.model_copy(update={"path": folder / model_name(model.model)})
-
-
-def _without_strange_key(embedder: EmbedderSettings) -> EmbedderSettings:
-    """OpenAI's key in the environment is perhaps for [embedder]. It goes to no other server unasked."""
-    is_asked = "api_key_env" in embedder.model_fields_set
-    if is_asked or urlsplit(embedder.base_url).hostname == OPENAI_HOST:
-        return embedder
-    return embedder.model_copy(update={"api_key_env": ""})
-
-
-def unknown_embedder(name: str, known: Iterable[str]) -> str:
-    """The message about an embedder that the settings lack."""
-    return (
-        f"The settings have no embedder {name!r}: there is no table [embedders.{name}], and no installed "
-        f"model of that name (refdesk-admin model list). Embedders: {', '.join(known)}."
-    )

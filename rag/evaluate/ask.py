@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rag.answers import Hit, Mode
-    from rag.config.published import ServerSettings
+    from rag.config.server_settings import ServerSettings
     from rag.evaluate.expected import Expected
     from rag.search.desk import Desk
 

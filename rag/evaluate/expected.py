@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from rag.access.rule import visible
 from rag.errors import ConfigurationError
 from rag.evaluate.metrics import Stretch
-from rag.filters.matches import matches
-from rag.filters.parse import parse
-from rag.filters.tree import ATTRIBUTES, OF_CHUNKS
+from rag.filters.evaluators import matches
+from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, parse_filter
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ class Catalog:
         fields = {name: kind for name, kind in ATTRIBUTES.items() if name != OF_CHUNKS}
         for table in self.tables.values():
             fields.update(table.collection.fields)
-        tree = parse(wanted, fields)
+        tree = parse_filter(wanted, fields)
         return frozenset(
             id_ for id_, one in seen.items() if matches(tree, one.values(self.tables[id_].collection.fields))
         )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rag.answers import Answer
-    from rag.config.published import ServerSettings
+    from rag.config.server_settings import ServerSettings
     from rag.evaluate.expected import Expected
     from rag.search.reply.search_reply import HitRecord, SearchReply
 

@@ -17,11 +17,11 @@ from anyio import to_thread
 from rag.corpus import USUAL_LANGUAGE
 from rag.ingest.language import with_language
 from rag.ingest.stored import document_of
-from rag.languages import LANGUAGE, analysed_in, name_of, rules_of
 from rag.report.tables import counted
 from rag.store.read import schema
 from rag.store.read.word_analysis import asked_languages
 from rag.store.write.change_collection import change_collection
+from rag.text.languages import LANGUAGE, analysed_in, name_of, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

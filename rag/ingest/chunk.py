@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from rag.cells import hull
 from rag.corpus import Block, Chunking, Passage
 from rag.ingest.measure import CHARACTERS_PER_TOKEN, Measure, Reading
 from rag.ingest.split import BORDERS, LINES, SENTENCES, WORDS, parts, pieces, pieces_at
 from rag.ingest.tables import tables_of
-from rag.text import Span, trimmed, with_indent
+from rag.text.locators import hull
+from rag.text.segments import Span, trimmed, with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -8,11 +8,11 @@ from itertools import takewhile
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from rag.access.rule import in_words, is_narrowed, narrower, same
-from rag.file_state import local_path
+from rag.access.rule import in_words, is_narrowed, narrower, same_access
 from rag.ingest.parse import named_after
 from rag.ingest.paths import around, is_gone, path_of, place_of, printable
 from rag.ingest.recorded import document_name
+from rag.originals import local_path
 from rag.store.write.access_claim import Claim, Policy, until_stored
 from rag.store.write.source_ids import PURGED
 
@@ -87,7 +87,7 @@ class Claims:
                 below = {one: access for one, access in remembered.items() if one.startswith(f"{uri}/")}
                 for one, access in (below | {uri: before}).items():
                     remembered[one] = wanted if self.rights.set_access else narrower(access, wanted) or wanted
-                if not same(remembered[uri], wanted):
+                if not same_access(remembered[uri], wanted):
                     self._narrowed_folders[uri] = remembered[uri]
         self.rights = replace(self.rights, folders=remembered)
         return {uri: one for uri, one in remembered.items() if one != self._recorded.folders.get(uri)}
@@ -98,7 +98,7 @@ class Claims:
         for old, new in renamed_folders(moved, folders).items():
             here = folders.get(new, folders[old])
             folders[new] = narrower(here, folders[old]) or here
-            if not same(folders[new], here):
+            if not same_access(folders[new], here):
                 self._narrowed_folders[new] = folders[new]
         before, self.rights = self.rights.folders, replace(self.rights, folders=folders)
         return {uri: one for uri, one in folders.items() if one != before.get(uri)}
@@ -195,7 +195,7 @@ class Claims:
         access = self._given(found)
         if before.startswith(PURGED):  # nobody knows any more what its path gave
             return access is not None
-        return access is not None and not same(self._given_before(before), access)
+        return access is not None and not same_access(self._given_before(before), access)
 
     def _given_before(self, uri: str) -> Access | None:
         return self.rights.of_path(place_of(uri), by_command=False, around=around(uri))
@@ -215,18 +215,18 @@ class Claims:
         earlier, outer = replace(self.rights, folders=self._recorded.folders), around(found.uri)
         before = earlier.of_path(found.path, by_command=False, around=outer)
         access = self._given(found)
-        return access is not None and not same(before, access)
+        return access is not None and not same_access(before, access)
 
     def note_kept(self, source: KnownSource, found: Found) -> None:
         """Note a source that keeps its record although the run or the rules give its path other rights."""
         given, access = self._given(found), source.record.access
-        if given and ((self.rights.command and not same(access, given)) or is_narrowed(given, access)):
+        if given and ((self.rights.command and not same_access(access, given)) or is_narrowed(given, access)):
             self._kept.append((access, given))
 
     def remarks(self, uri: str, claim: Claim, record: AccessRecord) -> Iterator[str]:
         """What the report must say about the access that a source got."""
         before, access = self._recorded.by_id.get(record.id), record.access
-        kept = before and same(before.access, access)
+        kept = before and same_access(before.access, access)
         if before and not before.present:
             yield "it is back, with its earlier rights" if kept else "it is back"
         if claim.policy.is_sync and is_narrowed(access, claim.access):
@@ -236,13 +236,13 @@ class Claims:
             yield f"now {in_words(access)}" + (f": {reason}" if reason else "")
         elif claim.policy.is_sync:
             return
-        elif (before is None and not same(claim.access, access)) or self._narrows(claim, access):
+        elif (before is None and not same_access(claim.access, access)) or self._narrows(claim, access):
             yield f"{in_words(access)}: {self._reasons.get(uri) or 'others have narrower rights'}"
             if gone := self._gone.get(uri):
                 self._successors[gone.id] += 1
         requested = claim.requested_access
         new_request = before is None or before.requested != claim.requested
-        if requested and not same(requested, access) and new_request:
+        if requested and not same_access(requested, access) and new_request:
             yield f"it requests to be {in_words(requested)}, which is wider; it is {in_words(access)}"
 
     def _narrows(self, claim: Claim, access: Access | None) -> bool:

@@ -25,20 +25,19 @@ import numpy as np
 from anyio import to_thread
 from anyio.from_thread import start_blocking_portal
 
-from rag.concurrency import concurrently, cores
-from rag.config.options import EmbedderOptions
+from rag.config.model_settings import EmbedderOptions
 from rag.errors import ConfigurationError, ParseError, ProviderError, RefdeskError
 from rag.ingest.door import NotAdmittedError
-from rag.installation import install_command
 from rag.models.embed import WrappedEmbedder, open_embedder
 from rag.originals import RECIPE
+from rag.runtime import concurrently, cores, install_command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from anyio.from_thread import BlockingPortal
 
-    from rag.config.settings import EmbedderSettings
+    from rag.config.model_settings import EmbedderSettings
     from rag.corpus import EmbedderIdentity, Vectors
     from rag.ingest.budget import Budget
     from rag.ingest.content import FileContent

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.file_state import local_path, state_of
 from rag.ingest.chunkings import recut
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.paths import is_local
 from rag.ingest.unlinked import read
-from rag.originals import digest_of
+from rag.originals import digest_of, local_path, state_of
 
 if TYPE_CHECKING:
-    from rag.file_state import FileState
+    from rag.corpus import FileState
     from rag.ingest.discover import Found
     from rag.store.write.table_rows import KnownSource
 

@@ -11,14 +11,13 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
-from rag.file_state import local_path
 from rag.ingest.budget import Budget
 from rag.ingest.ignored import MAX_BYTES, Ignoring
 from rag.ingest.parse import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.paths import is_gone, is_local, prefix_of, prefixes, printable
 from rag.ingest.report import NOT_THERE, Outcome
 from rag.ingest.unlinked import read_if_there, scanned
-from rag.originals import SIDECAR_SUFFIX
+from rag.originals import SIDECAR_SUFFIX, local_path
 from rag.report.tables import counted
 
 if TYPE_CHECKING:

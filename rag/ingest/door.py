@@ -11,24 +11,23 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from rag.errors import WithheldError
-from rag.expiry import expiry
-from rag.flags import spans_in
 from rag.ingest.masks import NAME_STAYS, counted_values, in_numbers, masked
 from rag.ingest.moderation import ModerationError
 from rag.ingest.paths import path_of, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.retention import expired, expired_words, has_expired, with_expiry
+from rag.originals import expiry
+from rag.text.flags import spans_in
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
-    from rag.corpus import Collection, Document, Policy
-    from rag.file_state import FileState
-    from rag.flags import Flag
+    from rag.corpus import Collection, Document, FileState, Policy
     from rag.ingest.budget import Budget
     from rag.ingest.discover import Discovery, Found
     from rag.ingest.moderation import Moderator
     from rag.store.write.table_rows import KnownSource
+    from rag.text.flags import Flag
 
 MODERATION = "moderation"
 """The key of the metadata that says "flagged" of a document that the moderation flagged."""

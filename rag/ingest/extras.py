@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ConfigurationError
 from rag.ingest.parse import OF_EXTRA, formats
-from rag.installation import install_command
+from rag.runtime import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.split import LINES, parts
-from rag.text import Span
+from rag.text.segments import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

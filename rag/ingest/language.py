@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rag.ingest.foreign import words_in
-from rag.languages import LANGUAGE, primary
+from rag.text.languages import LANGUAGE, primary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

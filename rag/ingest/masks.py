@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from rag.flags import MASKS, Flag, spans_in
+from rag.text.flags import MASKS, Flag, spans_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from rag.corpus import Document
-    from rag.flags import Span
+    from rag.text.flags import Span
 
 MOST_VALUES = 1000  # that are looked for outside of the text, each in every heading
 ADDRESS_LEFT_OUT = "its url contains what the collection masks, so it was left out"

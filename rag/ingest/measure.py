@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from rag.text import Span, trimmed
+from rag.text.segments import Span, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,16 +15,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
-from rag.expiry import EXPIRES
-from rag.filters.parse import MAX_CHARS, MAX_INTEGER
+from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
 from rag.ingest.parse import LEFT_OUT, blocks
 from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.facts import SHARED
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
 from rag.ingest.parse.markdown import MIME_TYPE as MARKDOWN
 from rag.ingest.unlinked import read_if_there
-from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
-from rag.web_addresses import web_address
+from rag.originals import EXPIRES, SIDECAR_BYTES, SIDECAR_SUFFIX
+from rag.uris import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

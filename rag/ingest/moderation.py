@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import anyio
 
-from rag.config.options import EndpointOptions
+from rag.config.model_settings import EndpointOptions
 from rag.errors import ConfigurationError, ProviderError
 
 if TYPE_CHECKING:

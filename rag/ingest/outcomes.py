@@ -11,18 +11,18 @@ from rag.ingest.extras import extra_notes
 from rag.ingest.paths import path_of
 from rag.ingest.report import Outcome, door_notes, flag_notes
 from rag.ingest.vectors import vector_notes
-from rag.languages import LANGUAGE
+from rag.text.languages import LANGUAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rag.corpus import Access, Source
     from rag.errors import ParseError
-    from rag.flags import Flag
     from rag.ingest.discover import Found
     from rag.ingest.progress import Progress
     from rag.ingest.report import OutcomeKind
     from rag.store.write.table_rows import KnownSource
+    from rag.text.flags import Flag
 
 
 @dataclass(slots=True)

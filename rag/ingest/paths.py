@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from rag.file_state import local_path
-from rag.hidden import without_hidden
+from rag.originals import local_path
 from rag.store.write.source_ids import is_uri
+from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

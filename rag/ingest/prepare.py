@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 from anyio import to_thread
 
-from rag.concurrency import concurrently
 from rag.corpus import Source
 from rag.errors import ParseError
-from rag.flags import flags_in
 from rag.ingest.budget import Budget
 from rag.ingest.chunk import passages
 from rag.ingest.chunkings import chunking_of, limit_of, written
@@ -28,20 +26,21 @@ from rag.ingest.parse import may_be_scanned
 from rag.ingest.paths import printable
 from rag.ingest.sandbox.pool import parse_safely
 from rag.ingest.split import within
+from rag.runtime import concurrently
 from rag.store.write.table_rows import NewSource, body
+from rag.text.flags import flags_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rag.config.settings import IngestSettings
-    from rag.corpus import Chunking, Document, FieldType, Passage, Value, Vectors
-    from rag.file_state import FileState
-    from rag.flags import Flag
+    from rag.corpus import Chunking, Document, FieldType, FileState, Passage, Value, Vectors
     from rag.ingest.content import FileContent
     from rag.ingest.discover import Found
     from rag.ingest.door import Door
     from rag.models.embed import Embedder
     from rag.store.write.access_claim import Claim
+    from rag.text.flags import Flag
 
 
 @dataclass(frozen=True, slots=True)

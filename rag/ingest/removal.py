@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import to_thread
 
-from rag.file_state import local_path
 from rag.ingest.paths import is_local, name_of, path_of, prefixes
 from rag.ingest.report import Outcome
+from rag.originals import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

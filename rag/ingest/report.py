@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from rag.access.rule import in_words, visible_to_nobody
 from rag.errors import ProviderError
-from rag.flags import FLAGS, IN_WORDS, Flag
 from rag.ingest.masks import in_numbers
 from rag.ingest.parse.blocks import title_line
-from rag.languages import primary
 from rag.report.tables import counted
+from rag.text.flags import FLAGS, IN_WORDS, Flag
+from rag.text.languages import primary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

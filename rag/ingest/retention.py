@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rag.errors import WithheldError
-from rag.expiry import EXPIRES
 from rag.ingest.parse.blocks import date
 from rag.ingest.paths import path_of
 from rag.ingest.report import Outcome
+from rag.originals import EXPIRES
 from rag.report.tables import shortened
 from rag.store.write.change_collection import change_collection
 

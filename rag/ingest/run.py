@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 from anyio import to_thread
 
-from rag.concurrency import concurrently
 from rag.ingest.containers import open_containers
 from rag.ingest.discover import discover
 from rag.ingest.extras import check_extras
@@ -22,6 +21,7 @@ from rag.ingest.prepare import Prepared
 from rag.ingest.report import InterruptedRunError
 from rag.ingest.spool import spooling
 from rag.ingest.steps import Steps
+from rag.runtime import concurrently
 from rag.store.write.table_rows import NewSource
 
 if TYPE_CHECKING:

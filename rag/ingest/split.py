@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
 from rag.ingest.measure import GLUE
-from rag.text import Span, sentence_ends, trimmed
+from rag.text.segments import Span, sentence_ends, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

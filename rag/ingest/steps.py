@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from rag.concurrency import concurrently
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.ingest.ahead import LARGE_CHARACTERS, Ahead, lanes
 from rag.ingest.analysis import language_notes, note_languages, settle_languages
@@ -35,6 +34,7 @@ from rag.ingest.sandbox.pool import end_idle
 from rag.ingest.unchanged import Unchanged
 from rag.ingest.vectors import EMBED_AT_ONCE, ask_again, with_vectors
 from rag.report.tables import counted
+from rag.runtime import concurrently
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence

@@ -12,8 +12,7 @@ from rag.store.write.table_rows import Moved
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rag.corpus import AccessRecord, Document
-    from rag.file_state import FileState
+    from rag.corpus import AccessRecord, Document, FileState
     from rag.ingest.claims import Claims
     from rag.ingest.content import FileContent
     from rag.ingest.outcomes import Outcomes

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from types import ModuleType
 
-    from rag.config.settings import ChatSettings
+    from rag.config.model_settings import ChatSettings
     from rag.models.breaker import Breaker
     from rag.models.endpoint import Endpoint
 

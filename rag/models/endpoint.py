@@ -25,14 +25,14 @@ import openai
 
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker, Call, HeldBackError
-from rag.web_addresses import redirect_target
+from rag.uris import redirect_target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     import httpx2
 
-    from rag.config.options import EndpointOptions
+    from rag.config.model_settings import EndpointOptions
 
 CallError: TypeAlias = openai.APIStatusError | openai.APIConnectionError | TimeoutError
 

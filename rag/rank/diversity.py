@@ -1,22 +1,27 @@
-"""Diversity: an order in which each item adds something to those before it (maximal marginal relevance)."""
+"""Redundant hits: an order in which each item adds something, and near-duplicates of a better one.
+
+Diversity is maximal marginal relevance. A near-duplicate repeats a text word for word or almost.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from rag.text.segments import words
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     import numpy.typing as npt
 
     from rag.corpus import Vectors
-
 
 Likeness: TypeAlias = "npt.NDArray[np.float32]"
 """Pairwise similarity: shape (items, items), float32, symmetric; 1 if equal, 0 if nothing is in common."""
@@ -95,3 +100,45 @@ def _indexes(sources: Sequence[Hashable]) -> dict[Hashable, npt.NDArray[np.intp]
     for index, source in enumerate(sources):
         found.setdefault(source, []).append(index)
     return {source: np.array(indexes, np.intp) for source, indexes in found.items()}
+
+
+SHINGLE = 5  # words
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The indexes of the texts to keep, in order, and for each other text the kept one that it repeats."""
+
+    kept: tuple[int, ...]
+    repeats: Mapping[int, int]
+
+
+def distinct(texts: Sequence[str], *, threshold: float = 0.9) -> Distinct:
+    """Which of `texts` (best first) to keep: a text is dropped if it duplicates a kept one before it.
+
+    Duplicates differ in white space only, or their five-word shingles have a Jaccard similarity of at least
+    `threshold`, in (0, 1]. A text that only resembles a dropped one is kept. Long texts that
+    differ in one number only are duplicates, too.
+
+    Source: Broder, On the resemblance and containment of documents, SEQUENCES 1997,
+    doi:10.1109/SEQUEN.1997.666900.
+    """
+    normal = [" ".join(text.split()) for text in texts]
+    alike = (jaccard([_shingles(text) for text in normal]) >= threshold).tolist()  # faster to index
+    kept: list[int] = []
+    repeats: dict[int, int] = {}
+    for index, text in enumerate(normal):
+        first = next((one for one in kept if alike[one][index] or normal[one] == text), None)
+        if first is None:
+            kept.append(index)
+        else:
+            repeats[index] = first
+    return Distinct(tuple(kept), repeats)
+
+
+def _shingles(text: str) -> set[int]:
+    """The hashes of a text's five-word shingles; a shorter text is one shingle."""
+    tokens = words(text)
+    if len(tokens) < SHINGLE:
+        return {hash(tuple(tokens))} if tokens else set()
+    return set(map(hash, zip(*(tokens[at:] for at in range(SHINGLE)), strict=False)))

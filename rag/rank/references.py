@@ -11,7 +11,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from rag.text import one_line, words
+from rag.text.segments import one_line, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from rag.hidden import without_hidden
+from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

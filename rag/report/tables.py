@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rag.hidden import in_one_line
+from rag.text.invisible import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

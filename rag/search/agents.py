@@ -16,11 +16,11 @@ from anyio import to_thread
 
 from rag.answers import WHOLE, Detail, Match, Mode, Part
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.flags import flags_in
 from rag.search.browse import MAX_ENTRIES, Folder
 from rag.search.reply.search_reply import search_reply
 from rag.search.reply.source_reply import TEXT_SHARE, folder_reply, source_reply
 from rag.search.source_window import LINES
+from rag.text.flags import flags_in
 from rag.uris import SCHEME
 
 if TYPE_CHECKING:

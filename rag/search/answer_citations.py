@@ -31,7 +31,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rag.errors import NotFoundError
-from rag.hidden import bare
+from rag.text.invisible import bare
 from rag.uris import parse_id, split_id
 
 if TYPE_CHECKING:

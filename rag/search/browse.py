@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from anyio import to_thread
 
-from rag.concurrency import concurrently
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.runtime import concurrently
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
 from rag.uris import NOT_FOUND, is_surely_id
 

@@ -17,17 +17,16 @@ from anyio import to_thread
 
 from rag.access.tenants import check_tenant
 from rag.answers import WHOLE, Answer, Part, SearchRequest
-from rag.concurrency import concurrently
-from rag.config.check import check_consistent, stages_of
-from rag.config.data_folder import check_data_folder
 from rag.config.profiles import CustomStage
+from rag.config.settings_checks import check_consistent, stages_of
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import BusyError, NotFoundError, StoreError
-from rag.flags import APART, flags_in
+from rag.home import check_data_folder
 from rag.models.breaker import Breaker
 from rag.models.chat import open_chat
 from rag.models.embed import Embedders, open_embedders
 from rag.models.rerank import open_reranker
+from rag.runtime import concurrently
 from rag.search.browse import MAX_ENTRIES, at, collections_page
 from rag.search.file_watch import FileWatch
 from rag.search.gate import READS, is_fault
@@ -42,6 +41,7 @@ from rag.search.stages.custom import loaded
 from rag.search.view import View, narrowed
 from rag.search.why_not import trace_source
 from rag.store.read.desk_reader import Reader
+from rag.text.flags import APART, flags_in
 from rag.uris import NOT_FOUND, split_id
 
 if TYPE_CHECKING:
@@ -50,11 +50,10 @@ if TYPE_CHECKING:
     from rag.answers import Context, Extract, Hit, RequestValues
     from rag.config.settings import SearchSettings, Settings
     from rag.corpus import Collection, Principal, Source
-    from rag.file_state import Staleness
-    from rag.flags import Flag
     from rag.models.chat import Chat
     from rag.models.embed import Embedder
     from rag.models.rerank import Reranker
+    from rag.originals import Staleness
     from rag.search.browse import Folder
     from rag.search.page_picture import Page
     from rag.search.readable_overview import Holding
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from rag.search.why_not import SourceTrace
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.stored_rows import Listed, StoredSource
+    from rag.text.flags import Flag
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, cast
 from anyio import to_thread
 
 from rag.answers import LISTED_OCCURRENCES, Excerpt, Listing, Occurrence
-from rag.concurrency import concurrently
 from rag.needles.needle import stands_alone
 from rag.rank.fusion import MAX_JOINED_CHARS
+from rag.runtime import concurrently
 from rag.search.gate import READS, admit, is_fault
 from rag.search.recall import Candidate
 from rag.search.source_window import between_words
@@ -35,7 +35,7 @@ from rag.store.read.text_scan import (
     source_texts,
     spans,
 )
-from rag.text import Span, trimmed, with_indent
+from rag.text.segments import Span, trimmed, with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

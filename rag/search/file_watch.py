@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.file_state import staleness
+from rag.originals import staleness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rag.corpus import Source
-    from rag.file_state import Staleness
+    from rag.originals import Staleness
 
 LOOK_SECONDS = 0.3  # a local file takes some 5 µs
 MAX_HANGING = 4  # looks that don't come back, as on a dead network mount; then nobody waits for more

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from rag.answers import Hit
-from rag.concurrency import concurrently
 from rag.rank.fusion import newer_first, settled
+from rag.runtime import concurrently
 from rag.store.read.stored_rows import split_chunk_id
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
 
+from rag.confined.page_drawing import picture
 from rag.errors import ParseError
-from rag.originals import original, unavailable
-from rag.pages.drawing import picture
+from rag.originals import no_picture, original_bytes
 
 if TYPE_CHECKING:
     from rag.answers import Extract
+    from rag.confined.page_drawing import Picture
     from rag.corpus import Source
-    from rag.pages.drawing import Picture
 
 PDF = "application/pdf"
 READING = 4  # files at once; a dead network drive holds one of these for good
@@ -49,15 +49,15 @@ async def page_of(extract: Extract, number: int | None) -> Page:
     """
     source = extract.source
     if source.mime_type != PDF:
-        raise unavailable(NO_PDF)
+        raise no_picture(NO_PDF)
     number = number or next((chunk.page for chunk in extract.chunks if chunk.page), None)
     if number is None:
-        raise unavailable(NO_PAGE)
-    data = await to_thread.run_sync(original, source, limiter=_limiter(), abandon_on_cancel=True)
+        raise no_picture(NO_PAGE)
+    data = await to_thread.run_sync(original_bytes, source, limiter=_limiter(), abandon_on_cancel=True)
     try:
         return Page(source, number, await picture(data, number, extract.text))
     except ParseError as error:
-        raise unavailable(str(error)) from error
+        raise no_picture(str(error)) from error
 
 
 def _limiter() -> anyio.CapacityLimiter:

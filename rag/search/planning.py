@@ -38,9 +38,8 @@ from rag.config.profiles import (
 )
 from rag.corpus import Distance
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.needles.literal import cleaned
 from rag.needles.needle import MAX_NEEDLE_CHARS, needle
-from rag.needles.phrases import QUOTES, phrases, unquoted
+from rag.needles.words_and_phrases import QUOTES, cleaned, phrases, unquoted
 from rag.search.search_plan import LOOKED_AT, Plan, drop_distant
 
 if TYPE_CHECKING:

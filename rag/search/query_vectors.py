@@ -24,10 +24,10 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
-from rag.concurrency import concurrently
 from rag.corpus import NO_VECTORS, Calibration
 from rag.errors import ConfigurationError, InvalidRequestError, NotReadyError, ProviderError
 from rag.models.breaker import note_failure
+from rag.runtime import concurrently
 from rag.search.recall import Meaning
 from rag.store.read.catalog import check_embedder
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from rag.languages import LANGUAGE, is_known, name_of, primary
 from rag.search.reply.untrusted import label
+from rag.text.languages import LANGUAGE, is_known, name_of, primary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

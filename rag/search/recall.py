@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rag.concurrency import concurrently
 from rag.corpus import DEFAULT_EMBEDDER, Calibration
 from rag.rank.fusion import (
     best_scores,
@@ -20,6 +19,7 @@ from rag.rank.fusion import (
     ranks,
     reciprocal_rank_fusion,
 )
+from rag.runtime import concurrently
 from rag.store.read.word_analysis import query_terms, stop_languages
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from anyio import to_thread
 
 from rag.access.bindings import bounds
-from rag.concurrency import concurrently
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
+from rag.runtime import concurrently
 from rag.search.browse import documents, shown, shown_parts
 from rag.search.reply.untrusted import label
 from rag.search.view import View

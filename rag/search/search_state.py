@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 from opentelemetry.trace import get_tracer
 
 from rag.answers import Answer, Excerpt, Listing, Preview, Step, Trace, Usage
-from rag.concurrency import concurrently
 from rag.rank.fusion import neighbours
 from rag.report.tables import counted
+from rag.runtime import concurrently
 from rag.search.search_plan import LOOKED_AT
 from rag.search.source_window import opened_source
-from rag.text import Span
+from rag.text.segments import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rag.answers import Extract
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.untrusted import label
-from rag.text import Span, line_at, line_count, lines_span
+from rag.text.segments import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:

@@ -10,10 +10,8 @@ from anyio import to_thread
 from rag.access import rule as access
 from rag.access.bindings import walls
 from rag.errors import InvalidRequestError
-from rag.filters.matches import matches
-from rag.filters.parse import parse
-from rag.filters.predicate import leaf_predicate, predicate
-from rag.filters.tree import ATTRIBUTES, OF_CHUNKS, Present, filterable, leaves
+from rag.filters.evaluators import leaf_predicate, matches, predicate
+from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, Present, filterable, leaves, parse_filter
 from rag.store.read.schema import contains, field_column, one_of
 from rag.store.read.stored_rows import StoredSource
 from rag.store.read.strict_reader import readable_only
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
-    from rag.filters.tree import Filter, Leaf
+    from rag.filters.grammar import Filter, Leaf
     from rag.needles.needle import Needle
     from rag.search.search_plan import Plan
     from rag.store.read.collection_reader import CollectionReader
@@ -245,7 +243,7 @@ def _parsed(written: Mapping[str, object], kinds: Sequence[Mapping[str, FieldTyp
     filters: dict[frozenset[tuple[str, FieldType]], Filter] = {}
     for fields in kinds:
         if (key := frozenset(fields.items())) not in filters:
-            filters[key] = parse(written, fields)
+            filters[key] = parse_filter(written, fields)
     return [filters[frozenset(fields.items())] for fields in kinds]
 
 

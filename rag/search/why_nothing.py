@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from rag.answers import Listing
-from rag.concurrency import concurrently
-from rag.filters.tree import called, conditions, is_on_date, without
-from rag.needles.phrases import phrases
+from rag.filters.grammar import called, conditions, is_on_date, without
+from rag.needles.words_and_phrases import phrases
+from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import is_moot, shares_of_best
 from rag.search.stages.thresholds import UNGROUNDED
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rag.answers import Hit
-    from rag.filters.tree import Filter
+    from rag.filters.grammar import Filter
     from rag.needles.needle import Needle
     from rag.search.recall import Candidate, Lists, Query
     from rag.search.search_state import OpenStep, Run

@@ -27,10 +27,10 @@ from rag.access.keys import (
     read_keys,
 )
 from rag.access.tenants import LocalAsker
-from rag.config.addresses import resource_url
+from rag.config.server_settings import resource_url
 from rag.errors import ConfigurationError, ProviderError, StoreError
 from rag.home import Bucket
-from server.http.identity import Caller
+from server.http.callers import Caller
 from server.http.oauth import JwtVerifier
 from server.telemetry.logs import note_caller, note_refusal
 

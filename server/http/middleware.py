@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from server.http.identity import Caller
+from server.http.callers import Caller
 from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_MANY, error, is_vast, refusal
 from server.telemetry.logs import RequestInfo, current_request, note_refusal, refusal_fields
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from server.http.client_address import AddressResolver
-    from server.http.refusals import RefusalLog
+    from server.http.callers import AddressResolver
+    from server.telemetry.call_audit import RefusalLog
 
 OTHER_SCHEMES = frozenset({"basic", "digest", "negotiate", "token", "apikey", "dpop"})
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")

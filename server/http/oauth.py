@@ -26,8 +26,8 @@ from rag.access.keys import SEARCH_SCOPE
 from rag.access.names import MAX_ENTRIES
 from rag.corpus import Principal
 from rag.errors import ProviderError, RefdeskError
-from rag.web_addresses import refused_redirect
-from server.http.identity import NOBODY, Caller
+from rag.uris import refused_redirect
+from server.http.callers import NOBODY, Caller
 from server.telemetry.logs import note_refusal
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from rag.config.settings import OAuthSettings
+    from rag.config.server_settings import OAuthSettings
     from rag.corpus import Binding
 
 GroupsMatter: TypeAlias = "Callable[[str], Awaitable[bool]]"

@@ -10,7 +10,7 @@ import pytest
 from rag.access.bindings import UNBOUND, Bounds, bounds, walls
 from rag.corpus import Binding, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
-from rag.filters.matches import matches
+from rag.filters.evaluators import matches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

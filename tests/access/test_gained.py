@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.access.gained import EVERYBODY, access_changes
+from rag.access.rule import EVERYBODY_IN_TENANT, access_changes
 from rag.corpus import Access
 
 TENANT = Access("tenant")
@@ -15,17 +15,22 @@ NOT_BOB = Access("tenant", deny=frozenset({"user:bob"}))
 @pytest.mark.parametrize(
     ("before", "after", "gains", "loses"),
     [
-        (None, TENANT, {EVERYBODY}, set()),
-        (TENANT, None, set(), {EVERYBODY}),
+        (None, TENANT, {EVERYBODY_IN_TENANT}, set()),
+        (TENANT, None, set(), {EVERYBODY_IN_TENANT}),
         (TENANT, TENANT, set(), set()),
         (None, HR, {"group:hr"}, set()),
-        (TENANT, HR, set(), {f"{EVERYBODY} but group:hr"}),
-        (NOT_BOB, HR, set(), {f"{EVERYBODY} but group:hr"}),
-        (NOT_BOB, Access("restricted", frozenset({"user:bob"})), {"user:bob"}, {f"{EVERYBODY} but user:bob"}),
-        (HR, TENANT, {EVERYBODY}, set()),
+        (TENANT, HR, set(), {f"{EVERYBODY_IN_TENANT} but group:hr"}),
+        (NOT_BOB, HR, set(), {f"{EVERYBODY_IN_TENANT} but group:hr"}),
+        (
+            NOT_BOB,
+            Access("restricted", frozenset({"user:bob"})),
+            {"user:bob"},
+            {f"{EVERYBODY_IN_TENANT} but user:bob"},
+        ),
+        (HR, TENANT, {EVERYBODY_IN_TENANT}, set()),
         (TENANT, NOT_BOB, set(), {"user:bob"}),
         (NOT_BOB, TENANT, {"user:bob"}, set()),
-        (HR, NOT_BOB, {f"{EVERYBODY} but user:bob"}, set()),
+        (HR, NOT_BOB, {f"{EVERYBODY_IN_TENANT} but user:bob"}, set()),
         (HR, Access("restricted", frozenset({"group:it"})), {"group:it"}, {"group:hr"}),
         (HR, Access("restricted", HR.allow, HR.allow), set(), {"group:hr"}),
     ],

@@ -18,7 +18,8 @@ from rag.access.names import (
     valid_entries,
     valid_name,
 )
-from rag.config.settings import PrincipalSettings, SearchSettings
+from rag.config.server_settings import PrincipalSettings
+from rag.config.settings import SearchSettings
 from rag.errors import ConfigurationError
 
 

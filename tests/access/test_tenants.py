@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.access.tenants import declares_fields, tenant_of, tenants
-from rag.config.settings import PrincipalSettings, Settings
+from rag.config.server_settings import PrincipalSettings
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError
 from rag.store.write.desk_folder import forget_tenant, note_tenant, prepare
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rag.admin.connect_output import skill
-from rag.config.published import ServerSettings
+from rag.config.server_settings import ServerSettings
 from rag.search.reply.search_reply import HitRecord, SearchReply
 from rag.search.reply.source_reply import SourceReply
 

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from filelock import FileLock
 
-from rag.config.settings import EmbedderSettings
+from rag.config.model_settings import EmbedderSettings
 from rag.ingest.report import OutcomeKind
 from rag.models.embed.local import builtin_embedder
 from rag.store.write.make_collection import ensure_collection

@@ -28,13 +28,12 @@ import psutil
 import pytest
 
 import rag.ingest.cluster
-from rag.config.options import EmbedderOptions
-from rag.config.settings import EmbedderSettings
+from rag.config.model_settings import EmbedderOptions, EmbedderSettings
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.ingest.cluster import Model, _checked, _place, _preparation, _vectors
-from rag.installation import install_command
 from rag.models.embed import open_embedder
+from rag.runtime import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ import pytest
 import rag
 from rag.answers import Answer
 from rag.errors import RefdeskError
-from rag.expiry import Clock
+from rag.originals import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.run_history import KEPT, IngestionRun, begin_run, end_run, last_runs, runs_of
+from rag.admin.run_log import MOST_RUNS, begin_run, end_run
+from rag.run_history import IngestionRun, last_runs, runs_of
 from server.telemetry.metrics import LastRuns
 
 if TYPE_CHECKING:
@@ -130,11 +131,11 @@ def test_a_run_without_an_end_is_interrupted_once_the_next_of_its_collection_beg
 
 
 def test_the_oldest_runs_make_room_and_the_last_of_each_collection_is_found(tmp_path: Path) -> None:
-    for _ in range(KEPT + 5):
+    for _ in range(MOST_RUNS + 5):
         id_ = begin_run(tmp_path, "acorn", _run())
         end_run(tmp_path, "acorn", id_, _run(ended=BEGAN, result="complete", counts={"added": id_}))
     running = begin_run(tmp_path, "acorn", _run())
-    assert list(runs_of(tmp_path, "acorn")) == list(range(running - KEPT + 1, running + 1))
+    assert list(runs_of(tmp_path, "acorn")) == list(range(running - MOST_RUNS + 1, running + 1))
     (last,) = last_runs(tmp_path, "acorn")
     assert last.counts == {"added": running - 1}  # the last that ended
     (tmp_path / "runs/acorn/000104.notes.json").write_text("{")

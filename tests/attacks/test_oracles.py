@@ -15,7 +15,7 @@ import pytest
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
 from rag.store.read.collection_reader import CollectionReader
-from server.tools import FILTER_DESCRIPTION
+from server.schemas import FILTER_DESCRIPTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -41,7 +41,7 @@ class Bare:
         return types.CallToolResult(content=[types.TextContent(text="searched")])
 
     async def _opened(self) -> Engine:
-        from rag.config.settings import EmbedderSettings  # noqa: PLC0415 the same
+        from rag.config.model_settings import EmbedderSettings  # noqa: PLC0415 the same
         from rag.models.embed import open_embedder  # noqa: PLC0415 not before the first answer
         from tests.bench.engine import open_engine  # noqa: PLC0415 the same
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from rag.access.names import DEFAULT_TENANT
-from rag.concurrency import concurrently
 from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
+from rag.runtime import concurrently
 from rag.store.read import schema
 from rag.store.read.catalog import collection_row
 from rag.store.read.collection_reader import REFINED, matching

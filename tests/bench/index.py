@@ -13,7 +13,7 @@ from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.errors import InvalidRequestError
-from rag.filters.parse import MAX_ALL_CHARS, MAX_LEAVES, MAX_VALUES, parse
+from rag.filters.grammar import MAX_ALL_CHARS, MAX_LEAVES, MAX_VALUES, parse_filter
 from rag.search.view import View
 from rag.store.read.desk_reader import Reader
 from tests.bench.corpus import QUESTIONS
@@ -105,7 +105,7 @@ def _predicates(table: CollectionReader, chunks: int) -> dict[str, str]:
     """Predicates by the suffix of their measures' names: none, and access rights with each filter."""
     predicates = {"": "(true)"}
     for name, share in SHARES.items():
-        tree = parse(keeping(share, chunks), FIELDS)
+        tree = parse_filter(keeping(share, chunks), FIELDS)
         predicates[f"/access and filter {name}"] = View(table, GUEST, tree).where
     return predicates
 

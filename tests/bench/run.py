@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from rag.answers import SearchRequest
-from rag.config.settings import EmbedderSettings
+from rag.config.model_settings import EmbedderSettings
 from rag.errors import RefdeskError
 from rag.models.embed import open_embedder
 from rag.store.read.connection import database_folder

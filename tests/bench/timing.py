@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import psutil
 
-from rag.concurrency import concurrently
+from rag.runtime import concurrently
 from tests.bench.corpus import QUESTIONS
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.config.check import check_consistent, contradictions
 from rag.config.settings import Settings
+from rag.config.settings_checks import check_consistent, contradictions
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
-from rag.access.bound_to import CredentialBoundTo
+from rag.access.bindings import CredentialBoundTo
 from rag.config.load import load_settings, setting_keys
-from rag.config.origins import ORIGINS
+from rag.config.origin_settings import ORIGINS
 from rag.config.profiles import HitStage, ProfileSettings, QueryStage
-from rag.config.published import ToolSettings
-from rag.config.settings import ClientSettings, SearchSettings, Settings
+from rag.config.server_settings import ClientSettings, ToolSettings
+from rag.config.settings import SearchSettings, Settings
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "config.example.toml"
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.config.data_folder import check_data_folder, data_folder_problem
 from rag.errors import ConfigurationError
+from rag.home import check_data_folder, data_folder_problem
 from rag.store.write.desk_folder import prepare
 
 if TYPE_CHECKING:

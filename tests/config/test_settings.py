@@ -13,8 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from rag.config.load import asker_flags, config_path, environment_name, load_settings, setting_keys
-from rag.config.settings import HttpSettings, Settings
-from rag.config.storage import StorageSettings
+from rag.config.server_settings import HttpSettings
+from rag.config.settings import Settings, StorageSettings
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ EVERY_SETTING = {
     "server.profiles": ("fast, default", ("fast", "default")),
     "server.field_values": ("false", False),
     "server.openai_compat": ("true", True),
-    "server.apps": ("true", True),
+    "server.mcp_apps": ("true", True),
     "server.traces": ("true", True),
     "server.log_level": ("debug", "debug"),
 }

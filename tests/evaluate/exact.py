@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from rag.config.settings import EmbedderSettings, Settings
+from rag.config.model_settings import EmbedderSettings
+from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rag.answers import Answer, Excerpt, Hit
-from rag.config.published import ServerSettings
+from rag.config.server_settings import ServerSettings
 from rag.corpus import Chunk, Principal, Source
 from rag.evaluate.expected import Expected, Target
 from rag.evaluate.metrics import Stretch

@@ -21,12 +21,11 @@ from hypothesis import strategies as st
 
 from rag.access.rule import visible
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
-from rag.concurrency import concurrently
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, FieldType, Principal
-from rag.filters.matches import matches
-from rag.filters.parse import MAX_DEPTH, parse
-from rag.filters.tree import ATTRIBUTES, OF_CHUNKS, OPERATORS
+from rag.filters.evaluators import matches
+from rag.filters.grammar import ATTRIBUTES, MAX_DEPTH, OF_CHUNKS, OPERATORS, parse_filter
+from rag.runtime import concurrently
 from rag.search.desk import Desk
 from rag.search.view import View, resolved
 from rag.store.read.desk_reader import Reader
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from rag.corpus import Value
-    from rag.filters.tree import Filter
+    from rag.filters.grammar import Filter
     from rag.store.read.stored_rows import Statistics
     from rag.store.write.collection_writer import CollectionWriter
     from rag.store.write.table_rows import NewSource
@@ -198,7 +197,7 @@ class Asked:
 
     @property
     def parsed(self) -> Filter | None:
-        return None if self.filter is None else parse(self.filter, ALL)
+        return None if self.filter is None else parse_filter(self.filter, ALL)
 
 
 def _some_fields(chance: random.Random) -> dict[str, Value]:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.filters.matches import matches
-from rag.filters.parse import parse
-from rag.filters.tree import OPERATORS
+from rag.filters.evaluators import matches
+from rag.filters.grammar import OPERATORS, parse_filter
 
 if TYPE_CHECKING:
     from rag.corpus import FieldType, Value
@@ -36,7 +35,7 @@ SAME: dict[str, tuple[object, Value]] = {
 
 
 def _holds(condition: object, values: dict[str, Value], field: str = "status") -> bool:
-    return matches(parse({field: condition}, FIELDS), values)
+    return matches(parse_filter({field: condition}, FIELDS), values)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_a_missing_field_satisfies_only_what_denies_something(field: str) -> Non
         if operator != "$exists" and _holds({operator: value}, {}, field)
     }
     assert held == {"$ne", "$nin"} & conditions.keys()
-    assert matches(parse({"$not": {field: wanted}}, FIELDS), {})
+    assert matches(parse_filter({"$not": {field: wanted}}, FIELDS), {})
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -130,7 +129,9 @@ def test_what_is_there_is_found(field: str) -> None:
 def test_a_group_of_all_and_a_group_of_any() -> None:
     both = [{"year": 2001}, {"final": True}]
     sources: list[dict[str, Value]] = [{}, {"year": 2001}, {"final": True}, {"year": 2001, "final": True}]
-    found = {key: [matches(parse({key: both}, FIELDS), one) for one in sources] for key in ("$and", "$or")}
+    found = {
+        key: [matches(parse_filter({key: both}, FIELDS), one) for one in sources] for key in ("$and", "$or")
+    }
     assert found == {"$and": [False, False, False, True], "$or": [False, True, True, True]}
 
 
@@ -151,5 +152,5 @@ def test_negations_are_complements(source: dict[str, Value], wanted: list[str], 
     assert _holds({"$ne": wanted[0]}, source, field) is not _holds(wanted[0], source, field)
     assert _holds({"$exists": False}, source, field) is not _holds({"$exists": True}, source, field)
     inner = {field: {"$in": wanted}}
-    assert matches(parse({"$not": inner}, FIELDS), source) is not among
-    assert matches(parse({"$not": {"$not": inner}}, FIELDS), source) is among
+    assert matches(parse_filter({"$not": inner}, FIELDS), source) is not among
+    assert matches(parse_filter({"$not": {"$not": inner}}, FIELDS), source) is among

@@ -11,22 +11,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag.errors import InvalidRequestError
-from rag.filters.parse import (
+from rag.filters.grammar import (
     MAX_ALL_CHARS,
     MAX_CHARS,
     MAX_DEPTH,
     MAX_INTEGER,
     MAX_LEAVES,
     MAX_VALUES,
-    parse,
+    OPERATORS,
+    AllOf,
+    AnyOf,
+    Filter,
+    Not,
+    OneOf,
+    Ordered,
+    Present,
+    parse_filter,
 )
-from rag.filters.tree import OPERATORS, All, Any, Filter, Not, OneOf, Ordered, Present
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rag.corpus import FieldType
-    from rag.filters.tree import Scalar
+    from rag.filters.grammar import Scalar
 
 FIELDS: dict[str, FieldType] = {
     "status": "string",
@@ -46,7 +53,7 @@ WHOLE = "a whole number within ±2^53"
 
 def _refusal(value: object, fields: Mapping[str, FieldType] = FIELDS) -> str:
     with pytest.raises(InvalidRequestError) as error:
-        parse(value, fields)
+        parse_filter(value, fields)
     return str(error.value)
 
 
@@ -78,25 +85,29 @@ def _nested(depth: int) -> object:
     ids=str,
 )
 def test_each_operator_means_its_condition(value: object, meant: Filter) -> None:
-    assert parse(value, FIELDS) == meant
+    assert parse_filter(value, FIELDS) == meant
 
 
 def test_several_conditions_of_an_object_must_all_hold() -> None:
     between = (Ordered("year", "integer", "$gte", 2000), Ordered("year", "integer", "$lt", 2010))
-    assert parse({"year": {"$gte": 2000, "$lt": 2010}}, FIELDS) == All(between)
+    assert parse_filter({"year": {"$gte": 2000, "$lt": 2010}}, FIELDS) == AllOf(between)
     final = OneOf("status", "string", ("final",))
-    assert parse({"status": "final", "year": {"$gte": 2000, "$lt": 2010}}, FIELDS) == All((final, *between))
+    assert parse_filter({"status": "final", "year": {"$gte": 2000, "$lt": 2010}}, FIELDS) == AllOf(
+        (final, *between)
+    )
 
 
 def test_groups_nest() -> None:
     value = {"$or": [{"year": 2001}, {"$and": [{"final": True}, {"$not": {"tags": "draft"}}]}]}
     draft = OneOf("tags", "string list", ("draft",))
-    assert parse(value, FIELDS) == Any((YEAR, All((OneOf("final", "boolean", (True,)), Not(draft)))))
+    assert parse_filter(value, FIELDS) == AnyOf(
+        (YEAR, AllOf((OneOf("final", "boolean", (True,)), Not(draft))))
+    )
 
 
 def test_not_negates_the_whole_object() -> None:
     value = {"$not": {"year": 2001, "final": False}}
-    assert parse(value, FIELDS) == Not(All((YEAR, OneOf("final", "boolean", (False,)))))
+    assert parse_filter(value, FIELDS) == Not(AllOf((YEAR, OneOf("final", "boolean", (False,)))))
 
 
 @pytest.mark.parametrize(
@@ -119,14 +130,14 @@ def test_not_negates_the_whole_object() -> None:
     ],
 )
 def test_values_are_of_the_type_of_their_field(field: str, value: object, meant: Scalar) -> None:
-    parsed = parse({field: value}, FIELDS)
+    parsed = parse_filter({field: value}, FIELDS)
     assert parsed == OneOf(field, FIELDS[field], (meant,))
     assert isinstance(parsed, OneOf)
     assert [type(one) for one in parsed.values] == [type(meant)]
 
 
 def test_zero_has_no_sign() -> None:
-    parsed = parse({"price": -0.0}, FIELDS)
+    parsed = parse_filter({"price": -0.0}, FIELDS)
     assert isinstance(parsed, OneOf)
     assert [math.copysign(1, float(str(one))) for one in parsed.values] == [1]
 
@@ -278,7 +289,7 @@ def test_exists_takes_true_or_false(value: object) -> None:
 @pytest.mark.parametrize("operator", ["$in", "$nin"])
 @pytest.mark.parametrize("count", [1, MAX_VALUES])
 def test_a_list_of_values_has_one_to_a_hundred(operator: str, count: int) -> None:
-    parse({"year": {operator: list(range(count))}}, FIELDS)
+    parse_filter({"year": {operator: list(range(count))}}, FIELDS)
 
 
 @pytest.mark.parametrize("operator", ["$in", "$nin"])
@@ -288,7 +299,7 @@ def test_any_other_number_of_values_is_refused(operator: str, value: object) -> 
 
 
 def test_a_filter_nests_as_deep_as_allowed() -> None:
-    parse(_nested(MAX_DEPTH), FIELDS)
+    parse_filter(_nested(MAX_DEPTH), FIELDS)
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 40, 100_000])
@@ -297,14 +308,14 @@ def test_a_deeper_filter_is_refused(depth: int) -> None:
 
 
 def test_a_filter_holds_as_many_conditions_as_allowed() -> None:
-    parse({"$or": [{"year": number} for number in range(MAX_LEAVES)]}, FIELDS)
+    parse_filter({"$or": [{"year": number} for number in range(MAX_LEAVES)]}, FIELDS)
 
 
 @pytest.mark.parametrize("width", [2, 16])
 def test_more_conditions_are_refused_wherever_they_stand(width: int) -> None:
     part = {"$or": [{"year": number} for number in range(width)]}
     many = [part] * (MAX_LEAVES // width)
-    parse({"$and": many}, FIELDS)
+    parse_filter({"$and": many}, FIELDS)
     assert _refusal({"$and": many, "year": 1}) == "filter has more than 32 conditions."
 
 
@@ -369,7 +380,7 @@ def test_any_json_is_a_filter_or_refused(value: object) -> None:
 
 def _outcome(value: object) -> Filter | str:
     try:
-        return parse(value, FIELDS)
+        return parse_filter(value, FIELDS)
     except InvalidRequestError as error:
         return str(error)
 
@@ -378,6 +389,6 @@ def test_a_filter_has_texts_of_so_many_characters_in_all() -> None:
     def named(count: int) -> dict[str, object]:
         return {"$or": [{"status": {"$in": ["x" * MAX_CHARS] * 64}}] * count}
 
-    assert parse(named(2), FIELDS)
+    assert parse_filter(named(2), FIELDS)
     with pytest.raises(InvalidRequestError, match=f"more than {MAX_ALL_CHARS:,} characters"):
-        parse(named(3), FIELDS)
+        parse_filter(named(3), FIELDS)

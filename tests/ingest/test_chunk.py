@@ -15,7 +15,7 @@ from rag.ingest.chunk import SMALL, passages
 from rag.ingest.measure import CHARACTERS_PER_TOKEN, WINDOW
 from rag.ingest.parse import parse
 from rag.models.tokens import BUILTIN_MODEL, Tokens
-from rag.text import with_indent
+from rag.text.segments import with_indent
 
 if TYPE_CHECKING:
     from rag.ingest.measure import TokenSpans

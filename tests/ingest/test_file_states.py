@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.file_state import state_of
+from rag.originals import state_of
 from rag.store.read.connection import connect
 from rag.store.read.desk_reader import Reader
 from rag.store.read.schema import sources_table

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.config.settings import IngestSettings
-from rag.corpus import AccessRecord
-from rag.file_state import FileState, staleness
+from rag.corpus import AccessRecord, FileState
 from rag.ingest.claims import moved_sources
 from rag.ingest.discover import Discovery, Found
 from rag.ingest.metadata import described, read_sidecar
@@ -19,6 +18,7 @@ from rag.ingest.parse import parse
 from rag.ingest.paths import folder_of, name_of, part_uri, path_of, place_of
 from rag.ingest.removal import perhaps_unmounted
 from rag.ingest.spool import spooling
+from rag.originals import staleness
 from rag.store.write.table_rows import KnownSource
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from rag.corpus import Document
 from rag.ingest.language import language_of, with_language
 from rag.ingest.parse import parse
-from rag.languages import is_known, name_of, rules_of
+from rag.text.languages import is_known, name_of, rules_of
 
 TEXTS = {
     "de": "Das Protokoll der Sitzung vom Montag wurde angenommen, weil niemand widersprochen hat.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.access.rule import narrower, same
+from rag.access.rule import narrower, same_access
 from rag.corpus import Access, AccessRecord
 from rag.ingest import recorded
 from rag.ingest.paths import folder_of
@@ -74,7 +74,7 @@ def test_what_stands_for_many_records_narrows_as_all_of_them_do(
             )
         for one, other in zip(*asked, strict=True):
             assert bool(one.ids) == bool(other.ids)
-            assert same(effect(few, one, access), effect(every, other, access))
+            assert same_access(effect(few, one, access), effect(every, other, access))
             assert bool(one.gone) == bool(other.gone)
         places = [{folder_of(held[one].uri) for one in some[0].ids} for some in asked]
         assert places[0] == places[1]

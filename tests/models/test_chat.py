@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from rag.answers import Usage
-from rag.config.settings import ChatSettings
+from rag.config.model_settings import ChatSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.chat import Chat, Form, open_chat
 from rag.models.rerank.chat import TextScores

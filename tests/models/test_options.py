@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.config.settings import ChatSettings, EmbedderSettings, RerankerSettings
+from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import InvalidRequestError
-from rag.needles.literal import cleaned, folded, literal_pattern
 from rag.needles.needle import MAX_NEEDLE_CHARS, needle
+from rag.needles.words_and_phrases import cleaned, folded, literal_pattern
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Co", "Cn"]), min_size=1, max_size=12)
 

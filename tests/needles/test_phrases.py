@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rag.answers import MAX_QUERY_CHARS
-from rag.needles.phrases import phrases, unquoted
+from rag.needles.words_and_phrases import phrases, unquoted
 
 
 @pytest.mark.parametrize(

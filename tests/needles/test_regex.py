@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag.errors import InvalidRequestError
-from rag.needles.regex import MAX_SIZE, check_regex, size
+from rag.needles.needle import MAX_SIZE, check_regex, pattern_size
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from rag.needles.regex import MAX_SIZE, check_regex, size
     ],
 )
 def test_a_pattern_counts_with_its_repetitions_written_out(pattern: str, steps: int) -> None:
-    assert size(pattern) == steps
+    assert pattern_size(pattern) == steps
 
 
 @pytest.mark.parametrize("pattern", [r"(\pL?\pN?.?){60}a.{300}X", "(.?){1000}X", r"(((\w.){10}){10}){10}"])

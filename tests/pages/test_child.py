@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from rag.pages.child import Drawn, joined, packed_lines, places, words_of
+from rag.confined.page_process import Drawn, joined, packed_lines, places, words_of
 
 
 def _marked(passage: str, page: str) -> list[str]:

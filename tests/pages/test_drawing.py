@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.confined import page_drawing
+from rag.confined.page_drawing import Picture, checked, picture
 from rag.errors import ParseError
-from rag.pages import drawing
-from rag.pages.drawing import Picture, checked, picture
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,9 +115,9 @@ async def test_what_is_no_page_is_refused_or_drawn_within_the_limits(data: bytes
     try:
         drawn = await picture(data, 1, PASSAGE)
     except ParseError as error:
-        assert str(error) == drawing.FAILED  # noqa: PT017 either is fine
+        assert str(error) == page_drawing.FAILED  # noqa: PT017 either is fine
     else:
-        assert max(drawn.width, drawn.height) <= drawing.MOST_PIXELS
+        assert max(drawn.width, drawn.height) <= page_drawing.MOST_PIXELS
         assert len(drawn.png) <= 150_000
 
 
@@ -172,7 +172,7 @@ EXPLOITED = """
 import sys; sys.path[:] = sys.argv[2:]
 import os, socket, zlib
 from rag import confinement
-from rag.pages import child
+from rag.confined import child
 def outcomes():
     for attempt in (
         lambda: open("/etc/passwd"), lambda: os.listdir("/etc"), lambda: os.pipe(), lambda: socket.socket(),
@@ -197,7 +197,7 @@ async def test_a_process_that_is_taken_over_can_do_nothing(
     monkeypatch: pytest.MonkeyPatch, held: str, did: int
 ) -> None:
     """Without what confines it, it can do all of it: that is the control."""
-    monkeypatch.setattr(drawing, "PROGRAM", f"{EXPLOITED}\n{held}\nchild.main()")
+    monkeypatch.setattr(page_drawing, "PROGRAM", f"{EXPLOITED}\n{held}\nchild.main()")
     drawn = await picture(pdf(), 1, PASSAGE)
     assert drawn.pages == did
 
@@ -209,14 +209,14 @@ async def test_a_process_that_is_taken_over_can_do_nothing(
 async def test_a_process_that_ends_otherwise_is_no_picture(
     monkeypatch: pytest.MonkeyPatch, last_words: str
 ) -> None:
-    monkeypatch.setattr(drawing, "PROGRAM", last_words)
+    monkeypatch.setattr(page_drawing, "PROGRAM", last_words)
     with pytest.raises(ParseError):
         await picture(pdf(), 1, PASSAGE)
 
 
 async def test_a_process_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "PROGRAM", "import time; time.sleep(600)")
-    monkeypatch.setattr(drawing, "SECONDS", 0.2)
+    monkeypatch.setattr(page_drawing, "PROGRAM", "import time; time.sleep(600)")
+    monkeypatch.setattr(page_drawing, "SECONDS", 0.2)
     with pytest.raises(ParseError, match="can't be drawn"):
         await picture(pdf(), 1, PASSAGE)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag.rank.duplicates import Distinct, distinct
+from rag.rank.diversity import Distinct, distinct
 
 if TYPE_CHECKING:
     from random import Random

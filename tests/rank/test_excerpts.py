@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.rank.excerpts import excerpts
-from rag.text import sentences
+from rag.text.segments import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from rag.text import Span
+    from rag.text.segments import Span
 
 TEXT = "Clocks err. Cats sleep. A clock ticks. Dogs bark. The sun sets late."
 TEXTS = st.lists(

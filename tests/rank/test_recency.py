@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rag.answers import Hit
 from rag.corpus import Chunk, Source
 from rag.errors import ConfigurationError
-from rag.rank.recency import aged, by_recency, decay
+from rag.rank.fusion import aged, by_recency, decay
 
 if TYPE_CHECKING:
     from rag.config.profiles import MissingDate

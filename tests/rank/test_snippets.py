@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.rank.snippets import shared_rarity, statements
-from rag.text import sentences
+from rag.rank.excerpts import shared_rarity, statements
+from rag.text.segments import sentences
 
 PIECES = [
     "One. ",

@@ -12,12 +12,13 @@ import anyio
 import pytest
 
 from rag.answers import SearchRequest
-from rag.concurrency import concurrently
-from rag.config.settings import EmbedderSettings, SearchSettings, Settings
+from rag.config.model_settings import EmbedderSettings
+from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, Calibration, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker
 from rag.models.embed import Embedders, open_embedders
+from rag.runtime import concurrently
 from rag.search.desk import NO_KEYS, Desk
 from rag.search.query_vectors import NOT_SET_UP, OTHER_MODEL
 from rag.search.stages.thresholds import UNGROUNDED

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.corpus import Source
-from rag.file_state import FileState, Staleness
+from rag.corpus import FileState, Source
 from rag.search.file_watch import MAX_HANGING, FileWatch
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rag.originals import Staleness
 
 pytestmark = pytest.mark.anyio
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from rag.concurrency import concurrently
 from rag.corpus import DEFAULT_EMBEDDER, Principal
+from rag.runtime import concurrently
 from rag.search.gate import SLACK, admit
 from rag.search.recall import Candidate, Meaning, Query
 from rag.search.view import View

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, Mode, SearchRequest
-from rag.config.settings import EmbedderSettings, SearchSettings, Settings
+from rag.config.model_settings import EmbedderSettings
+from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError
 from rag.models.embed import open_embedder

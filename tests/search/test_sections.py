@@ -7,7 +7,7 @@ import pytest
 from rag.corpus import Heading
 from rag.errors import InvalidRequestError
 from rag.search.source_window import headed, section_span
-from rag.text import Span
+from rag.text.segments import Span
 
 OUTLINE = [
     Heading("Handbook", 1, 0),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.config.settings import Settings
-from server.http.announcement import announce
+from server.http.listening import announce
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,9 @@ from mcp.client.extension import advertise
 from mcp.client.stdio import stdio_client
 
 import server
-from rag.pages.child import MOST_BYTES, MOST_MARKS
-from server.app import MAX_REPLY_BYTES
-from server.apps import EXTENSION, MIME_TYPE, SESSION, URI
+from rag.confined.page_process import MOST_BYTES, MOST_MARKS
+from server.handlers import MAX_REPLY_BYTES
+from server.mcp_apps import EXTENSION, MIME_TYPE, SESSION, URI
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import TextResourceContents
 
-from rag.config.settings import EmbedderSettings
+from rag.config.model_settings import EmbedderSettings
 from rag.models.embed import open_embedder
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from mcp.client.sse import sse_client
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from rag.access.keys import Keys, keys_file, read_keys
-from rag.installation import install_command
+from rag.runtime import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.text import sentences
+from rag.text.segments import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.http.client_address import AddressResolver, ClientAddress
+from server.http.callers import AddressResolver, ClientAddress
 
 PROXY = "10.0.0.7"
 

@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from rag.access.keys import keys_file
-from server.http import addresses, app, auth, identity, refusals
+from server.http import application, auth, callers, listening
 from server.main import main
-from server.telemetry import metrics
+from server.telemetry import call_audit, metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +114,9 @@ def test_a_server_that_listens_says_so_and_is_not_ready_until_the_folder_is_ther
 def test_a_server_over_http_ends_with_one_line_where_the_folder_is_another_users(
     plain_folder: Path, part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert all((addresses, app, auth, identity, refusals, metrics))  # imported while root may read them
+    assert all(
+        (listening, application, auth, callers, call_audit, metrics)
+    )  # imported while root may read them
     monkeypatch.setattr("server.main.version", lambda _: "1")  # root's alone, too
     (plain_folder / "tenants").mkdir()
     keys_file(plain_folder).touch()

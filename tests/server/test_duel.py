@@ -39,9 +39,10 @@ from mcp.types import (
 )
 
 from rag.config.load import load_settings
+from rag.config.model_settings import EmbedderSettings
 from rag.config.profiles import ThresholdSettings
-from rag.config.published import OpenerSettings, ServerSettings, ToolSettings
-from rag.config.settings import EmbedderSettings, LimitSettings, SearchSettings, Settings
+from rag.config.server_settings import LimitSettings, OpenerSettings, ServerSettings, ToolSettings
+from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, Binding, Principal
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
@@ -50,7 +51,7 @@ from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from rag.uris import SOURCE_TEMPLATE
 from server.admission import Admission
-from server.app import create_server
+from server.handlers import create_server
 from server.lazy_desk import LazyDesk
 from tests.server import duel_draw as draw
 from tests.server.duel_faults import DEFAULT_LIMIT, Reply, faults

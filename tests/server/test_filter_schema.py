@@ -10,7 +10,7 @@ import pytest
 
 from rag.corpus import Collection, EmbedderIdentity
 from rag.search.readable_overview import FieldValues, Holding
-from server.tools import filter_schema
+from server.schemas import filter_schema
 
 if TYPE_CHECKING:
     from rag.corpus import FieldType

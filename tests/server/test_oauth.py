@@ -22,11 +22,10 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 import server.http.oauth
 from rag.access.keys import SEARCH_SCOPE
-from rag.config.exposure import check_exposure
-from rag.config.settings import HttpSettings, OAuthSettings
+from rag.config.server_settings import HttpSettings, OAuthSettings, check_exposure
 from rag.corpus import Binding, Principal
 from rag.errors import ConfigurationError, ProviderError, StoreError
-from server.http.identity import NOBODY, Caller
+from server.http.callers import NOBODY, Caller
 from server.http.oauth import JwtVerifier
 
 if TYPE_CHECKING:

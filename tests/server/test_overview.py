@@ -12,11 +12,12 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from rag.config.settings import LimitSettings, Settings
+from rag.config.server_settings import LimitSettings
+from rag.config.settings import Settings
 from rag.corpus import Principal
 from server.admission import Admission
-from server.introduction import Introduction
 from server.lazy_desk import LazyDesk
+from server.protocol_middleware import Introduction
 
 if TYPE_CHECKING:
     from collections.abc import Callable

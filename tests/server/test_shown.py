@@ -11,7 +11,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from rag.answers import BETWEEN_EXCERPTS
-from rag.text import with_indent
+from rag.text.segments import with_indent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,11 +16,10 @@ from jwt.algorithms import RSAAlgorithm
 
 import server.http.oauth
 from rag.access.keys import SEARCH_SCOPE
-from rag.config.addresses import resource_url
-from rag.config.exposure import check_exposure
 from rag.config.load import load_settings
+from rag.config.server_settings import check_exposure, resource_url
 from rag.corpus import Principal
-from server.http.identity import NOBODY, Caller
+from server.http.callers import NOBODY, Caller
 from server.http.oauth import JwtVerifier
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import jsonschema  # type: ignore[import-untyped]  # its types are a package of their own
 import pytest
 
-from rag.config.published import ARGUMENTS
+from rag.config.server_settings import ARGUMENTS
 from rag.store.write.desk_folder import prepare
 from server.tools import SearchArguments
 

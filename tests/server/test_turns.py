@@ -7,11 +7,10 @@ import asyncio
 import anyio
 import pytest
 
-from rag.config.settings import LimitSettings
+from rag.config.server_settings import LimitSettings
 from rag.corpus import Principal
 from rag.errors import BusyError
-from server.admission import Admission
-from server.limits import FairQueue
+from server.admission import Admission, FairQueue
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from mcp.types import (
     ResourceTemplateReference,
 )
 
-from rag.config.published import OpenerSettings, ServerSettings, ToolSettings
+from rag.config.server_settings import OpenerSettings, ServerSettings, ToolSettings
 from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, Binding, Principal
 from rag.search.desk import Desk
@@ -31,7 +31,7 @@ from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE
 from server.admission import Admission
-from server.app import create_server
+from server.handlers import create_server
 from server.lazy_desk import LazyDesk
 from tests.server.duel_draw import random_id
 

@@ -12,7 +12,7 @@ from lancedb.table import AsyncTable
 
 from rag.corpus import Access
 from rag.errors import StoreError
-from rag.filters.predicate import literal
+from rag.filters.evaluators import literal
 from rag.store.care import table_checks
 from rag.store.read import schema
 from rag.store.read.connection import connect, table_folder

@@ -14,7 +14,8 @@ from rag.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rag.config.settings import ChatSettings, EmbedderSettings, RerankerSettings, Settings
+    from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
+    from rag.config.settings import Settings
 
 AS_ARGUMENTS = {"REFDESK_CONFIG", "REFDESK_DATA"}
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import urlencode
 
-from rag.access.gained import access_changes
 from rag.access.names import check_access
-from rag.access.rule import in_words, same, visible
+from rag.access.rule import access_changes, in_words, same_access, visible
 from rag.admin.access import change_held, granting, held_among, labels_copied, remarks_on, revoking, why
 from rag.admin.web.asker import Asker
 from rag.admin.web.console import seen_other
@@ -74,7 +73,7 @@ async def access(console: Console, request: Request) -> Response:
         total=len(rows),
         preview=changed is not None and not problem,
         gained=sorted(gained.items()),
-        differs=any(not same(one.access, after[one.id]) for one in held) if changed else False,
+        differs=any(not same_access(one.access, after[one.id]) for one in held) if changed else False,
         named=NAMED,
         fields={key: given.get(key, "") for key in FIELDS},
         seen=digest(held),

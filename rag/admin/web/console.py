@@ -14,8 +14,8 @@ from rag.admin.sources import readable, tables_of
 from rag.admin.web.jobs import Jobs
 from rag.admin.web.pages import page_of
 from rag.admin.web.shelves import Shelves
-from rag.config.data_folder import data_folder_problem
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
+from rag.home import data_folder_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,7 +15,7 @@ from rag.admin.sharing import exposures
 from rag.admin.status import size_of
 from rag.admin.web.asker import Asker
 from rag.admin.web.console import EntryError, entry, number_in, seen_other
-from rag.config.addresses import resource_url
+from rag.config.server_settings import resource_url
 from rag.corpus import LanguageChoice, Visibility
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from rag.report.tables import one_line

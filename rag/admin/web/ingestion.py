@@ -19,9 +19,9 @@ from rag.admin.runs import took
 from rag.admin.web.console import EntryError, entry, number_in, seen_other
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
-from rag.hidden import without_hidden
 from rag.run_history import runs_of
 from rag.store.write.desk_folder import cannot, make_private
+from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

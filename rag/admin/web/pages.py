@@ -9,9 +9,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from rag.hidden import without_hidden
 from rag.report.html import Html
 from rag.report.tables import counted, one_line, shortened
+from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

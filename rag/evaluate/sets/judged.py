@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rag.access.bound_to import Name
+from rag.access.bindings import Name
 from rag.config.mistakes import described
-from rag.config.settings import GroupName, UserName
+from rag.config.server_settings import GroupName, UserName
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 

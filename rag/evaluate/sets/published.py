@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from rag.access.bound_to import Name
+from rag.access.bindings import Name
 from rag.errors import ConfigurationError
 from rag.evaluate.sets.judged import (
     AskingLine,

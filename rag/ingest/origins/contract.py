@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from rag.access.names import check_access, valid_entries
 from rag.corpus import Access
 from rag.errors import ConfigurationError
-from rag.hidden import without_hidden
 from rag.ingest.parse.front_matter import ACCESS_KEYS, listed
-from rag.web_addresses import web_address
+from rag.text.invisible import without_hidden
+from rag.uris import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

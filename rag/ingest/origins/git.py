@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from rag.config.origins import GitOrigin
+    from rag.config.origin_settings import GitOrigin
 
 LFS = b"version https://git-lfs.github.com/spec/"
 OPTIONS = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
 from rag.ingest.parse.decode import rough_text
-from rag.web_addresses import web_address
+from rag.uris import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,7 +25,7 @@ from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rag.config.origins import RecordsOrigin
+    from rag.config.origin_settings import RecordsOrigin
     from rag.corpus import Access
     from rag.ingest.discover import Found
 

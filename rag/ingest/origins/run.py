@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from rag.config.origins import FolderOrigin, GitOrigin, RecordsOrigin, S3Origin, WebOrigin
+from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin, S3Origin, WebOrigin
 from rag.corpus import Access
 from rag.ingest.origins.errors import FetchError
 from rag.ingest.origins.look import Desk, Look, prefix_of_origin
@@ -19,7 +19,7 @@ from rag.ingest.origins.look import Desk, Look, prefix_of_origin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rag.config.origins import OriginSettings
+    from rag.config.origin_settings import OriginSettings
     from rag.config.settings import IngestSettings
     from rag.ingest.discover import Discovery
     from rag.ingest.report import Outcome

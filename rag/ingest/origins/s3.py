@@ -19,13 +19,13 @@ from rag.home import CONNECT_SECONDS, RETRIES, RETRY_SECONDS, reason
 from rag.ingest.origins.errors import FetchError, GoneError, RefusedError
 from rag.ingest.origins.http import Client, too_large
 from rag.ingest.origins.look import Desk, Look
-from rag.installation import install_command
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
+from rag.runtime import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from rag.config.origins import S3Origin
+    from rag.config.origin_settings import S3Origin
 
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")  # the operator names the endpoint, and redirects are not followed
 ANONYMOUS = "AWS_SKIP_SIGNATURE"  # the library's own variable

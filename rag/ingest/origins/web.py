@@ -29,7 +29,7 @@ from rag.ingest.report import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rag.config.origins import WebOrigin
+    from rag.config.origin_settings import WebOrigin
     from rag.ingest.origins.addresses import Resolve
 
 WITHDRAWN = frozenset({401, 403, 404, 410, 451})

@@ -14,7 +14,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rag.errors import EmptyFileError, ParseError
-from rag.hidden import with_line_ends
 from rag.ingest.parse import (
     archive,
     asciidoc,
@@ -48,6 +47,7 @@ from rag.ingest.parse.questions import with_questions
 from rag.ingest.parse.sniff import is_table, recognized
 from rag.ingest.parse.titles import file_title, is_title
 from rag.ingest.parse.xml import document as xml_document
+from rag.text.invisible import with_line_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

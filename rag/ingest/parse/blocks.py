@@ -10,8 +10,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, BlockKind
-from rag.hidden import without_hidden
-from rag.text import one_line, trimmed
+from rag.text.invisible import without_hidden
+from rag.text.segments import one_line, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

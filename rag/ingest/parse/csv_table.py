@@ -15,7 +15,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.blocks import GAP, clean, moved
 from rag.ingest.parse.draft import is_header
 from rag.ingest.parse.json_data import records_document
-from rag.text import one_line, without_note_ids
+from rag.text.segments import one_line, without_note_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import webencodings
 
 from rag.errors import ParseError
-from rag.hidden import hidden_count
 from rag.ingest.parse.blocks import clean
 from rag.report.tables import counted
+from rag.text.invisible import hidden_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Block
 from rag.ingest.parse.blocks import clean, moved, title_line
-from rag.text import one_line
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

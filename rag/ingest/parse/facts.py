@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rag.ingest.parse.blocks import clean
-from rag.text import one_line
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.parse.blocks import date
 from rag.ingest.parse.titles import numbered_title
-from rag.text import one_line
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

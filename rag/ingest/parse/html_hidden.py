@@ -12,7 +12,7 @@ from collections import Counter
 from html.parser import HTMLParser
 from typing import NamedTuple
 
-from rag.flags import flags_in
+from rag.text.flags import flags_in
 
 DEPTH = 1000  # elements within elements; deeper ones are not looked at
 _UNSEEN = re.compile(

@@ -17,8 +17,8 @@ from rag.ingest.parse.html_seen import with_seen, without_marks
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.office.properties import left_out
 from rag.ingest.parse.questions import with_questions
-from rag.text import without_note_ids
-from rag.web_addresses import web_address
+from rag.text.segments import without_note_ids
+from rag.uris import web_address
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -9,8 +9,8 @@ from rag.ingest.parse import html_page
 from rag.ingest.parse.blocks import clean, date
 from rag.ingest.parse.facts import facts
 from rag.ingest.parse.xml.feeds import composed_entries, entry_head
-from rag.text import one_line
-from rag.web_addresses import web_address
+from rag.text.segments import one_line
+from rag.uris import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,7 +15,7 @@ from rag.ingest.parse.draft import pipe_row, rule
 from rag.ingest.parse.facts import facts
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
 from rag.report.tables import counted
-from rag.text import one_line
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from rag.ingest.parse.facts import with_facts
 from rag.ingest.parse.front_matter import split_front_matter
 from rag.ingest.parse.office.properties import left_out
 from rag.ingest.parse.titles import heading_words, markdown_title
-from rag.text import without_note_ids
+from rag.text.segments import without_note_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rag.corpus import Block, Document
 from rag.ingest.parse.blocks import block
 from rag.ingest.parse.syntax import LIBRARIES, definitions
-from rag.text import trimmed
+from rag.text.segments import trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

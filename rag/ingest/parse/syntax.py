@@ -12,7 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
-from rag.text import one_line
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,7 @@ from rag.errors import Cause, EmptyFileError, ParseError
 from rag.ingest.parse.blocks import MAX_LEVEL, clean, title_line, utc
 from rag.ingest.parse.member import Member
 from rag.ingest.sandbox.child import MAX_TEXT_CHARS
-from rag.web_addresses import web_address
+from rag.uris import web_address
 
 Position = Annotated[int, Field(ge=0)]
 Level = Annotated[int, Field(ge=0, le=MAX_LEVEL)]

@@ -21,7 +21,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rag.confinement import allow_cpu, confine
+from rag.confined.confinement import allow_cpu, confine
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest import parse as parsers
 

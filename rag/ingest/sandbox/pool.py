@@ -1,7 +1,7 @@
 """A pool of processes for parsers, which a hostile file can make hang, crash or take too much memory.
 
 `rag.ingest.sandbox.child` is such a process. It gets a file's content, answers with data, and can do nothing
-else (`rag.confinement`). It is reused for the next file of its *family*, which is a parser
+else (`rag.confined.confinement`). It is reused for the next file of its *family*, which is a parser
 module with the libraries that it needs, until a file breaks it, other families are needed, or nothing is left
 to parse (`end_idle`). A small file takes half a millisecond more than in this process, and starting a process
 0.2 s.
@@ -24,7 +24,6 @@ from anyio import to_thread
 from anyio.lowlevel import RunVar
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from rag.concurrency import cores
 from rag.errors import ParseError
 from rag.ingest.budget import Budget
 from rag.ingest.parse import family_of, ocr
@@ -39,6 +38,7 @@ from rag.ingest.sandbox.child import (
     REQUEST,
     SCAN,
 )
+from rag.runtime import cores
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from rag.config.settings import EmbedderSettings
+    from rag.config.model_settings import EmbedderSettings
     from rag.corpus import EmbedderIdentity, Vectors
     from rag.models.breaker import Breaker
 

@@ -16,7 +16,6 @@ import anyio
 import numpy as np
 from anyio import from_thread, to_thread
 
-from rag.concurrency import concurrently, cores
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.models.embed import check_queries, unit_rows
@@ -24,6 +23,7 @@ from rag.models.embed.head import WEIGHTS, Head, dense_layers
 from rag.models.onnx import opened_model, run
 from rag.models.published import facts_of_folder
 from rag.models.tokens import BUILTIN_MODEL, Tokens
+from rag.runtime import concurrently, cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import onnxruntime
 
-    from rag.config.settings import EmbedderSettings
+    from rag.config.model_settings import EmbedderSettings
     from rag.corpus import Pooling, Vectors
     from rag.models.embed import TextKind
     from rag.models.facts import ModelFacts

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from rag.config.settings import EmbedderSettings
+    from rag.config.model_settings import EmbedderSettings
     from rag.corpus import Vectors
     from rag.models.breaker import Breaker
     from rag.models.embed import TextKind

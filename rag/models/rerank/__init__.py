@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from rag.config.settings import RerankerSettings
+    from rag.config.model_settings import RerankerSettings
     from rag.models.breaker import Breaker
 
 

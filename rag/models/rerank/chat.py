@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rag.hidden import without_hidden
 from rag.models.chat import Form
+from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,13 +17,13 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
-from rag.concurrency import cores
 from rag.errors import ConfigurationError
 from rag.models.embed.head import WEIGHTS, Head, dense_layers, read_tensors
 from rag.models.facts import check_pulled, read_facts
 from rag.models.onnx import opened_model, run
 from rag.models.rerank import logistic
 from rag.models.tokens import opened_tokenizer, plain_encoding, special_ids
+from rag.runtime import cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from tokenizers import Encoding, Tokenizer
 
-    from rag.config.settings import RerankerSettings
+    from rag.config.model_settings import RerankerSettings
     from rag.corpus import Pooling
     from rag.models.embed.head import Dense
     from rag.models.facts import ModelFacts

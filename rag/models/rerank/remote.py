@@ -17,7 +17,7 @@ from rag.models.rerank import logistic
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from rag.config.settings import RerankerSettings
+    from rag.config.model_settings import RerankerSettings
     from rag.models.breaker import Breaker
     from rag.models.endpoint import Endpoint
 

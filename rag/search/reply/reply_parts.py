@@ -17,10 +17,9 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict
 
 from rag.answers import BETWEEN_EXCERPTS, Context
-from rag.cells import hull, is_cell_range
-from rag.page_labels import KEY, labels_in
 from rag.search.reply.untrusted import disarmed, label
-from rag.text import Span, sentences
+from rag.text.locators import PAGE_LABELS_KEY, hull, is_cell_range, labels_in
+from rag.text.segments import Span, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -160,7 +159,7 @@ def page_of(source: Source, first: int, last: int) -> str:
     """
     one, several = ("slide", "slides") if source.mime_type in SLIDES else ("p.", "pp.")
     kind, place = (one, f"{first}") if first == last else (several, f"{first}-{last}")
-    labels = labels_in(source.metadata.get(KEY, ""))
+    labels = labels_in(source.metadata.get(PAGE_LABELS_KEY, ""))
     if not 0 < first <= last <= len(labels):
         return f"{kind} {place}"
     begin, end = (label(labels[page - 1]).translate(_WITHOUT_BRACKETS) for page in (first, last))

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
 
-from rag.file_state import Staleness  # noqa: TC001 pydantic reads the annotations
-from rag.flags import Flag  # noqa: TC001 the same
+from rag.originals import Staleness  # noqa: TC001 pydantic reads the annotations  # noqa: TC001 pydantic reads the annotations
 from rag.search.reply.reply_parts import (
     ORDERS,
     SCORE_DIGITS,
@@ -28,6 +27,7 @@ from rag.search.reply.reply_parts import (
     shown_url,
 )
 from rag.search.reply.untrusted import altered, disarmed, label
+from rag.text.flags import Flag  # noqa: TC001 the same  # noqa: TC001 the same
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
-from rag.file_state import Staleness  # noqa: TC001 pydantic reads the annotations
-from rag.flags import Flag  # noqa: TC001 the same
+from rag.originals import Staleness  # noqa: TC001 pydantic reads the annotations  # noqa: TC001 pydantic reads the annotations
 from rag.search.reply.reply_parts import ORDERS, Reply, shown_date, shown_metadata, shown_url, timestamp
 from rag.search.reply.untrusted import altered, disarmed, label, numbered, one_separator
-from rag.text import line_at
+from rag.text.flags import Flag  # noqa: TC001 the same  # noqa: TC001 the same
+from rag.text.segments import line_at
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:

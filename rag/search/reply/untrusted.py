@@ -12,9 +12,9 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rag.hidden import JOINERS, with_line_ends, without_hidden
 from rag.report.tables import counted
-from rag.text import Span
+from rag.text.invisible import JOINERS, with_line_ends, without_hidden
+from rag.text.segments import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

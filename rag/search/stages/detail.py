@@ -15,17 +15,16 @@ import anyio
 from anyio import to_thread
 
 from rag.answers import Excerpt
-from rag.concurrency import concurrently
 from rag.config.profiles import ParentStage
 from rag.errors import ProviderError
 from rag.models.breaker import note_failure
-from rag.rank.excerpts import excerpts
-from rag.rank.snippets import shared_rarity, statements
+from rag.rank.excerpts import excerpts, shared_rarity, statements
+from rag.runtime import concurrently
 from rag.search.query_vectors import is_remote
 from rag.search.source_window import between_words, centred
 from rag.search.stages.surroundings import in_sections
 from rag.store.read.word_analysis import MAX_TERMS, query_terms, spelled_out, stop_languages
-from rag.text import Span, sentences, with_indent
+from rag.text.segments import Span, sentences, with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -17,8 +17,7 @@ from pydantic import Field
 from rag.answers import MAX_QUERY_CHARS, SubQuery
 from rag.config.profiles import CustomStage, MultiQueryStage, PlannerStage
 from rag.errors import ConfigurationError, InvalidRequestError, ProviderError
-from rag.filters.parse import parse
-from rag.filters.tree import filterable
+from rag.filters.grammar import filterable, parse_filter
 from rag.models.breaker import note_failure
 from rag.models.chat import Form
 from rag.search.reply.untrusted import disarmed, label
@@ -135,7 +134,7 @@ def as_filter(
 ) -> dict[str, object] | None:
     """The conditions as a JSON filter, with each value in the type of its field.
 
-    A value that isn't of that type stays a string, and `rag.filters.parse` rejects it.
+    A value that isn't of that type stays a string, and `rag.filters.grammar` rejects it.
     Example: year $gte ["2020"], an integer -> {"year": {"$gte": 2020}}.
     """
     parts: list[dict[str, object]] = []
@@ -301,5 +300,5 @@ def _checked(draft: SubQuery, collections: Sequence[Collection]) -> SubQuery:
         declared = [fields[name] for name in names or fields]
         everywhere = {name: type_ for each in declared for name, type_ in each.items()}
         for each in declared:
-            parse(draft.filter, everywhere | filterable(each))
+            parse_filter(draft.filter, everywhere | filterable(each))
     return replace(draft, text=draft.text.strip(), reason=label(draft.reason), collections=names)

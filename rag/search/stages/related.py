@@ -22,9 +22,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rag.answers import Hit
-from rag.concurrency import concurrently
 from rag.errors import BusyError, InvalidRequestError
 from rag.rank.references import linked, name_of, named
+from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import fuse, recall
 from rag.search.stages.thresholds import near_enough

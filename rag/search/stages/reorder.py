@@ -16,11 +16,10 @@ import numpy as np
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import note_failure
 from rag.models.rerank.chat import chat_scores, weighted
-from rag.rank import duplicates
+from rag.rank import diversity
 from rag.rank.diversity import cosine, diversify, jaccard
-from rag.rank.fusion import newer_first
-from rag.rank.recency import by_recency
-from rag.text import words
+from rag.rank.fusion import by_recency, newer_first
+from rag.text.segments import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,5 +158,5 @@ async def distinct(
     hits: Sequence[Hit], stage: DedupeStage, _query: Query, _run: Run, _step: OpenStep
 ) -> list[Hit]:
     """The hits without those that nearly repeat a better one."""
-    kept = duplicates.distinct([hit.text for hit in hits], threshold=stage.threshold).kept
+    kept = diversity.distinct([hit.text for hit in hits], threshold=stage.threshold).kept
     return [hits[index] for index in kept]

@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rag.answers import LISTED_OCCURRENCES, Excerpt
-from rag.concurrency import concurrently
 from rag.errors import BusyError, ConfigurationError
+from rag.runtime import concurrently
 from rag.search.source_window import OpenSource, between_words, centred, opened_source
-from rag.text import Span, with_indent
+from rag.text.segments import Span, with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

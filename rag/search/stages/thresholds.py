@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf, sqrt
 from typing import TYPE_CHECKING
 
-from rag.languages import analysed_in
 from rag.store.read.word_analysis import MAX_TERMS, query_words, words_had
+from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence, ValuesView

@@ -23,8 +23,8 @@ from anyio import to_thread
 
 from rag.access.keys import KEYS
 from rag.access.tenants import tenants
-from rag.config.data_folder import data_folder_problem
 from rag.errors import BusyError, ConfigurationError, StoreError
+from rag.home import data_folder_problem
 from rag.store.bucket.bucket_copy import ACCESS_TABLES, LEDGER, SENDERS, held_of_desk
 from rag.store.bucket.bucket_objects import fetch
 from rag.store.bucket.bucket_turns import last_turn, note_fetched, token_of

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import IO, TYPE_CHECKING, Literal
 
-from rag.config.data_folder import data_folder_problem
 from rag.errors import StoreError
+from rag.home import data_folder_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

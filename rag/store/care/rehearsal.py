@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import lancedb
     import pyarrow as pa
 
-    from rag.corpus import Access, Collection, Language, Vectors
-    from rag.file_state import FileState
+    from rag.corpus import Access, Collection, FileState, Language, Vectors
     from rag.store.write.access_claim import Claim
     from rag.store.write.table_rows import KnownSource, Moved, NewSource
 

@@ -38,7 +38,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag.access.keys import Keys, keys_file, read_keys
 from rag.errors import BusyError, ConfigurationError, NotFoundError, StoreError
-from rag.filters.predicate import literal
+from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record
 from rag.store.read.connection import connect, engine_errors

@@ -27,10 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.access.keys import parsed_keys
-from rag.access.rule import narrower, same
+from rag.access.rule import narrower, same_access
 from rag.errors import ConfigurationError
-from rag.file_state import local_path
-from rag.filters.predicate import literal
+from rag.filters.evaluators import literal
+from rag.originals import local_path
 from rag.store.care import tenant_backup
 from rag.store.read import catalog, schema
 from rag.store.read.connection import (
@@ -368,7 +368,7 @@ def merged_records(
         elif id_ in restored:
             kept = _merged_source(one, own, exact=exact)
             put.append(kept)
-            narrowed += [] if same(kept.access, one.access) else [kept]
+            narrowed += [] if same_access(kept.access, one.access) else [kept]
             returned += [kept] if own and not own.present else []
         elif own is None:
             put.append(replace(one, present=False, copied=True))
@@ -388,7 +388,7 @@ def _merged_source(one: AccessRecord, own: AccessRecord | None, *, exact: bool) 
     former = tuple(part for part in known if part and part not in {one.content, one.uri})[:KEPT_FORMER]
     restored = replace(one, present=True, former=former)
     access = one.access if exact else narrower(one.access, own.access)
-    return restored if same(access, one.access) else revised(restored, access)
+    return restored if same_access(access, one.access) else revised(restored, access)
 
 
 def with_ids_of(

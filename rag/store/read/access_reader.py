@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from anyio import to_thread
 
-from rag.access.rule import narrower, same
-from rag.filters.predicate import literal
+from rag.access.rule import narrower, same_access
+from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
 
@@ -152,7 +152,7 @@ class AccessReader:
 def _then_and_now(then: Access | None, now: Access | None) -> Access | None:
     """The access of a tag's source. Unless both are the same, it has a revision that no row has."""
     both = narrower(then, now)
-    return then if same(both, then) else both and replace(both, revision=-both.revision)
+    return then if same_access(both, then) else both and replace(both, revision=-both.revision)
 
 
 def _records(rows: pa.Table) -> dict[str, Access | None]:

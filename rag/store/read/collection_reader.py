@@ -22,7 +22,7 @@ from lancedb.query import BooleanQuery, FullTextOperator, MatchQuery, Occur
 from rag.access.rule import predicate
 from rag.corpus import Chunk, Principal
 from rag.errors import BusyError, NotReadyError
-from rag.filters.predicate import literal
+from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.access_reader import NAMES_GROUP, AccessReader
 from rag.store.read.connection import engine_errors
@@ -42,7 +42,7 @@ from rag.store.read.stored_rows import (
     stored_chunks,
 )
 from rag.store.read.word_analysis import MAX_TERMS, asked_languages, query_terms, query_words, search_terms
-from rag.web_addresses import page_address
+from rag.uris import page_address
 
 if TYPE_CHECKING:
     from collections.abc import (

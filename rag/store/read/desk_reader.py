@@ -15,9 +15,9 @@ import anyio.lowlevel
 from anyio import to_thread
 
 from rag.access.tenants import tenants
-from rag.concurrency import cores
-from rag.expiry import Clock
 from rag.home import Bucket
+from rag.originals import Clock
+from rag.runtime import cores
 from rag.store.read import schema
 from rag.store.read.access_reader import AccessReader
 from rag.store.read.catalog import collection_record

@@ -26,7 +26,7 @@ import simsimd
 from anyio import to_thread
 
 from rag.errors import StoreError
-from rag.memory import return_memory
+from rag.runtime import return_memory
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import TERMS, vectors_of
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.corpus import Access, AccessRecord, FieldType, Heading, Source
-from rag.expiry import expiry
-from rag.file_state import FileState
-from rag.filters.predicate import EPOCH, literal
+from rag.corpus import Access, AccessRecord, FieldType, FileState, Heading, Source
+from rag.filters.evaluators import EPOCH, literal
+from rag.originals import expiry
 from rag.uris import ID_CHARS, TAG_CHARS
 
 if TYPE_CHECKING:
@@ -261,7 +260,7 @@ def file_record(fields: str) -> FileState | None:
 
 
 def expiry_of(row: Mapping[str, Any], keep_days: int) -> datetime | None:
-    """When the source of a row expires, None if it doesn't; see `rag.expiry`."""
+    """When the source of a row expires, None if it doesn't; see `rag.originals`."""
     return expiry(
         json.loads(row["metadata"]),
         keep_days,

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.languages import analysed_in
 from rag.store.read.collection_reader import words_in
 from rag.store.read.schema import TERMS, one_of
 from rag.store.read.stored_rows import CHUNK_COLUMNS, Scored, stored_chunks
 from rag.store.read.word_analysis import asked_languages, query_words, search_terms, stems
+from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

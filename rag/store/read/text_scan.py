@@ -26,9 +26,9 @@ from anyio import to_thread
 
 from rag.corpus import Chunk
 from rag.errors import InvalidRequestError
-from rag.needles.regex import EMPTY, INVALID
+from rag.needles.needle import EMPTY, INVALID
 from rag.store.read.schema import one_of
-from rag.text import Span
+from rag.text.segments import Span
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence

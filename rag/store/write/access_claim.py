@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from rag.access.rule import narrower, same
+from rag.access.rule import narrower, same_access
 from rag.corpus import Access
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def settle(
     replaces = claim.policy is Policy.REPLACE
     access = _replaced(own, claim, overtaken=overtaken) if replaces else _kept(own, claim, others)
     updated = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
-    return updated if same(own.access, access) else revised(updated, access)
+    return updated if same_access(own.access, access) else revised(updated, access)
 
 
 def _by_origin(
@@ -123,7 +123,7 @@ def _by_origin(
     wanted = narrower(limit, claim.access) if limit else claim.access
     access = narrower(own.access, wanted) if claim.policy is Policy.SYNC_NARROW else wanted
     updated = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
-    if not same(own.access, access):
+    if not same_access(own.access, access):
         updated = revised(updated, access)
         revision = updated.access.revision if updated.access else 0
     return replace(updated, requested=_note(revision, limit))

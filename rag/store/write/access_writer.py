@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from rag.access.rule import is_narrowed, narrower
 from rag.corpus import AccessRecord
 from rag.errors import StoreError
-from rag.filters.predicate import literal
+from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
 from rag.store.read.schema import original_id

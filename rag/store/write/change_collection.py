@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rag.errors import BusyError, NotFoundError, RefdeskError
-from rag.filters.predicate import literal
+from rag.filters.evaluators import literal
 from rag.store.read import catalog, schema
 from rag.store.read.connection import connect, engine_errors, table_folder
 from rag.store.read.schema import original_id

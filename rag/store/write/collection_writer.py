@@ -26,7 +26,7 @@ import pyarrow as pa
 from anyio import to_thread
 
 from rag.errors import StoreError
-from rag.filters.predicate import literal
+from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors, table_folder
 from rag.store.read.word_analysis import terms_of
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.corpus import Access, AccessRecord, Collection, FieldType, Language, Vectors
-    from rag.file_state import FileState
+    from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Vectors
     from rag.store.write.access_claim import Claim
     from rag.store.write.access_writer import Around
     from rag.store.write.collection_tables import Values

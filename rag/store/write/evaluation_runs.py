@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from rag.errors import NotFoundError
-from rag.filters.predicate import literal
+from rag.filters.evaluators import literal
 from rag.store.read.connection import connect, database_folder, engine_errors, open_if_there, table_folder
 from rag.store.write import table_maintenance
 from rag.store.write.desk_folder import prepare

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         Policy,
         Visibility,
     )
-    from rag.flags import Flag
+    from rag.text.flags import Flag
 
 CATALOG_COMPACTED = 32  # commits; each leaves a file, and 2,000 files slow down a server's first search
 DEFAULT_LANGUAGE: LanguageChoice = "auto"

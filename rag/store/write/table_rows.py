@@ -16,10 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.access.rule import labels_of
-from rag.corpus import Access, AccessRecord, Source
-from rag.file_state import FileState
-from rag.filters.predicate import microseconds
-from rag.languages import analysed_in
+from rag.corpus import Access, AccessRecord, FileState, Source
+from rag.filters.evaluators import microseconds
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import (
@@ -36,14 +34,24 @@ from rag.store.read.schema import (
 )
 from rag.store.read.word_analysis import terms_of
 from rag.store.write.access_claim import Claim
+from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import lancedb
 
-    from rag.corpus import Access, AccessRecord, Collection, Heading, Passage, Source, Value, Vectors
-    from rag.file_state import FileState
+    from rag.corpus import (
+        Access,
+        AccessRecord,
+        Collection,
+        FileState,
+        Heading,
+        Passage,
+        Source,
+        Value,
+        Vectors,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,7 @@ def test_a_port_in_use_is_said(scripts: Scripts, running: Running, tmp_path: Pat
 
 
 def test_neither_the_server_nor_a_search_imports_templates() -> None:
-    code = "import sys, server.main, server.app, server.http.app, rag.search.desk, rag.admin.search\n"
+    code = "import sys, server.main, server.http.application, rag.search.desk, rag.admin.search\n"
     checked = (
         f"{code}assert 'jinja2' not in sys.modules\nimport rag.admin.web.app\nassert 'jinja2' in sys.modules"
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
-from rag.config.origins import GitOrigin
+from rag.config.origin_settings import GitOrigin
 from rag.config.settings import IngestSettings
 from rag.ingest.origins.errors import FetchError
 from rag.ingest.origins.git import look_through_repository

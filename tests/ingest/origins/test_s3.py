@@ -14,7 +14,7 @@ from zlib import crc32
 
 import pytest
 
-from rag.config.origins import S3Origin
+from rag.config.origin_settings import S3Origin
 from rag.config.settings import IngestSettings
 from rag.errors import ConfigurationError
 from rag.ingest.origins.errors import FetchError

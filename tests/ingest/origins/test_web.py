@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.config.origins import WebOrigin
+from rag.config.origin_settings import WebOrigin
 from rag.config.settings import IngestSettings
 from rag.ingest.origins.errors import FetchError, RefusedError
 from rag.ingest.origins.http import Client

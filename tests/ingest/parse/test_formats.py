@@ -12,7 +12,7 @@ from rag.ingest.extras import extra_notes
 from rag.ingest.parse import OF_EXTRA, SUFFIXES, formats, is_supported
 from rag.ingest.report import Outcome
 from rag.ingest.sandbox.pool import parse_safely
-from rag.installation import install_command
+from rag.runtime import install_command
 
 if TYPE_CHECKING:
     from pathlib import Path

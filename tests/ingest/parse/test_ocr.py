@@ -18,7 +18,7 @@ from rag.ingest.extras import check_extras
 from rag.ingest.parse import family_of, is_supported, ocr
 from rag.ingest.parse.pdf.words import Box, Line
 from rag.ingest.sandbox.pool import parse_safely
-from rag.installation import install_command
+from rag.runtime import install_command
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,7 +25,7 @@ from anyio.lowlevel import RunVar
 from pypdf import PdfWriter
 
 from rag.config.settings import IngestSettings
-from rag.confinement import NOBODY
+from rag.confined.confinement import NOBODY
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.budget import Budget
 from rag.ingest.sandbox import pool as sandbox

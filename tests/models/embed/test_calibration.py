@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from rag.config.settings import EmbedderSettings
+from rag.config.model_settings import EmbedderSettings
 from rag.models.embed import WrappedEmbedder, open_embedder, unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE, measured, of_passages
 from rag.search.recall import AS_IT_IS, RELATED, Meaning

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from rag.config.settings import EmbedderSettings
+from rag.config.model_settings import EmbedderSettings
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
 from rag.models.embed.head import read_tensors

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from anyio import from_thread
 
-from rag.config.settings import EmbedderSettings
+from rag.config.model_settings import EmbedderSettings
 from rag.errors import ProviderError
 from rag.models.embed import check_queries, open_embedder, unit_rows
 from rag.models.embed.local import builtin_embedder

@@ -12,7 +12,7 @@ import anyio
 import numpy as np
 import pytest
 
-from rag.config.settings import EmbedderSettings
+from rag.config.model_settings import EmbedderSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.embed.remote import RemoteEmbedder, remote_embedder
 from rag.models.endpoint import delay_after

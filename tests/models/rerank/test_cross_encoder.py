@@ -16,7 +16,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer
 
-from rag.config.settings import RerankerSettings, Settings
+from rag.config.model_settings import RerankerSettings
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError
 from rag.models.facts import FACTS_FILE, ModelFacts, facts_as_json
 from rag.models.rerank import open_reranker

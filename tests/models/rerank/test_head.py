@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from rag.config.settings import RerankerSettings
+from rag.config.model_settings import RerankerSettings
 from rag.errors import ConfigurationError
 from rag.models.embed.head import dense_layers
 from rag.models.facts import FACTS_FILE, ModelFacts, facts_as_json

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from rag.config.settings import RerankerSettings
+from rag.config.model_settings import RerankerSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.rerank import open_reranker
 from rag.models.rerank.remote import by_index, probabilities, remote_reranker

@@ -9,10 +9,10 @@ import pytest
 
 from rag.answers import Excerpt, Hit
 from rag.corpus import Chunk, Source
-from rag.page_labels import KEY
 from rag.search.answer_citations import parse_answer
 from rag.search.reply.reply_parts import MAX_PART_CHARS, assemble, cite_as
 from rag.search.reply.search_reply import hit_record
+from rag.text.locators import PAGE_LABELS_KEY
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -52,7 +52,7 @@ def test_a_citation_for_people_is_the_title_the_last_headings_and_the_page(hit: 
 )
 def test_pages_are_called_by_what_is_printed_on_them(pages: tuple[int, int], shown: str) -> None:
     hit = _hit("Handbook", page=pages[0])
-    source = replace(hit.source, metadata={KEY: "i to ii, 1 to 3"})
+    source = replace(hit.source, metadata={PAGE_LABELS_KEY: "i to ii, 1 to 3"})
     shown_all = (Excerpt(30, 99 if pages[0] < pages[1] else 40, "…"),)
     last = replace(hit.chunk, id="s/9", seq=9, start=90, end=99, page=pages[1])
     assert cite_as(replace(hit, source=source, around=(hit.chunk, last), excerpts=shown_all)) == shown

@@ -16,7 +16,7 @@ from rag.corpus import Chunk, Source
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 from rag.search.reply.reply_parts import assemble
 from rag.search.reply.untrusted import disarmed
-from rag.text import sentences
+from rag.text.segments import sentences
 
 if TYPE_CHECKING:
     from rag.search.reply.reply_parts import TokenSpans

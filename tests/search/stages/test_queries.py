@@ -13,8 +13,7 @@ from rag.answers import MAX_QUERY_CHARS, SubQuery, Usage
 from rag.config.profiles import CustomStage, MultiQueryStage, PlannerStage
 from rag.corpus import Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
-from rag.filters.parse import parse
-from rag.filters.tree import ATTRIBUTES
+from rag.filters.grammar import ATTRIBUTES, parse_filter
 from rag.search.stages.query_stages import QueriesMade, more_queries
 
 if TYPE_CHECKING:
@@ -213,7 +212,7 @@ async def test_conditions_become_a_filter_with_values_of_the_fields_types(
     assert after.queries[1].filter == filter_
     assert repr(after.queries[1].filter) == repr(filter_)
     assert after.warnings == ()
-    assert parse(after.queries[1].filter, {**ATTRIBUTES, **CLOCKS.fields, **LETTERS.fields})
+    assert parse_filter(after.queries[1].filter, {**ATTRIBUTES, **CLOCKS.fields, **LETTERS.fields})
 
 
 REFUSED: dict[str, tuple[dict[str, object], str]] = {

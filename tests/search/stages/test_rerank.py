@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.answers import Answer, SearchRequest, Usage
-from rag.config.settings import RerankerSettings, Settings
+from rag.config.model_settings import RerankerSettings
+from rag.config.settings import Settings
 from rag.corpus import Access, Principal
 from rag.models.rerank.remote import remote_reranker
 from rag.search.desk import Desk

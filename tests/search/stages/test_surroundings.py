@@ -18,7 +18,7 @@ from rag.search.stages.surroundings import in_sections, section_around, united, 
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import Reader
-from rag.text import Span, trimmed
+from rag.text.segments import Span, trimmed
 from rag.uris import split_id
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rag.ingest.parse.mail.message import header, message_of, people, sent_at
 from rag.ingest.parse.mail.parts import parts_of
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.member import Member
-from rag.web_addresses import web_address
+from rag.uris import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
 from rag.ingest.parse.json_data import records_document
-from rag.text import one_line
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.blocks import clean, date
 from rag.ingest.parse.decode import Decoded, decode, decode_part
-from rag.text import one_line
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from datetime import datetime

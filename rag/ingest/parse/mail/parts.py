@@ -13,7 +13,7 @@ from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.mail import calendars, tnef
 from rag.ingest.parse.mail.message import file_name, header, text_of
 from rag.ingest.parse.member import Names
-from rag.text import words
+from rag.text.segments import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

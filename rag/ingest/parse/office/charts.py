@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rag.flags import flags_in
 from rag.ingest.parse.office.equations import linear
 from rag.ingest.parse.zipped import child, descendants
-from rag.text import one_line
+from rag.text.flags import flags_in
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

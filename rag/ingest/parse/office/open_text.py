@@ -11,7 +11,7 @@ from rag.ingest.parse.draft import PAGE_BREAK, Draft
 from rag.ingest.parse.office.charts import alternative_text
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.zipped import child
-from rag.text import one_line
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

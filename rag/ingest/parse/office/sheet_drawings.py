@@ -10,7 +10,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.office.charts import chart_rows, diagram_lines, paragraph_text, picture_words
 from rag.ingest.parse.office.forms import ticked
 from rag.ingest.parse.zipped import child, descendants, xml_root
-from rag.text import one_line
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from rag.cells import cell_range, column_name
 from rag.ingest.parse.draft import is_header, pipe_row, rule
-from rag.text import one_line
+from rag.text.locators import cell_range, column_name
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

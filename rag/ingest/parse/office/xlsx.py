@@ -10,7 +10,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from rag.cells import column_number
 from rag.errors import ParseError
 from rag.ingest.parse.draft import Draft
 from rag.ingest.parse.office.forms import ticked
@@ -19,6 +18,7 @@ from rag.ingest.parse.office.properties import core_properties, left_out, writte
 from rag.ingest.parse.office.sheet_drawings import drawn_on, placed_control
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zipped import MAX_ROWS_BYTES, Package, child, descendants, simplify
+from rag.text.locators import column_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

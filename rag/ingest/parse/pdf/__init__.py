@@ -21,7 +21,7 @@ from rag.ingest.parse.pdf.outline import may_be_title, outline_of, title_in, wit
 from rag.ingest.parse.pdf.pages import MAX_PAGES, sheets_of
 from rag.ingest.parse.pdf.tables import parts_of, with_headers_of_tables
 from rag.ingest.parse.pdf.turned import with_headers
-from rag.page_labels import KEY, labels_text
+from rag.text.locators import PAGE_LABELS_KEY, labels_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,7 +93,7 @@ def _document(
         mime_type="application/pdf",
         blocks=tuple(blocks),
         pages=tuple(written.starts),
-        metadata={**about.metadata, **({KEY: labels} if labels else {})},
+        metadata={**about.metadata, **({PAGE_LABELS_KEY: labels} if labels else {})},
         remarks=(*missing.remarks(), *about.remarks),
     )
 

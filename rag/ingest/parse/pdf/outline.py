@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag.corpus import Block
 from rag.ingest.parse.blocks import block, clean, title_line
-from rag.text import Span, trimmed
+from rag.text.segments import Span, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,7 +19,7 @@ from rag.ingest.parse.xml import feeds
 from rag.ingest.parse.xml.body import HEADS, looks_like_text, parts_of
 from rag.ingest.parse.xml.tree import plain_name, xml_tree
 from rag.ingest.parse.xml.words import attribute, name_of, names, words
-from rag.web_addresses import web_address
+from rag.uris import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,7 +14,7 @@ from rag.ingest.parse.facts import facts
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.office.properties import left_out
 from rag.ingest.parse.xml.words import attribute, name_of, words
-from rag.web_addresses import web_address
+from rag.uris import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rag.ingest.parse.blocks import clean
 from rag.ingest.parse.xml.tree import plain_name
-from rag.text import one_line
+from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from rag.corpus import Access
 from rag.errors import StoreError
-from rag.filters.predicate import literal
+from rag.filters.evaluators import literal
 from rag.store.read.attached.attached_rows import access_of, access_of_ours, revision_of
 from rag.store.read.collection_reader import REFINED, WALKED, CollectionReader
 from rag.store.read.connection import engine_errors

@@ -16,10 +16,10 @@ from rag.access.names import valid_entries
 from rag.access.rule import EVERYBODY
 from rag.corpus import Access
 from rag.errors import ConfigurationError
-from rag.filters.predicate import EPOCH
-from rag.hidden import in_one_line
+from rag.filters.evaluators import EPOCH
 from rag.store.read.schema import SOURCES_SCHEMA, chunks_schema, vector_column
-from rag.web_addresses import web_address
+from rag.text.invisible import in_one_line
+from rag.uris import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,0 +1,98 @@
+"""Records ingestion runs: a run writes its file when it begins, and replaces it when it ends.
+
+A run that was killed leaves a file without an end; the next run of the collection, which holds the same lock,
+marks it as interrupted. `rag.run_history` reads the files.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rag.run_history import IngestionRun, collections_by_run, read_run, run_file_name, runs_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_RUNS = 100  # runs of a tenant
+NAMED_FAILURES = 100  # files of a run that are listed with their reasons
+
+
+def begin_run(data: Path, tenant: str, run: IngestionRun) -> int:
+    """Write the file of a run that begins now. Returns its id, which counts up over the tenant's runs.
+
+    Call it under the collection's lock: earlier runs of the collection without an end are marked as
+    interrupted. The oldest runs beyond `KEPT` are removed.
+
+    Raises:
+        OSError: the folder can't be written.
+    """
+    folder = _folder(data, tenant)
+    for one in (folder.parent, folder):
+        one.mkdir(mode=0o700, exist_ok=True)
+    numbered = collections_by_run(data, tenant)
+    for id_, collection in numbered.items():
+        former = read_run(data, tenant, id_, collection) if collection == run.collection else None
+        if former and former.result == "running":
+            end_run(data, tenant, id_, former.model_copy(update={"result": "interrupted"}))
+    for id_ in sorted(numbered)[: -MOST_RUNS + 1 or None] if len(numbered) >= MOST_RUNS else ():
+        _file(folder, id_, numbered[id_]).unlink(missing_ok=True)
+    id_ = max(numbered, default=0) + 1
+    _replace(_file(folder, id_, run.collection), run)
+    return id_
+
+
+def end_run(data: Path, tenant: str, id_: int, run: IngestionRun) -> None:
+    """Replace the file of a run, in one step.
+
+    Raises:
+        OSError: the folder can't be written.
+    """
+    _replace(_file(_folder(data, tenant), id_, run.collection), run)
+
+
+def forget_names(data: Path, tenant: str, collection: str) -> None:
+    """Remove all names of files and all notes from the runs of a collection: they may name purged documents.
+
+    Raises:
+        OSError: the folder can't be written.
+    """
+    for id_, run in runs_of(data, tenant).items():
+        if run.collection == collection:
+            bare = run.model_copy(update={"failed": (), "notes": (), "inputs": (), "error": ""})
+            end_run(data, tenant, id_, bare)
+
+
+def forget_runs(data: Path, tenant: str) -> None:
+    """Remove all runs of a tenant.
+
+    Raises:
+        OSError: the folder can't be written.
+    """
+    folder = _folder(data, tenant)
+    for id_, collection in collections_by_run(data, tenant).items():
+        _file(folder, id_, collection).unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        folder.rmdir()
+
+
+def now() -> datetime:
+    """The time as runs record it."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def _folder(data: Path, tenant: str) -> Path:
+    return data / "runs" / tenant
+
+
+def _file(folder: Path, id_: int, collection: str) -> Path:
+    return folder / run_file_name(id_, collection)
+
+
+def _replace(file: Path, run: IngestionRun) -> None:
+    draft = file.with_suffix(".draft")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+        opened.write(run.model_dump_json().encode("utf-8", "replace"))
+    draft.replace(file)

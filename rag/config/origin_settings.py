@@ -1,0 +1,193 @@
+"""Where documents come from besides the command line: [origins.NAME], brought in by `refdesk-admin sync`."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, model_validator
+
+from rag.access.bindings import Name
+from rag.access.names import check_access
+from rag.config.profiles import Section, matching
+from rag.corpus import Visibility
+from rag.errors import ConfigurationError
+from rag.uris import web_address
+
+_STANDARD = {"https": 443, "http": 80}
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"{path} begins with the home folder of a user who doesn't exist") from error
+
+
+def _page(written: str) -> str:
+    address = web_address(written)
+    if address is None or urlsplit(address).fragment:
+        raise ValueError(f"{written[:80]!r} is not an https:// URL without user name and #")
+    return address
+
+
+def _network(written: str) -> str:
+    try:
+        ip_network(written)
+    except ValueError as error:
+        raise ValueError(f"{written!r} is not a network like 10.1.0.0/16") from error
+    return written
+
+
+_SHORT_SSH = re.compile(r"[A-Za-z0-9][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[A-Za-z0-9_.~/]\S*", re.ASCII)
+"""What git takes for ssh: git@example.com:group/manual.git. Two colons would be a program of git's."""
+
+
+def _repository(written: str) -> str:
+    if written.startswith("/") or _SHORT_SSH.fullmatch(written):
+        return written
+    parts = urlsplit(written)
+    if (
+        parts.scheme not in {"https", "ssh"}
+        or not re.match(r"[a-z0-9]", parts.hostname or "")
+        or parts.password
+    ):
+        raise ValueError(
+            "write the absolute path of a checkout, an https:// or ssh:// URL without a password, or "
+            "user@host:path"
+        )
+    if parts.scheme == "https" and parts.username:
+        raise ValueError("an https:// URL can't name a user; git's credential helpers know the credentials")
+    return written
+
+
+FolderPath = Annotated[Path, AfterValidator(_absolute)]
+PageAddress = Annotated[str, AfterValidator(_page)]
+Network = Annotated[str, AfterValidator(_network)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Ref = Annotated[
+    str,
+    matching(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}", "a branch, a tag or a commit"),
+]
+Below = Annotated[
+    str,
+    matching(
+        r"(?!(.*/)?\.\.?(/|$))([^/\\\0]+(/[^/\\\0]+)*/?)?", "a path like docs/manual, without a / in front"
+    ),
+]
+Bucket = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", "the name of a bucket")]
+
+
+class _Origin(Section):
+    """What all origins have: where their documents go, who may see them, and which of them are taken.
+
+    `visibility`, `allow` and `deny` are for new documents, like the options of `refdesk-admin ingest`.
+    """
+
+    tenant: Name | None = None
+    collection: Name = "documents"
+    visibility: Visibility | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _valid_access(self) -> _Origin:
+        try:
+            check_access(self.visibility, self.allow, self.deny)
+        except ConfigurationError as error:
+            raise ValueError(str(error).rstrip(".")) from error
+        return self
+
+
+class FolderOrigin(_Origin):
+    """A folder of this machine."""
+
+    type: Literal["folder"]
+    path: FolderPath
+    hidden: bool = False
+
+
+class WebOrigin(_Origin):
+    """Pages, sitemaps and feeds, and what pages link to on the same hosts."""
+
+    type: Literal["web"]
+    urls: Annotated[tuple[PageAddress, ...], Field(min_length=1, max_length=1000)]
+    depth: Annotated[int, Field(ge=0, le=20)] = 0
+    max_pages: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    max_bytes: Annotated[int, Field(ge=1)] = 500_000_000
+    max_seconds: Seconds = 3600.0
+    delay_seconds: Annotated[float, Field(ge=0, le=60)] = 1.0
+    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
+    private_networks: tuple[Network, ...] = ()
+
+    @model_validator(mode="after")
+    def _safe(self) -> WebOrigin:
+        for url in self.urls:
+            parts = urlsplit(url)
+            if parts.scheme != "https" and not self.private_networks:
+                raise ValueError(
+                    f"{url[:80]} is not an https:// URL; http:// is only for hosts in private_networks"
+                )
+            if parts.port not in {None, _STANDARD[parts.scheme]} and not self.private_networks:
+                raise ValueError(f"{url[:80]} names a port; that is only for hosts in private_networks")
+        return self
+
+
+class GitOrigin(_Origin):
+    """The files of a git repository at a ref, read from its objects, never from a work tree."""
+
+    type: Literal["git"]
+    repository: Annotated[str, AfterValidator(_repository)]
+    ref: Ref = "HEAD"
+    folder: Below = ""
+    dates: bool = False
+    timeout_seconds: Seconds = 600.0
+
+
+class S3Origin(_Origin):
+    """The objects below a prefix of an S3-compatible bucket. Credentials: the environment's, or a role's."""
+
+    type: Literal["s3"]
+    bucket: Bucket
+    prefix: Below = ""
+    endpoint: Annotated[
+        str, matching(r"(https?://[A-Za-z0-9.:\[\]-]+)?", "a URL without a path, like https://s3.example.com")
+    ] = ""
+    region: Annotated[str, matching(r"[a-z0-9-]{0,40}", "the name of a region, like eu-central-1")] = ""
+    max_bytes: Annotated[int, Field(ge=1)] = 10_000_000_000
+    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
+
+
+class RecordsOrigin(_Origin):
+    """Records as JSON Lines: from a command, from a file, or else from standard input."""
+
+    type: Literal["records"]
+    command: tuple[str, ...] = ()
+    file: FolderPath | None = None
+    folder: FolderPath | None = None
+    access: Literal["required", "optional"] = "required"
+    timeout_seconds: Seconds = 3600.0
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> RecordsOrigin:
+        if self.command and self.file:
+            raise ValueError("command and file are both set; remove one of them")
+        return self
+
+
+OriginSettings: TypeAlias = Annotated[
+    FolderOrigin | WebOrigin | GitOrigin | S3Origin | RecordsOrigin, Field(discriminator="type")
+]
+ORIGINS: dict[str, type[_Origin]] = {
+    "folder": FolderOrigin,
+    "web": WebOrigin,
+    "git": GitOrigin,
+    "s3": S3Origin,
+    "records": RecordsOrigin,
+}
+"""The model of each type."""

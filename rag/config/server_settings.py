@@ -1,0 +1,294 @@
+"""The settings of `refdesk`: what it publishes and for whom, where it listens, and who may connect.
+
+It publishes its name, its words, and its tools, each with what it is bound to. `check_exposure` rejects
+settings of the HTTP server that would let anybody in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from ipaddress import ip_network
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from rag.access.bindings import MAX_TOOLS, BoundTo, CredentialBoundTo, Name
+from rag.access.names import MAX_ENTRIES, bare_name
+from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, SearchRequest
+from rag.config.profiles import Section, matching
+from rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SEARCH, FETCH = "search", "fetch"  # as ChatGPT calls them; `fetch` opens what the tool `search` finds
+PAGE_PICTURE = "page_picture"  # the tool of the page of passages
+MAX_NAME_CHARS, MAX_TITLE_CHARS = 64, 100  # every reply names the server
+MAX_INSTRUCTIONS_CHARS = 1_000  # hosts cut at 2,048 without a word, and refdesk adds its own
+MAX_DESCRIPTION_CHARS = 2_000  # the same
+_OF_PROGRAMS, _OF_REPLIES = {"query", "vector", "must_contain", "joined"}, {"explain", "max_chars", "vectors"}
+ARGUMENTS = {field.name for field in fields(SearchRequest)} - _OF_PROGRAMS | _OF_REPLIES
+"""The arguments that a search tool can do without."""
+
+ToolName = Annotated[
+    str, matching(r"[A-Za-z0-9_-]{1,64}", "1 to 64 letters, digits, _ and -, which every host accepts")
+]
+Title = Annotated[str, Field(max_length=MAX_TITLE_CHARS)]
+Description = Annotated[str, Field(max_length=MAX_DESCRIPTION_CHARS)]
+WebAddress = Annotated[
+    str,
+    Field(max_length=300),  # every reply repeats it
+    matching(r"(https?://[^\s/]\S*)?", "a URL that begins with https:// or http://"),
+]
+
+
+class OpenerSettings(Section):
+    """The tool that opens what a search tool finds. Empty texts stand for the built-in ones."""
+
+    name: ToolName = "get_source"
+    title: Title = ""
+    description: Description = ""
+
+
+class ToolSettings(BoundTo):
+    """A search tool, its opener, and what both are bound to. Empty texts stand for the built-in ones.
+
+    None for `arguments` offers all that the other settings allow.
+    """
+
+    name: ToolName = SEARCH
+    title: Title = ""
+    description: Description = ""
+    opener: OpenerSettings = OpenerSettings()
+    arguments: tuple[str, ...] | None = None
+
+    @field_validator("arguments")
+    @classmethod
+    def _known(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for name in names or ():
+            if name not in ARGUMENTS:
+                raise ValueError(
+                    f"there is no argument {name!r}; use some of: {', '.join(sorted(ARGUMENTS))}"
+                )
+        return names
+
+
+class ServerSettings(Section):
+    """What `refdesk` offers to its clients. Empty `instructions` stand for the built-in first sentence."""
+
+    name: Annotated[
+        str, matching(r"\S.{0,62}\S|\S", f"up to {MAX_NAME_CHARS} characters, without spaces around them")
+    ] = "refdesk"
+    title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE_CHARS)] = "Reference desk"
+    instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS_CHARS)] = ""
+    website: WebAddress = ""
+    icon: WebAddress = ""
+    max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 16_000
+    include_vectors: bool = False
+    profiles: tuple[Name, ...] = ()
+    explain: bool = False
+    field_values: bool = True
+    openai_compat: bool = False
+    apps: bool = False
+    traces: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    tools: tuple[ToolSettings, ...] = (ToolSettings(),)
+
+    @field_validator("tools")
+    @classmethod
+    def _some(cls, tools: tuple[ToolSettings, ...]) -> tuple[ToolSettings, ...]:
+        if not 1 <= len(tools) <= MAX_TOOLS:
+            raise ValueError(f"give 1 to {MAX_TOOLS} tools, or leave the table out for search and get_source")
+        return tools
+
+
+def _without_wildcard(address: str) -> str:
+    if "*" in address:
+        raise ValueError(f"{address} has a wildcard; list every address in full, with its port")
+    return address
+
+
+def _network(address: str) -> str:
+    try:
+        ip_network(address)
+    except ValueError as error:
+        raise ValueError(
+            f"{address!r} is not an IP address or network; write an address (192.0.2.1) or a network "
+            "(192.0.2.0/24, with no bits set after the prefix)"
+        ) from error
+    return address
+
+
+def _checked(check: Callable[[str], str]) -> AfterValidator:
+    """A validator that applies an access rule; pydantic wants its error as a ValueError."""
+
+    def validator(value: str) -> str:
+        try:
+            return check(value)
+        except ConfigurationError as error:
+            raise ValueError(str(error).rstrip(".")) from error
+
+    return AfterValidator(validator)
+
+
+Address = Annotated[str, AfterValidator(_without_wildcard)]
+Network = Annotated[str, AfterValidator(_network)]
+UserName = Annotated[str, _checked(lambda name: bare_name("user", name) if name else name)]
+"""A user's bare name; empty for nobody."""
+GroupName = Annotated[str, _checked(lambda name: bare_name("group", name))]
+
+
+class PrincipalSettings(Section):
+    """On whose behalf a local server searches: the tenant, the user and their groups."""
+
+    tenant: Name | None = None
+    user: UserName = ""
+    groups: Annotated[tuple[GroupName, ...], Field(max_length=MAX_ENTRIES)] = ()
+
+
+class HttpSettings(Section):
+    """Where `refdesk --http` listens, and how its clients authenticate."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 8300
+    path: Annotated[
+        str, matching(r"/[a-z0-9/_-]*[a-z0-9_-]", "a path like /mcp: lower-case letters, digits, /, - and _")
+    ] = "/mcp"
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 8301
+    public_url: Annotated[
+        str, matching(r"(https?://[^/\s]+)?", "a URL without a path, like https://desk.example.com")
+    ] = ""
+    allowed_hosts: tuple[Address, ...] = ()
+    allowed_origins: tuple[Address, ...] = ()
+    trusted_proxies: tuple[Network, ...] = ()
+    authentication: tuple[Literal["keys", "oauth"], ...] = ("keys",)
+    sse: bool = False
+
+    @model_validator(mode="after")
+    def _two_ports(self) -> HttpSettings:
+        if self.port == self.metrics_port:
+            raise ValueError(f"port and metrics_port are both {self.port}; give them two ports")
+        return self
+
+
+class ClientSettings(Section):
+    """Who an OAuth client is that signs in by itself, without a user."""
+
+    tenant: Name
+    user: Annotated[UserName, Field(min_length=1)]
+    groups: Annotated[tuple[GroupName, ...], Field(max_length=MAX_ENTRIES)] = ()
+
+
+class OAuthSettings(Section):
+    """Which issuer's tokens are accepted, and how their claims map to tenants, users and groups."""
+
+    issuer: str = ""
+    jwks_url: Annotated[str, matching(r"(https?://\S+)?", "a URL that begins with https:// or http://")] = ""
+    audience: str = ""
+    tenant_claim: str = "tenant"
+    tenants: dict[str, Name] = Field(default={})
+    user_claim: str = "sub"
+    groups_claim: str = "groups"
+    groups_required: Literal["auto", "always", "never"] = "auto"
+    scope_prefix: Annotated[str, matching(r'[^\s"\\]*', "a text without spaces, quotes and backslashes")] = ""
+    clients: dict[str, ClientSettings] = Field(default={})
+    scopes: dict[str, CredentialBoundTo] = Field(default={})
+
+
+class LimitSettings(Section):
+    """Concurrency limits, rate limits and timeouts of a server."""
+
+    concurrent: Annotated[int, Field(ge=1, le=1024)] = 32
+    concurrent_per_tenant: Annotated[int, Field(ge=0, le=1024)] = 0
+    concurrent_per_user: Annotated[int, Field(ge=0, le=1024)] = 0
+    queue_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
+    requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 1200
+    requests_per_minute_per_user: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    connections_per_address: Annotated[int, Field(ge=1, le=1000)] = 100
+    failures_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 60
+    request_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
+    receive_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
+
+
+def base_url(settings: HttpSettings) -> str:
+    """The URL at which clients reach the server: the public one, or its own."""
+    return settings.public_url or own_url(settings)
+
+
+def own_url(settings: HttpSettings) -> str:
+    """The URL at which the server listens."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port}"
+
+
+def resource_url(settings: HttpSettings) -> str:
+    """The OAuth resource that tokens must be issued for."""
+    return base_url(settings) + settings.path
+
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
+    """Reject settings that would let anybody in.
+
+    Raises:
+        ConfigurationError: they would; the message says what to set.
+    """
+    if settings.host not in LOOPBACK and not settings.authentication:
+        raise ConfigurationError(
+            f"http.host = {settings.host!r} is reachable from other machines, but http.authentication is "
+            'empty: anybody could search. Set authentication = ["keys"], or host = "127.0.0.1".'
+        )
+    remote = [name for name in ("public_url", "allowed_hosts", "trusted_proxies") if getattr(settings, name)]
+    if remote and not settings.authentication:
+        raise ConfigurationError(
+            f"http.{remote[0]} is for remote clients, but http.authentication is empty: anybody could "
+            f'search. Set authentication = ["keys"], or remove {" and ".join(remote)}.'
+        )
+    if "oauth" not in settings.authentication:
+        return
+    if not settings.public_url.startswith("https://"):
+        raise ConfigurationError(
+            "OAuth needs http.public_url, the https:// address at which clients reach this server: tokens "
+            "are issued for it."
+        )
+    if not (oauth.issuer and oauth.jwks_url and (oauth.tenants or oauth.clients)):
+        raise ConfigurationError(
+            "OAuth needs oauth.issuer, oauth.jwks_url (the URL of its signing keys) and oauth.tenants (the "
+            "tenant for each value of the tenant claim) or oauth.clients (clients without a user)."
+        )
+    for name, address in (("issuer", oauth.issuer), ("jwks_url", oauth.jwks_url)):
+        if not _is_tamper_proof(address):
+            raise ConfigurationError(
+                f"oauth.{name} = {address!r} must be an https:// URL: otherwise anybody on the network path "
+                "could sign tokens. Only an issuer on this machine may use http://127.0.0.1."
+            )
+
+
+def _is_tamper_proof(address: str) -> bool:
+    """Whether nobody on the network path can change what is fetched from an address."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    local = parts.scheme == "http" and parts.hostname in LOOPBACK
+    return bool(parts.hostname) and (local or parts.scheme == "https")
+
+
+def fetches(server: ServerSettings, tool: ToolSettings) -> bool:
+    """Whether `fetch`, too, opens what a search tool finds."""
+    return server.openai_compat and tool.name == SEARCH
+
+
+def search_names(server: ServerSettings) -> frozenset[str]:
+    """The names of all search tools."""
+    return frozenset(tool.name for tool in server.tools)
+
+
+def opener_names(server: ServerSettings) -> frozenset[str]:
+    """The names of all tools that open a document."""
+    names = frozenset(tool.opener.name for tool in server.tools)
+    names |= {FETCH} if server.openai_compat else set()
+    return names | {PAGE_PICTURE} if server.apps else names

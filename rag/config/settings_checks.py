@@ -1,0 +1,273 @@
+"""Finds settings that contradict each other, and file permissions that let others change them.
+
+Each of the contradicting settings is valid alone, but not together. Permissions are too loose if other users
+of this machine can change the settings or read the data.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from typing import TYPE_CHECKING, TypeAlias, get_args
+
+from rag.config.origin_settings import FolderOrigin
+from rag.config.profiles import (
+    DEFAULT_PROFILE,
+    LOOSENING,
+    MultiQueryStage,
+    Overridable,
+    PlannerStage,
+    RerankStage,
+    makes_queries,
+)
+from rag.config.server_settings import FETCH, PAGE_PICTURE, SEARCH
+from rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from rag.access.bindings import CredentialBoundTo
+    from rag.config.profiles import FusionSettings, HitStage, QueryStage, Stages
+    from rag.config.server_settings import ToolSettings
+    from rag.config.settings import SearchSettings, Settings
+
+Contradiction: TypeAlias = tuple[tuple[str, ...], str]
+"""The keys of the setting that is wrong, and a sentence about it."""
+
+
+def check_consistent(settings: Settings) -> None:
+    """Raise the first contradiction, if there is one.
+
+    Raises:
+        ConfigurationError: a profile is not defined, or a stage is in the wrong place or lacks its model.
+    """
+    for keys, problem in contradictions(settings):
+        raise ConfigurationError(f"{'.'.join(key for key in keys if not key.isdecimal())}: {problem}")
+
+
+def contradictions(settings: Settings) -> Iterator[Contradiction]:
+    """All contradictions, in the order of the file."""
+    search = settings.search
+    for keys, stages in stages_of(search).items():
+        yield from _of_stages(keys, stages, settings)
+    yield from _of_baselines(settings)
+    for name, profile_name in search.of_collections.items():
+        yield from _of_profile(("search", "of_collections", name), profile_name, settings)
+    for profile_name in settings.server.profiles:
+        yield from _of_profile(("server", "profiles"), profile_name, settings)
+    yield from _of_tools(settings)
+    yield from _of_versions(settings)
+    yield from _of_origins(settings)
+    for name, scope in settings.oauth.scopes.items():
+        yield from _of_scope(("oauth", "scopes", name), scope, settings)
+
+
+def stages_of(search: SearchSettings) -> dict[tuple[str, ...], Stages]:
+    """All lists of stages, by the keys of the table that holds them."""
+    lists: dict[tuple[str, ...], Stages] = {("search",): search.stages}
+    for table, profiles in (("profiles", search.profiles), ("of_tenants", search.of_tenants)):
+        lists |= {("search", table, name): profile.stages or () for name, profile in profiles.items()}
+    return lists
+
+
+def _of_baselines(settings: Settings) -> Iterator[Contradiction]:
+    """A baseline of the default embedder that is subtracted twice."""
+    search = settings.search
+    fusions: dict[tuple[str, ...], FusionSettings] = {("search",): search.fusion}
+    for table, profiles in (("profiles", search.profiles), ("of_tenants", search.of_tenants)):
+        fusions |= {("search", table, name): one.fusion for name, one in profiles.items() if one.fusion}
+    for above, fusion in fusions.items():
+        if fusion.baseline and settings.embedder.baseline:
+            problem = "embedder.baseline replaces it; remove one of the two."
+            yield (*above, "fusion", "baseline"), problem
+
+
+def _of_profile(keys: tuple[str, ...], name: str, settings: Settings) -> Iterator[Contradiction]:
+    known = (DEFAULT_PROFILE, *settings.search.profiles)
+    if name not in known:
+        yield keys, f"there is no profile {name!r}; use one of: {', '.join(known)}."
+
+
+def _of_versions(settings: Settings) -> Iterator[Contradiction]:
+    """Versions of tables that would be dropped under a search that is still in time."""
+    lag = settings.storage.consistency_seconds if settings.storage.uri else 0
+    if settings.ingest.keep_versions_minutes * 60 < settings.search.timeout_seconds + lag:
+        problem = "it is less than a search may take (search.timeout_seconds, storage.consistency_seconds)."
+        yield ("ingest", "keep_versions_minutes"), problem
+
+
+def _of_origins(settings: Settings) -> Iterator[Contradiction]:
+    """Folders whose documents would be the desk's own files, and folders that two origins claim."""
+    claimed: dict[tuple[object, ...], str] = {}
+    for name, origin in settings.origins.items():
+        if not isinstance(origin, FolderOrigin):
+            continue
+        if origin.path.is_relative_to(settings.data):
+            yield ("origins", name, "path"), "it lies in the data folder; name a folder of documents."
+        first = claimed.setdefault((origin.tenant, origin.collection, origin.path), name)
+        if first != name:
+            problem = f"the origin {first!r} has the same folder and collection; remove one of the two."
+            yield ("origins", name, "path"), problem
+
+
+def _of_tools(settings: Settings) -> Iterator[Contradiction]:
+    """Names that two tools would share, and bindings and arguments that the other settings make void."""
+    server, taken = settings.server, set[str]()
+    taken |= {FETCH} if server.openai_compat else set()
+    taken |= {PAGE_PICTURE} if server.apps else set()
+    for index, tool in enumerate(server.tools):
+        keys = ("server", "tools", str(index))
+        for above, name in ((keys, tool.name), ((*keys, "opener"), tool.opener.name)):
+            if name.casefold() in taken:
+                yield (*above, "name"), f"there is already a tool {name!r}; give each one a name of its own."
+            taken.add(name.casefold())
+        if tool.profile is not None:
+            yield from _of_profile((*keys, "profile"), tool.profile, settings)
+        for argument in tool.arguments or ():
+            if reason := _why_void(argument, tool, settings):
+                yield (*keys, "arguments"), f"{argument} can't be offered: {reason}."
+    if server.openai_compat and all(tool.name != SEARCH for tool in server.tools):
+        yield (
+            ("server", "openai_compat"),
+            f"ChatGPT calls tools named {SEARCH} and {FETCH}; name one {SEARCH}.",
+        )
+
+
+def _why_void(argument: str, tool: ToolSettings, settings: Settings) -> str | None:
+    """Why a tool can't offer an argument."""
+    match argument:
+        case _ if tool.profile is not None and argument in {"profile", *LOOSENING}:
+            return "the tool is bound to a profile"
+        case "profile" if not settings.server.profiles:
+            return "server.profiles is empty"
+        case "explain" if not settings.server.explain:
+            return "server.explain is false"
+        case _ if argument in get_args(Overridable) and argument not in settings.search.overrides:
+            return "search.overrides doesn't name it"
+    return None
+
+
+def _of_scope(keys: tuple[str, ...], scope: CredentialBoundTo, settings: Settings) -> Iterator[Contradiction]:
+    if scope.profile is not None:
+        yield from _of_profile((*keys, "profile"), scope.profile, settings)
+    known = [tool.name for tool in settings.server.tools]
+    for name in scope.tools or ():
+        if name not in known:
+            yield (*keys, "tools"), f"there is no search tool {name!r}; use some of: {', '.join(known)}."
+
+
+def _of_stages(above: tuple[str, ...], stages: Stages, settings: Settings) -> Iterator[Contradiction]:
+    after_hits = False
+    for index, stage in enumerate(stages):
+        keys = (*above, "stages", str(index))
+        if makes_queries(stage) and after_hits:
+            yield keys, f"the stage {stage.stage} makes queries; move it before the stages that take hits."
+        after_hits = after_hits or not makes_queries(stage)
+        if missing := _missing_model(stage, settings):
+            yield keys, f"the stage {stage.stage} needs {missing}, which is not set."
+
+
+def _missing_model(stage: QueryStage | HitStage, settings: Settings) -> str | None:
+    match stage:
+        case MultiQueryStage() | PlannerStage() | RerankStage(by="chat") if not settings.chat.model:
+            return "chat.model"
+        case RerankStage(by="reranker") if settings.reranker.provider == "none":
+            return "reranker.provider"
+    return None
+
+
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+OTHERS_ANY = stat.S_IRWXG | stat.S_IRWXO
+OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
+GROUP_ANY = stat.S_IRWXG
+ROOT_USER = 0
+
+
+def loose_permissions(config: Path, data: Path) -> Sequence[str]:
+    """One warning for each file or folder whose permissions are too loose, with the command that fixes it.
+
+    Missing files are fine. So is access for root, and for a group whose only member is the owner. Windows
+    has no such permissions, so nothing is checked there.
+    """
+    if os.name == "nt":
+        return ()
+    return (*_writable_by_others(config), *_accessible_to_others(data))
+
+
+def _writable_by_others(config: Path) -> Iterator[str]:
+    """Checks the file and all folders above it: whoever can write a folder can replace the file in it."""
+    file, real = config.absolute(), config.resolve()
+    for path in dict.fromkeys((file, *file.parents, real, *real.parents)):
+        status = _status(path)
+        if status is None:
+            continue
+        what = "folder" if stat.S_ISDIR(status.st_mode) else "file"
+        if status.st_uid not in {os.geteuid(), ROOT_USER}:
+            yield (
+                f"The {what} {path} belongs to another user, who can change the settings. "
+                f"Take it over: chown {os.geteuid()} {_quoted(path)}"
+            )
+        elif _others_may(status, OTHERS_WRITE) and not (what == "folder" and status.st_mode & stat.S_ISVTX):
+            yield (
+                f"Other users can write the {what} {path}, and so change the settings. "
+                f"Fix it: chmod go-w {_quoted(path)}"
+            )
+
+
+def _accessible_to_others(data: Path) -> Iterator[str]:
+    """Checks the data folder. Its mode is harmless if others can't enter one of the folders above it.
+
+    Its group is ignored if this user doesn't own the folder, because then the group may be how they get in.
+    A path that was named by mistake is not for us to close: other programs may need it.
+    """
+    status = _status(data)
+    if status is None or not _may_be_ours(data):
+        return
+    checked = OTHERS_ANY if status.st_uid == os.geteuid() else OTHERS_ANY & ~GROUP_ANY
+    if _others_may(status, checked) and all(_enterable(folder) for folder in data.resolve().parents):
+        yield f"Other users can access the data folder {data}. Fix it: chmod 700 {_quoted(data)}"
+
+
+def _may_be_ours(data: Path) -> bool:
+    """Whether this is a data folder of refdesk, or an empty folder that can become one."""
+    try:
+        names = os.listdir(data)  # noqa: PTH208 only the names
+    except OSError:
+        return False
+    return not names or "tenants" in names
+
+
+def _enterable(folder: Path) -> bool:
+    status = _status(folder)
+    return status is None or _others_may(status, OTHERS_ENTER)
+
+
+def _others_may(status: os.stat_result, mode: int) -> bool:
+    if _is_own_group(status):
+        mode &= ~GROUP_ANY
+    return bool(status.st_mode & mode)
+
+
+def _is_own_group(status: os.stat_result) -> bool:
+    """Whether the group has no member but the owner. Many systems create such a group for each user."""
+    import grp  # noqa: PLC0415 not on Windows
+    import pwd  # noqa: PLC0415 the same
+
+    try:
+        group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid)
+    except KeyError:
+        return False
+    return owner.pw_gid == status.st_gid and owner.pw_name == group.gr_name and not group.gr_mem
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

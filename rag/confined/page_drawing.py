@@ -1,0 +1,160 @@
+"""Draws a page of a PDF in a process that can do nothing else, and makes a PNG of the pixels that it gives.
+
+`rag.confined.page_process` is that process. It draws one page and ends, so that no file lives to see the next
+one, and a server that draws no pages has no such process. Parsers are confined in the same way
+(`rag.confined.confinement`).
+What it answers may be a hostile file's: only numbers and pixels are taken from it. The PNG is written here,
+around lines that were unpacked to see that they are as many and as long as they should be.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import anyio
+from anyio import to_thread
+from anyio.lowlevel import RunVar
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rag.errors import ParseError
+
+if TYPE_CHECKING:
+    from anyio.abc import Process
+
+MEMORY_BYTES = 1 << 29
+SECONDS = 10.0
+AT_ONCE = 2  # pages that are drawn; the others wait
+MOST_ANSWER_BYTES = 200_000  # pixels and marks
+MOST_PIXELS = 1_600  # of a side
+PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from rag.confined.page_process import main; main()"
+KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")  # what Python may need to start; others may hold keys
+REQUEST, LENGTH = struct.Struct("!II"), struct.Struct("!I")
+GREY, RED_GREEN_BLUE = 0, 2  # the kinds of colour of a PNG
+FAILED = "the page can't be drawn."
+
+Side = Annotated[int, Field(ge=1, le=MOST_PIXELS)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class _Facts(BaseModel):
+    """What the process says of a page; without a size it was not drawn."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    pages: Annotated[int, Field(ge=0, le=1 << 31)]
+    width: Side | None = None
+    height: Side | None = None
+    channels: Literal[1, 3] = 1
+    marks: Annotated[list[tuple[Share, Share, Share, Share]], Field(max_length=200)] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A page as a PNG, and where the passage stands on it: left, top, width and height, as shares of it."""
+
+    png: bytes
+    width: int
+    height: int
+    pages: int
+    marks: tuple[tuple[float, float, float, float], ...]
+
+
+_drawing: RunVar[anyio.CapacityLimiter] = RunVar("pages that are drawn")
+
+
+async def picture(data: bytes, number: int, passage: str) -> Picture:
+    """A page of a PDF, by its number from 1, with the words of the passage marked.
+
+    Raises:
+        ParseError: it can't be drawn, or only beyond the limits; the message is for callers.
+    """
+    try:
+        limiter = _drawing.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(AT_ONCE)
+        _drawing.set(limiter)
+    async with limiter:
+        try:
+            with anyio.fail_after(SECONDS):
+                answer = await _answered(data, number, passage)
+        except (OSError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise ParseError(FAILED, "crashed") from error
+    return await to_thread.run_sync(checked, answer)
+
+
+async def _answered(data: bytes, number: int, passage: str) -> bytes:
+    """What the process says until it ends, or until that is too much."""
+    where = [path for path in sys.path if Path(path).is_absolute()]
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(MEMORY_BYTES), *where]
+    process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
+    try:
+        written = passage.encode()
+        assert process.stdin  # noqa: S101 for the type checker: it was started with a pipe
+        await process.stdin.send(REQUEST.pack(number, len(written)) + written + data)
+        await process.stdin.aclose()
+        return await _received(process)
+    finally:
+        with anyio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()
+
+
+async def _received(process: Process) -> bytes:
+    answer = b""
+    assert process.stdout  # noqa: S101 the same
+    async for part in process.stdout:
+        answer += part
+        if len(answer) > MOST_ANSWER_BYTES:
+            break
+    return answer
+
+
+def checked(answer: bytes) -> Picture:
+    """The picture in an answer.
+
+    Raises:
+        ParseError: there is none, or it is not what it says.
+    """
+    size = LENGTH.unpack(answer[:4])[0] if len(answer) > LENGTH.size else 0
+    told, packed = answer[LENGTH.size : LENGTH.size + size], answer[LENGTH.size + size :]
+    try:
+        facts = _Facts.model_validate_json(told)
+    except ValidationError as error:
+        raise ParseError(FAILED, "crashed") from error
+    if not facts.width or not facts.height:
+        raise ParseError(FAILED)
+    line = 1 + facts.width * facts.channels
+    if not _is_packed(packed, line, facts.height):
+        raise ParseError(FAILED, "crashed")
+    png = _png(facts.width, facts.height, facts.channels, packed)
+    return Picture(png, facts.width, facts.height, facts.pages, tuple(facts.marks))
+
+
+def _is_packed(packed: bytes, line: int, height: int) -> bool:
+    """Whether these are so many lines of so many bytes, all without a filter, and nothing else."""
+    unpacking = zlib.decompressobj()
+    try:
+        lines = unpacking.decompress(packed, line * height + 1)
+    except zlib.error:
+        return False
+    whole = unpacking.eof and not unpacking.unused_data and len(lines) == line * height
+    return whole and not any(lines[::line])
+
+
+def _png(width: int, height: int, channels: int, packed: bytes) -> bytes:
+    colour = GREY if channels == 1 else RED_GREEN_BLUE
+    header = struct.pack("!IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", packed), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack("!I", len(data)) + kind + data + struct.pack("!I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )

@@ -1,0 +1,226 @@
+"""The process that draws one page for `rag.confined.page_drawing`: request on stdin, answer on stdout.
+
+A request is a header (`REQUEST`: the number of the page and the length of the passage), the passage and the
+PDF. An answer is a length (`LENGTH`), JSON and, if the page was drawn, its pixels: the compressed lines of a
+PNG. It marks the words that the passage and the page have in common, by their places on the page.
+
+The bindings are used as they are (`pypdfium2_raw`): the helpers around them take longer to import than a page
+takes to draw.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import re
+import struct
+import sys
+import unicodedata
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import pypdfium2_raw as pdfium
+
+from rag.confined.confinement import allow_cpu, confine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+REQUEST = struct.Struct("!II")
+LENGTH = struct.Struct("!I")
+CPU_SECONDS = 5  # a page takes some 30 ms; a hostile one as long as it may
+MOST_BYTES = 149_000  # of compressed pixels; a PNG adds less than 100
+LEVEL = 4  # of compression: 6 takes nearly twice the time, and saves 8 % of the bytes
+AREA = 1_150_000  # pixels: A4 at 110 dots an inch
+LONGEST = 1_600  # pixels of a side
+WHITE = 0xFFFFFFFF
+ATTEMPTS = ((1.0, 16), (1.0, 8), (0.5, 8), (0.25, 4), (0.1, 4))
+"""Shares of the area, and levels of each colour, until a page is small enough. Text is it at once."""
+
+SHINGLE = 3  # words in a row that a passage and a page share where it stands
+GAP = 8  # words between two such places that belong to it, too: cut at the end of a line, or cells
+MOST_CHARACTERS = 20_000  # of a page that are looked at
+MOST_MARKS = 200
+HYPHEN = "\ufffe"  # what pdfium calls a hyphen at the end of a line
+_WORD = re.compile(
+    rf"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+(?:[{HYPHEN}\u00ad]\s*[^\W_]+)*"
+)  # a script without spaces has words of one character
+_CUT = re.compile(rf"[{HYPHEN}\u00ad\s]+")
+
+
+Box: TypeAlias = "tuple[int, int, int, int]"
+"""Left, top, right and bottom on the page as it is shown, in ten-thousandths of it."""
+_FINE = 10_000
+
+
+class Drawn(NamedTuple):
+    """The lines of pixels, uncompressed and without what PNG adds to each."""
+
+    width: int
+    height: int
+    channels: int
+    pixels: bytes
+
+
+def main() -> None:
+    """Answer one request."""
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    confine(int(sys.argv[1]))
+    allow_cpu(CPU_SECONDS)
+    number, size = REQUEST.unpack(requests.read(REQUEST.size))
+    passage = requests.read(size).decode()
+    facts, pixels = _answer(requests.read(), number, passage)
+    told = json.dumps(facts).encode()
+    answers.write(LENGTH.pack(len(told)) + told + pixels)
+    answers.flush()
+
+
+def _answer(data: bytes, number: int, passage: str) -> tuple[dict[str, Any], bytes]:
+    pdfium.FPDF_InitLibrary()
+    document = pdfium.FPDF_LoadMemDocument64(data, len(data), None)
+    pages = pdfium.FPDF_GetPageCount(document) if document else 0
+    page = _opened(document, number - 1) if 0 < number <= pages else None
+    if not page:
+        return {"pages": pages}, b""
+    width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
+    if not (math.isfinite(width * height) and min(width, height) > 1):
+        return {"pages": pages}, b""
+    for share, levels in ATTEMPTS:
+        drawn = _drawn(page, width, height, AREA * share)
+        packed = packed_lines(drawn, levels)
+        if len(packed) <= MOST_BYTES:
+            marks = joined(_marks(page, passage))[:MOST_MARKS]
+            size = {"width": drawn.width, "height": drawn.height, "channels": drawn.channels}
+            return {"pages": pages, "marks": marks, **size}, packed
+    return {"pages": pages}, b""
+
+
+def _opened(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have no types
+    """A page with the values of its fields and its notes, as they were parsed."""
+    page = pdfium.FPDF_LoadPage(document, index)
+    if not page or pdfium.FPDFPage_GetAnnotCount(page) < 1:
+        return page
+    if pdfium.FPDFPage_Flatten(page, pdfium.FLAT_NORMALDISPLAY) != pdfium.FLATTEN_SUCCESS:
+        return page
+    pdfium.FPDF_ClosePage(page)
+    return pdfium.FPDF_LoadPage(document, index)
+
+
+def _drawn(page: Any, wide: float, high: float, area: float) -> Drawn:  # noqa: ANN401 see above
+    """The page in so many pixels. One without colours has one channel."""
+    scale = min(math.sqrt(area / (wide * high)), LONGEST / max(wide, high))
+    width, height = max(1, round(wide * scale)), max(1, round(high * scale))
+    bitmap = pdfium.FPDFBitmap_CreateEx(width, height, pdfium.FPDFBitmap_BGR, None, 0)
+    pdfium.FPDFBitmap_FillRect(bitmap, 0, 0, width, height, WHITE)
+    flags = pdfium.FPDF_REVERSE_BYTE_ORDER | pdfium.FPDF_ANNOT  # red first, as in a PNG
+    pdfium.FPDF_RenderPageBitmap(bitmap, page, 0, 0, width, height, 0, flags)
+    stride = pdfium.FPDFBitmap_GetStride(bitmap)
+    padded = ctypes.string_at(pdfium.FPDFBitmap_GetBuffer(bitmap), stride * height)
+    pdfium.FPDFBitmap_Destroy(bitmap)
+    line = 3 * width
+    pixels = padded if stride == line else b"".join(_lines(padded, stride, line))
+    red = pixels[::3]
+    if red == pixels[1::3] == pixels[2::3]:
+        return Drawn(width, height, 1, red)
+    return Drawn(width, height, 3, pixels)
+
+
+def _lines(pixels: bytes, stride: int, length: int) -> Iterator[bytes]:
+    return (pixels[at : at + length] for at in range(0, len(pixels), stride))
+
+
+def packed_lines(drawn: Drawn, levels: int) -> bytes:
+    """The lines as PNG has them, each after its filter, which is none, in so many levels of each colour."""
+    step = 255 / (levels - 1)
+    coarse = drawn.pixels.translate(bytes(round(round(value / step) * step) for value in range(256)))
+    length = drawn.width * drawn.channels
+    return zlib.compress(b"\0" + b"\0".join(_lines(coarse, length, length)), LEVEL)
+
+
+def _marks(page: Any, passage: str) -> Iterator[Box]:  # noqa: ANN401 see above
+    """Where the words of the passage stand."""
+    wanted = [word for word, _, _ in words_of(passage)]
+    text = pdfium.FPDFText_LoadPage(page)
+    count = min(pdfium.FPDFText_CountChars(text), MOST_CHARACTERS) if text else 0
+    written = "".join(chr(pdfium.FPDFText_GetUnicode(text, at) & 0xFFFF) for at in range(count))
+    for start, end in places(wanted, words_of(written)):
+        for at in range(pdfium.FPDFText_CountRects(text, start, end - start)):
+            box = _box(page, text, at)
+            if box is not None:
+                yield box
+
+
+def joined(boxes: Iterable[Box]) -> list[list[float]]:
+    """The boxes of a line as one: left, top, width and height, as shares of the page."""
+    lines: list[Box] = []
+    for x0, y0, x1, y1 in boxes:
+        if lines and _is_beside(lines[-1], (x0, y0, x1, y1)):
+            left, top, right, bottom = lines[-1]
+            lines[-1] = min(left, x0), min(top, y0), max(right, x1), max(bottom, y1)
+        else:
+            lines.append((x0, y0, x1, y1))
+    return [
+        [left / _FINE, top / _FINE, (right - left) / _FINE, (bottom - top) / _FINE]
+        for left, top, right, bottom in lines
+    ]
+
+
+def _is_beside(one: Box, other: Box) -> bool:
+    """Whether a box is in the line of the one before it, with no more than a space between them."""
+    height = max(one[3] - one[1], other[3] - other[1])
+    is_level = one[1] < (other[1] + other[3]) / 2 < one[3] or other[1] < (one[1] + one[3]) / 2 < other[3]
+    return is_level and -height < other[0] - one[2] < height
+
+
+def _box(page: Any, text: Any, at: int) -> Box | None:  # noqa: ANN401 see above
+    """A part of a line of marked words; None if none of it is on the page."""
+    edges = [ctypes.c_double() for _ in range(4)]
+    pdfium.FPDFText_GetRect(text, at, *(ctypes.byref(edge) for edge in edges))
+    left, top, right, bottom = (edge.value for edge in edges)
+    corners = [_on_page(page, left, top), _on_page(page, right, bottom)]
+    (x0, x1), (y0, y1) = sorted(one[0] for one in corners), sorted(one[1] for one in corners)
+    if x0 >= x1 or y0 >= y1:
+        return None
+    return x0, y0, x1, y1
+
+
+def _on_page(page: Any, x: float, y: float) -> tuple[int, int]:  # noqa: ANN401 see above
+    """A point of the page as it is shown, turned and cropped, in ten-thousandths of it."""
+    across, down = ctypes.c_int(), ctypes.c_int()
+    out = ctypes.byref(across), ctypes.byref(down)
+    pdfium.FPDF_PageToDevice(page, 0, 0, _FINE, _FINE, 0, x, y, *out)
+    return min(max(across.value, 0), _FINE), min(max(down.value, 0), _FINE)
+
+
+def words_of(text: str) -> list[tuple[str, int, int]]:
+    """The words of a text as they are compared, each with its place: "Two" -> ("two", 0, 3)."""
+    return [
+        (unicodedata.normalize("NFKC", _CUT.sub("", match[0])).casefold(), match.start(), match.end())
+        for match in _WORD.finditer(text)
+    ]
+
+
+def places(wanted: Sequence[str], words: Sequence[tuple[str, int, int]]) -> list[tuple[int, int]]:
+    """The parts of a page on which words of a passage stand in a row, from character to character."""
+    length = min(SHINGLE, len(wanted))
+    if not length:
+        return []
+    shared = {tuple(wanted[at : at + length]) for at in range(len(wanted) - length + 1)}
+    firsts = [
+        at
+        for at in range(len(words) - length + 1)
+        if tuple(word for word, _, _ in words[at : at + length]) in shared
+    ]
+    return [(words[first][1], words[last][2]) for first, last in _runs(firsts, length)]
+
+
+def _runs(firsts: Iterable[int], length: int) -> list[tuple[int, int]]:
+    """The first and last words of what belongs together: [1, 2, 3, 30], of 3 words -> [(1, 5), (30, 32)]."""
+    runs: list[tuple[int, int]] = []
+    for at in firsts:
+        if runs and at - runs[-1][1] <= GAP:
+            runs[-1] = runs[-1][0], at + length - 1
+        else:
+            runs.append((at, at + length - 1))
+    return runs

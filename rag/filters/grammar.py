@@ -1,0 +1,393 @@
+"""The grammar of filters: a tree of conditions on fields and on what every document has, and its parser.
+
+Anything outside the grammar is an error. Relaxing a filter drops its top-level conditions one by one, so they
+can be listed, left out and named in notes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard
+
+from rag.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from rag.corpus import FieldType
+
+Scalar: TypeAlias = str | int | float | bool | datetime
+
+Operator = Literal[
+    "$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$prefix", "$contains"
+]
+_EQUAL: tuple[Operator, ...] = ("$eq", "$ne", "$in", "$nin", "$exists")
+_ORDERED: tuple[Operator, ...] = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists")
+_TEXT: tuple[Operator, ...] = (*_EQUAL, "$prefix", "$contains")
+OPERATORS: dict[FieldType, tuple[Operator, ...]] = {
+    "string": _TEXT,
+    "integer": _ORDERED,
+    "number": _ORDERED,
+    "boolean": ("$eq", "$ne", "$exists"),
+    "datetime": _ORDERED,
+    "string list": _TEXT,
+}
+"""The operators of each field type.
+
+On lists, $eq means that the list contains the value, $in any of them, $prefix and $contains that one of its
+values begins with the text or contains it. $contains takes no account of letter case.
+"""
+
+ATTRIBUTES: dict[str, FieldType] = {
+    "date": "datetime",
+    "path": "string",
+    "title": "string",
+    "section": "string list",
+}
+"""What can be filtered by in every collection. A declared field of the same name goes before it.
+
+`section` is of the chunk: the headings that it stands under. The others are of the source.
+"""
+OF_CHUNKS = "section"
+
+
+def filterable(declared: Mapping[str, FieldType]) -> dict[str, FieldType]:
+    """All that can be filtered by in a collection that declares these fields, with its types."""
+    return ATTRIBUTES | dict(declared)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The field is one of the values, or a list that contains one of them."""
+
+    field: str
+    type: FieldType
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """The field compares to the value as the operator says."""
+
+    field: str
+    type: FieldType
+    operator: Operator
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """The field, or one of its values if it is a list, begins with a text or contains it."""
+
+    field: str
+    type: FieldType
+    operator: Literal["$prefix", "$contains"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The source has the field."""
+
+    field: str
+    type: FieldType
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The part does not hold."""
+
+    part: Filter
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Every part holds."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one part holds."""
+
+    parts: tuple[Filter, ...]
+
+
+Leaf: TypeAlias = OneOf | Ordered | Like | Present
+Filter: TypeAlias = Leaf | Not | AllOf | AnyOf
+
+
+def conditions(filter_: Filter) -> tuple[Filter, ...]:
+    """The top-level conditions, all of which must hold."""
+    return filter_.parts if isinstance(filter_, AllOf) else (filter_,)
+
+
+def without(filter_: Filter, dropped: Collection[int]) -> Filter | None:
+    """The filter without the top-level conditions at these indexes; None if none remains."""
+    kept = tuple(one for at, one in enumerate(conditions(filter_)) if at not in dropped)
+    return (kept[0] if len(kept) == 1 else AllOf(kept)) if kept else None
+
+
+def is_on_date(filter_: Filter) -> bool:
+    """Whether a condition involves a date."""
+    return any(leaf.type == "datetime" for leaf in leaves(filter_))
+
+
+def called(filter_: Filter) -> str:
+    """A condition in words, without its values: Ordered("year", "$gte", 2020) -> "year $gte"."""
+    match filter_:
+        case Not(OneOf() | Present() as leaf):
+            return f"{leaf.field} {_NEGATED[_operator(leaf)]}"
+        case Not(part):
+            return f"$not ({called(part)})"
+        case AllOf(parts) | AnyOf(parts):
+            word = "$and" if isinstance(filter_, AllOf) else "$or"
+            return f"{word} ({', '.join(map(called, parts))})"
+        case leaf:
+            return f"{leaf.field} {_operator(leaf)}"
+
+
+def _operator(leaf: Leaf) -> Operator:
+    match leaf:
+        case OneOf(_, _, values):
+            return "$eq" if len(values) == 1 else "$in"
+        case Ordered() | Like():
+            return leaf.operator
+        case Present():
+            return "$exists"
+
+
+_NEGATED: dict[Operator, Operator] = {"$eq": "$ne", "$in": "$nin", "$exists": "$exists"}
+
+
+def leaves(filter_: Filter) -> Iterator[Leaf]:
+    """The conditions on single fields, wherever they stand."""
+    match filter_:
+        case Not(part):
+            yield from leaves(part)
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from leaves(part)
+        case leaf:
+            yield leaf
+
+
+MAX_LEAVES = 32
+MAX_DEPTH = 5
+MAX_VALUES = 100
+MAX_CHARS = 512
+MAX_ALL_CHARS = 65_536  # of all texts of a filter: each collection's predicate has them
+MAX_INTEGER = 2**53  # many JSON parsers read larger integers inexactly
+
+
+def parse_filter(value: object, fields: Mapping[str, FieldType]) -> Filter:
+    """The filter in a JSON value, given what can be filtered by and its types.
+
+    Example: {"year": {"$gte": 2020}, "status": "final"} -> All((Ordered("year", …), OneOf("status", …))).
+
+    Raises:
+        InvalidRequestError: the value is not in the grammar or exceeds a limit. The message names the field,
+        the
+            operator and what is allowed, and quotes no value.
+    """
+    return _Parser(fields).tree(value, 1)
+
+
+def check_form(value: object) -> None:
+    """Check that a value is in the grammar, for fields that may be of any type.
+
+    Raises:
+        InvalidRequestError: as `parse`; no declaration of fields would make it a filter.
+    """
+    _Untyped({}).tree(value, 1)
+
+
+class _Parser:
+    def __init__(self, fields: Mapping[str, FieldType]) -> None:
+        self._fields = fields
+        self._leaves = self._chars = 0
+
+    def tree(self, value: object, depth: int) -> Filter:
+        """The filter in an object, all of whose conditions must hold."""
+        if depth > MAX_DEPTH:
+            raise InvalidRequestError(f"filter is nested deeper than {MAX_DEPTH} levels.")
+        if not isinstance(value, dict) or not value:
+            raise InvalidRequestError("filter must be an object with at least one condition in it.")
+        return _all([part for key, inner in value.items() for part in self._entry(key, inner, depth)])
+
+    def _entry(self, key: str, inner: object, depth: int) -> Iterator[Filter]:
+        match key:
+            case "$and":
+                yield AllOf(self._trees(key, inner, depth))
+            case "$or":
+                yield AnyOf(self._trees(key, inner, depth))
+            case "$not":
+                yield Not(self.tree(inner, depth + 1))
+            case _:
+                yield from self._field(key, inner)
+
+    def _trees(self, key: str, inner: object, depth: int) -> tuple[Filter, ...]:
+        if not isinstance(inner, list) or not inner:
+            raise InvalidRequestError(f"{key} takes a list of at least one filter.")
+        if len(inner) > MAX_LEAVES:
+            raise InvalidRequestError(f"{key} takes at most {MAX_LEAVES} filters.")
+        return tuple(self.tree(one, depth + 1) for one in inner)
+
+    def _field(self, name: str, inner: object) -> Iterator[Filter]:
+        if name not in self._fields:
+            names = ", ".join(sorted(self._fields)) or "none"
+            raise InvalidRequestError(
+                f"There is no field {_quoted_value(name)} to filter by; there are: {names}."
+            )
+        conditions = inner if isinstance(inner, dict) else {"$eq": inner}
+        if not conditions:
+            raise InvalidRequestError(f"{name}: give an operator and a value.")
+        for operator, value in conditions.items():
+            self._leaves += 1
+            if self._leaves > MAX_LEAVES:
+                raise InvalidRequestError(f"filter has more than {MAX_LEAVES} conditions.")
+            leaf = _leaf(name, self._fields[name], operator, value)
+            self._chars += sum(map(len, filter(_is_text, value if isinstance(value, list) else [value])))
+            if self._chars > MAX_ALL_CHARS:
+                raise InvalidRequestError(
+                    f"filter has texts of more than {MAX_ALL_CHARS:,} characters in all."
+                )
+            yield leaf
+
+
+class _Untyped(_Parser):
+    """Takes each condition that suits a field of some type."""
+
+    def _field(self, name: str, inner: object) -> Iterator[Filter]:
+        if name.startswith("$"):
+            raise InvalidRequestError(f"There is no operator {_quoted_value(name)} that combines filters.")
+        for type_ in OPERATORS:
+            of_type = _Parser({name: type_})
+            try:
+                parts = [*of_type._field(name, inner)]  # noqa: SLF001 of the same class
+            except InvalidRequestError as error:
+                problem = error
+                continue
+            self._leaves += len(parts)
+            if self._leaves > MAX_LEAVES:
+                raise InvalidRequestError(f"filter has more than {MAX_LEAVES} conditions.")
+            yield from parts
+            return
+        raise problem
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str)
+
+
+def _all(parts: Sequence[Filter]) -> Filter:
+    return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+
+def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter:  # noqa: PLR0911 one for each kind of node
+    match next((one for one in OPERATORS[type_] if one == operator), None):
+        case "$eq":
+            return OneOf(name, type_, (_scalar(name, type_, value),))
+        case "$ne":
+            return Not(OneOf(name, type_, (_scalar(name, type_, value),)))
+        case "$in":
+            return OneOf(name, type_, _scalars(name, type_, "$in", value))
+        case "$nin":
+            return Not(OneOf(name, type_, _scalars(name, type_, "$nin", value)))
+        case "$exists":
+            if not isinstance(value, bool):
+                raise InvalidRequestError(f"{name}: $exists takes true or false.")
+            return Present(name, type_) if value else Not(Present(name, type_))
+        case "$prefix" | "$contains" as how:
+            text = str(_scalar(name, type_, value))
+            if not text:
+                raise InvalidRequestError(f"{name}: {how} takes a text that is not empty.")
+            return Like(name, type_, how, text)
+        case None:
+            article = "an" if type_ == "integer" else "a"
+            raise InvalidRequestError(
+                f"{name} does not support {_quoted_value(operator)}; "
+                f"it is {article} {type_}, which supports: {', '.join(OPERATORS[type_])}."
+            )
+        case ordering:
+            return Ordered(name, type_, ordering, _scalar(name, type_, value))
+
+
+def _scalars(name: str, type_: FieldType, operator: str, value: object) -> tuple[Scalar, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_VALUES:
+        raise InvalidRequestError(f"{name}: {operator} takes a list of 1 to {MAX_VALUES} values.")
+    return tuple(_scalar(name, type_, one) for one in value)
+
+
+def _scalar(name: str, type_: FieldType, value: object) -> Scalar:
+    checked = _CHECKS[type_](value)
+    if checked is None:
+        raise InvalidRequestError(f"{name}: a value must be {_EXPECTED[type_]}.")
+    return checked
+
+
+def _string(value: object) -> str | None:
+    if not isinstance(value, str) or len(value) > MAX_CHARS or "\x00" in value:
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return None
+    return unicodedata.normalize("NFC", value)
+
+
+def _integer(value: object) -> int | None:
+    """The whole number that a value is. 2024.0 is one, too: JSON has only one kind of number."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < MAX_INTEGER:
+        return int(value)
+    exact = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INTEGER
+    return value if exact and isinstance(value, int) else None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, float) and math.isfinite(value):
+        return value + 0.0  # -0.0 is 0.0
+    whole = _integer(value)
+    return None if whole is None else float(whole)
+
+
+def _boolean(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _datetime(value: object) -> datetime | None:
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?")
+_CHECKS: dict[FieldType, Callable[[object], Scalar | None]] = {
+    "string": _string,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "datetime": _datetime,
+    "string list": _string,
+}
+_EXPECTED: dict[FieldType, str] = {
+    "string": f"a string of at most {MAX_CHARS} characters",
+    "integer": "a whole number within ±2^53",
+    "number": "a finite number",
+    "boolean": "true or false",
+    "datetime": "a date like 2024-05-01 or 2024-05-01T12:00:00Z",
+    "string list": f"a string of at most {MAX_CHARS} characters",
+}
+
+
+def _quoted_value(name: str) -> str:
+    return repr(name[:64])

@@ -1,0 +1,308 @@
+"""Words as people mean them: case, Unicode form and white space may differ. And a query's quoted phrases.
+
+Whether a text has them, a pattern finds out, which RE2 and the engine's regex read alike, because it holds
+nothing but classes, groups and plain characters. Where they stand, is found out by `folded` texts: compiling
+the pattern for that, which Python can only do in its one interpreter, took up to 0.7 s.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+from rag.text.invisible import without_hidden
+from rag.text.segments import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+SPACE = "[\\s\x0b\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+UNSPACED = (  # scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u30ff"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
+)
+MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0"
+"""Accents. A letter and an accent after it are one character, so that e doesn't match the e of é."""
+NOT_A_WORD = rf"[^\pL\pM\pN_]|[{UNSPACED}]"
+"""What may stand beside a whole word."""
+_ALIKE = {"'": "'\u2019\u02bc", "-": "-\u2010\u2011", '"': '"\u201c\u201d\u201e'}
+_FULL_WIDTH = {code + 0xFEE0: code for code in range(0x21, 0x7F)}
+_SPACED = {code: " " for code in range(0x3001) if chr(code).isspace()}
+_ONE_FORM: dict[int, int | str] = {
+    **_SPACED,
+    **_FULL_WIDTH,
+    **{ord(other): plain for plain, alike in _ALIKE.items() for other in alike[1:]},
+}
+_SPECIAL = frozenset(r"\.+*?()|[]{}^$")
+_DOT_ABOVE = "\u0307"
+_LAST = 0x1FFFF  # no letter beyond has two cases
+_LONGEST_RUN = 4  # letters that ligatures may stand for; all ways to write them are tried
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_SPACES = re.compile(SPACE)
+_SEVERAL = f"{SPACE[:-1]}{{2,}}"
+_COMPOSED = f".[{MARKS}\u3099\u309a]+|[\u1100-\u115f][\u1160-\u11ff]+"
+"""What is one character or fewer when it is composed: a letter with its accents, a syllable of Korean."""
+
+
+def literal_pattern(written: str, *, case: bool) -> str:
+    r"""A pattern for `written`. White space stands for any white space, and é for both of its Unicode forms.
+
+    Without `case`, letters match in either case (ß is ss, and İ is i), and those with full width match
+    ordinary ones. The quotes and the hyphen of a keyboard match typographic ones. Several accents of a letter
+    match in the order in which they are written.
+    Example: "a b", case=False -> "[aA]" + SPACE + "[bB]".
+    """
+    words = _SPACES.split(cleaned(written))
+    return SPACE.join(_exact(word) if case else _folded(word) for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A text in which words are found in any form by comparing characters, and where its parts come from.
+
+    Part k begins at `starts[k]`, and in the original at `origins[k]`. Its characters are the original's one
+    by one, unless it is `whole`: then it is what one letter of the original became.
+    """
+
+    text: str
+    starts: tuple[int, ...]
+    origins: tuple[int, ...]
+    whole: tuple[bool, ...]
+
+    def origin(self, at: int) -> int | None:
+        """The position in the original; None inside of a letter."""
+        part = bisect_right(self.starts, at) - 1
+        if self.whole[part]:
+            return None if at > self.starts[part] else self.origins[part]
+        return self.origins[part] + at - self.starts[part]
+
+    def find(self, words: str, at: int) -> tuple[Span, int] | None:
+        """The next place of folded words from a position on: in the original, and where it begins here."""
+        while (at := self.text.find(words, at)) >= 0:
+            start, end = self.origin(at), self.origin(at + len(words))
+            if start is not None and end is not None:
+                return Span(start, end), at
+            at += 1
+        return None
+
+
+def folded(text: str, *, case: bool) -> Folded:
+    r"""A text for comparing: composed, white space as one space and, without `case`, in one case and width.
+
+    It takes time in proportion to the text, whatever stands there.
+    Example: "Stra\xdfe  A", case=False -> "strasse a"
+    """
+    parts: list[str] = []
+    starts, origins, whole = [0], [0], [False]
+    length = at = 0
+
+    def add(part: str, origin: int, *, one: bool) -> None:
+        nonlocal length
+        if (one, whole[-1]) != (False, False) or origin - origins[-1] != length - starts[-1]:
+            starts.append(length)
+            origins.append(origin)
+            whole.append(one)
+        parts.append(part)
+        length += len(part)
+
+    for match in _irregular(case=case).finditer(text):
+        start, end = match.span()
+        if start > at:
+            add(_alike(text[at:start], case=case), at, one=False)
+        part = " " if match[0].isspace() else _alike(unicodedata.normalize("NFC", match[0]), case=case)
+        add(part, start, one=len(part) != end - start)
+        at = end
+    add(_alike(text[at:], case=case), at, one=False)
+    starts.append(length)
+    origins.append(len(text))
+    whole.append(False)
+    return Folded("".join(parts), tuple(starts), tuple(origins), tuple(whole))
+
+
+def _alike(text: str, *, case: bool) -> str:
+    if case:
+        return text.translate(_SPACED)
+    return text.casefold().translate(_ONE_FORM).replace(f"i{_DOT_ABOVE}", "i")
+
+
+@cache
+def _irregular(*, case: bool) -> re.Pattern[str]:
+    """What may have another length when it is folded: letters with accents, ligatures, white space."""
+    ligatures = "" if case else "".join(_letters()[1].values())
+    return re.compile(f"{_COMPOSED}|{_SEVERAL}" + (f"|[{ligatures}]" if ligatures else ""), re.DOTALL)
+
+
+def cleaned(written: str) -> str:
+    """`written` as stored texts are: composed, without invisible characters and white space around it."""
+    return unicodedata.normalize("NFC", without_hidden(written)).strip()
+
+
+def is_in_word(character: str) -> bool:
+    """Whether a character beside a match makes it a part of a longer word."""
+    belongs = character.isalnum() or character == "_" or unicodedata.category(character)[0] == "M"
+    return belongs and not _UNSPACED.match(character)
+
+
+def _exact(word: str) -> str:
+    return "".join(_in_both_forms(letter, _escaped) for letter in word)
+
+
+def _folded(word: str) -> str:
+    folded = word.casefold().replace(f"i{_DOT_ABOVE}", "i")
+    parts, at, ligatures = [], 0, _letters()[1]
+    while at < len(folded):
+        end = at + 1
+        while end < len(folded) and end - at < _LONGEST_RUN and _touches(folded, at, end, ligatures):
+            end += 1
+        parts.append(_written(folded[at:end]))
+        at = end
+    return "".join(parts)
+
+
+def _touches(folded: str, start: int, end: int, ligatures: Mapping[str, str]) -> bool:
+    """Whether a ligature may stand for letters on both sides of `end`."""
+    return any(
+        folded[first:last] in ligatures
+        for first in range(max(start, end - 2), end)
+        for last in range(end + 1, min(first + 3, len(folded)) + 1)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _written(folded: str) -> str:
+    """All ways to write folded letters: "ss" -> two letters, or one ß."""
+    if not folded:
+        return ""
+    ligatures = _letters()[1]
+    ways = [_letter(folded[0]) + _written(folded[1:])]
+    ways += [
+        f"[{ligatures[folded[:length]]}]{_written(folded[length:])}"
+        for length in (2, 3)
+        if len(folded) >= length and folded[:length] in ligatures
+    ]
+    return ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"
+
+
+def _letter(folded: str) -> str:
+    """A folded letter in any case, width and Unicode form."""
+    if folded == "i":
+        return f"(?:{_class('i')}{_DOT_ABOVE}?|\u0130)"
+    return _in_both_forms(folded, _class)
+
+
+def _in_both_forms(letter: str, pattern: Callable[[str], str]) -> str:
+    """The pattern of a letter, and of the same with its accents apart."""
+    apart = unicodedata.normalize("NFD", letter)
+    if apart == letter:
+        return pattern(letter)
+    return f"(?:{pattern(letter)}|{''.join(map(pattern, apart))})"
+
+
+def _class(folded: str) -> str:
+    letters = _letters()[0].get(folded, folded) + _ALIKE.get(folded, "")[1:]
+    if plain := _FULL_WIDTH.get(ord(folded)):
+        letters += _letters()[0].get(chr(plain), chr(plain))
+    return f"[{''.join(map(_escaped_in_class, letters))}]" if len(letters) > 1 else _escaped(letters)
+
+
+@cache
+def _letters() -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """For each folded letter all that fold to it, itself first; and the same for ligatures, like ß for ss."""
+    single: dict[str, str] = {}
+    several: dict[str, str] = {}
+    for letter in map(chr, range(0x41, _LAST)):
+        folded = letter.casefold()
+        if folded != letter:
+            kept = single if len(folded) == 1 else several
+            kept[folded] = kept.get(folded, folded if kept is single else "") + letter
+    return single, several
+
+
+def _escaped(character: str) -> str:
+    return f"\\{character}" if character in _SPECIAL else character
+
+
+def _escaped_in_class(character: str) -> str:
+    return f"\\{character}" if character in r"\]^-[&~" else character
+
+
+_PAIRS = {
+    '"': '"',
+    "\uff02": "\uff02",
+    "\u201c": "\u201d\u201c",
+    "\u201d": "\u201d",
+    "\u201e": "\u201c\u201d",
+    "\u00ab": "\u00bb",
+    "\u00bb": "\u00ab\u00bb",
+    "\u300c": "\u300d",
+    "\u300e": "\u300f",
+}
+"""Each opening mark with those that close it: English, German, Swedish, French and Japanese."""
+QUOTES = frozenset("".join([*_PAIRS, *_PAIRS.values()]))
+_OPENS = re.compile(r"[\s(\[{<=:,;/|—–-]")  # may precede an opening mark; a digit may not: 5" pipe
+_CLOSES = re.compile(r"[\s)\]}>.,;:!?/|'’—–-]")
+_UNSPACED_MARKS = frozenset("\u300c\u300e")
+_SPACED_MARKS = frozenset("\u00ab\u00bb")  # French has a space inside
+
+
+def phrases(query: str) -> tuple[str, ...]:
+    """The phrases in quotation marks, each once, in order. A mark without its other half is ordinary text.
+
+    A mark opens a phrase at the beginning or after a space or a bracket, and closes it before a space,
+    punctuation or the end. So inches are no quotes.
+    Example: '"leave of absence" policy “form A”' -> leave of absence, form A; '5" or 6" pipe' -> nothing.
+    """
+    return tuple(dict.fromkeys(query[start + 1 : end].strip() for start, end in _quoted(query)))
+
+
+def unquoted(query: str) -> str | None:
+    """The query with its phrases as ordinary words; None if it has no phrases, or no words besides them.
+
+    Example: '"leave of absence" policy' -> leave of absence policy; '"leave of absence"' -> None.
+    """
+    quoted = [*_quoted(query)]
+    edges = [0, *(at + after for span in quoted for at, after in zip(span, (0, 1), strict=True)), len(query)]
+    besides = "".join(query[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
+    if not quoted or not any(map(str.isalnum, besides)):
+        return None
+    marks = {at for span in quoted for at in span}
+    return "".join(" " if at in marks else character for at, character in enumerate(query)).strip()
+
+
+def _quoted(query: str) -> Iterator[Span]:
+    """The positions of the opening and the closing mark of each phrase, in order."""
+    unclosed: set[str] = set()  # what is not closed behind one mark is not behind a later one
+    at = 0
+    while at < len(query):
+        is_open = query[at] not in unclosed and _is_opening(query, at)
+        end = _closing(query, at) if is_open else None
+        if end is None:
+            unclosed |= {query[at]} if is_open else set()
+            at += 1
+            continue
+        yield Span(at, end)
+        at = end + 1
+
+
+def _is_opening(query: str, at: int) -> bool:
+    mark, after = query[at], query[at + 1 : at + 2]
+    if mark not in _PAIRS or not after or after in _PAIRS[mark]:
+        return False
+    if after.isspace() and mark not in _SPACED_MARKS:
+        return False
+    return mark in _UNSPACED_MARKS or not at or bool(_OPENS.match(query[at - 1]))
+
+
+def _closing(query: str, opening: int) -> int | None:
+    """Where the phrase that opens here is closed, None if it isn't."""
+    mark = query[opening]
+    for at in range(opening + 2, len(query)):
+        if query[at] not in _PAIRS[mark] or (query[at - 1].isspace() and mark not in _SPACED_MARKS):
+            continue
+        if at + 1 == len(query) or mark in _UNSPACED_MARKS or _CLOSES.match(query[at + 1]):
+            return at
+    return None

@@ -1,1 +1,0 @@
-"""Pages of PDFs as pictures, drawn in a confined process of their own."""

@@ -1,0 +1,154 @@
+"""This process: its concurrent calls, its processors and memory, and how it was installed.
+
+For each thread that allocates, glibc makes an arena of its own, up to eight for each processor, and what is
+freed in one is of no use to the others. The engine has dozens of threads. So `share_arenas` limits the
+arenas, and `return_memory` keeps the C library from holding on to memory that is free.
+
+refdesk may come from a checkout, a wheel, a repository or a package index, and be installed by pip, uv or
+pipx. `pip install 'refdesk[ocr]'` asks an index, which needn't have it, and the first pip of the path, which
+may be that of another environment. So `install_command` says what adds an extra here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+T = TypeVar("T")
+
+OWN_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
+
+def cores() -> int:
+    """The number of processors that this process may use."""
+    if sys.version_info >= (3, 13):
+        return os.process_cpu_count() or 1
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """The bytes of memory that this process may use; 1 GB where the system doesn't say."""
+    limits = [*_limits_of_groups()]
+    with suppress(AttributeError, ValueError, OSError):  # Windows doesn't say
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(limits, default=10**9)
+
+
+def _limits_of_groups() -> Iterator[int]:
+    """The limits of the control groups of Linux that the process is in: of a container or a service, say."""
+    groups = ""
+    with suppress(OSError):
+        groups = OWN_GROUPS.read_text("utf-8")
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            top, name = GROUPS, "memory.max"
+        elif "memory" in controllers.split(","):  # the first version
+            top, name = GROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        own = top / path.lstrip("/")
+        for folder in (own, *own.parents):
+            with suppress(OSError, ValueError):  # a container doesn't see all; "max" is no number
+                yield int((folder / name).read_text("ascii"))
+
+
+async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """The results of all calls, in order. The first failure cancels the others and is raised as it is."""
+    if len(calls) == 1:
+        return [await calls[0]()]
+    results: dict[int, T] = {}
+
+    async def run(index: int, call: Callable[[], Awaitable[T]]) -> None:
+        results[index] = await call()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for index, call in enumerate(calls):
+                tasks.start_soon(run, index, call)
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return [results[index] for index in range(len(calls))]
+
+
+M_ARENA_MAX = -8  # of mallopt(3)
+ARENAS = 2  # with one, threads would wait for each other
+
+
+def share_arenas() -> None:
+    """Have all threads share two arenas, unless the environment says how many. Call it before they start."""
+    if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
+        with suppress(AttributeError):  # other C libraries have no arenas
+            ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
+
+
+def return_memory() -> None:
+    """Return to the system what the process has freed and glibc would keep."""
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # other C libraries have no malloc_trim
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+PACKAGE = "refdesk"
+
+
+def install_command(extra: str = "") -> str:
+    """The command that installs refdesk where it is now from where it came, with an extra.
+
+    Example: /srv/desk/.venv/bin/python -m pip install '/home/ann/refdesk[ocr]'.
+    """
+    extras = f"[{extra}]" if extra else ""
+    words = [*_installer_command(), *_requirement(extras)]
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+
+
+def _installer_command() -> list[str]:
+    """The command of what made this environment, up to what is to be installed."""
+    prefix = Path(sys.prefix)
+    if (prefix / "uv-receipt.toml").exists():
+        return ["uv", "tool", "install", "--force"]
+    if (prefix / "pipx_metadata.json").exists():
+        return ["pipx", "install", "--force"]
+    if find_spec("pip"):
+        return [sys.executable, "-m", "pip", "install"]
+    return ["uv", "pip", "install", "--python", sys.executable]
+
+
+def _requirement(extras: str) -> list[str]:
+    """What is to be installed: where this refdesk came from, or its name if that was an index."""
+    origin = _origin()
+    url = str(origin.get("url", ""))
+    if vcs := origin.get("vcs_info"):
+        commit = f"@{vcs['commit_id']}" if vcs.get("commit_id") else ""
+        return [f"{PACKAGE}{extras} @ {vcs['vcs']}+{url}{commit}"]
+    if "dir_info" in origin and url.startswith("file:"):
+        folder = url2pathname(urlsplit(url).path) + extras
+        return ["--editable", folder] if origin["dir_info"].get("editable") else [folder]
+    return [f"{PACKAGE}{extras} @ {url}" if url else PACKAGE + extras]
+
+
+def _origin() -> dict[str, Any]:
+    """Where the package came from, as PEP 610 has it; empty if it was an index or nobody noted it."""
+    try:
+        noted = metadata.distribution(PACKAGE).read_text("direct_url.json")
+        return dict(json.loads(noted or "{}"))
+    except (metadata.PackageNotFoundError, ValueError):
+        return {}

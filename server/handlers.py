@@ -1,0 +1,402 @@
+"""The handlers of the protocol's methods, independent of the transport.
+
+`create_server` also declares the extensions that the server offers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from anyio import to_thread
+from mcp import MCPError, types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from pydantic import BaseModel, ValidationError
+
+from rag.answers import MAX_REPLY_CHARS, NOTHING_ASKED, Part
+from rag.config.server_settings import FETCH, PAGE_PICTURE, fetches
+from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
+from rag.search.agents import found_reply, looked_up, opened
+from rag.search.reply.search_reply import NO_ROOM_CHARS, search_reply, with_trace
+from rag.search.reply.source_reply import fetch_reply
+from rag.uris import resource_uri
+from server import mcp_apps, resources, tools
+from server.protocol_middleware import ErrorBoundary, Introduction, RequestLimits, message_for
+from server.resources import completed, completes, completion
+from server.schemas import argument_error, decoded
+from server.telemetry import call_audit
+from server.tools import callable_tools, principal_through, principal_through_any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mcp.server.context import CallNext, HandlerResult
+
+    from rag.config.server_settings import ToolSettings
+    from rag.config.settings import Settings
+    from rag.corpus import Principal
+    from rag.search.reply.reply_parts import Reply
+    from rag.search.reply.search_reply import SearchReply
+    from rag.search.reply.source_reply import FolderReply, SourceReply
+    from server.admission import Admission
+    from server.intake import Intake
+    from server.lazy_desk import LazyDesk
+
+BY_ENTERPRISE = "io.modelcontextprotocol/enterprise-managed-authorization"
+BY_CLIENT = "io.modelcontextprotocol/oauth-client-credentials"
+
+
+def extensions(settings: Settings) -> dict[str, dict[str, object]]:
+    """The extensions that a server over HTTP offers: ways to get a token that it accepts.
+
+    Both are matters of the client and the issuer, and the tokens are like others. But one without a user
+    counts only for clients that the settings list.
+    """
+    if "oauth" not in settings.http.authentication:
+        return {}
+    offered = (BY_ENTERPRISE, BY_CLIENT) if settings.oauth.clients else (BY_ENTERPRISE,)
+    return {name: {} for name in offered}
+
+
+log = logging.getLogger(__name__)
+
+PAGE_SIZE = 50  # sources in one page of resources/list
+MAX_RESOURCE_CHARS = 200_000
+MAX_REPLY_BYTES = 255 * 1024  # some clients close the connection at 256 KiB; 1 KiB is for the envelope
+MAX_BYTES_PER_CHARACTER = 24  # two escapes of six bytes outside the basic plane, and tools send text twice
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Arguments = TypeVar("Arguments", bound=BaseModel)
+Handler: TypeAlias = "Callable[[dict[str, Any]], Awaitable[types.CallToolResult]]"
+NotedReply: TypeAlias = "SearchReply | SourceReply | FolderReply"
+Result = TypeVar("Result", types.CallToolResult, types.ReadResourceResult)
+
+
+def create_server(  # noqa: PLR0913 what it is built around
+    lazy_desk: LazyDesk,
+    settings: Settings,
+    admission: Admission,
+    principal_of: Callable[[Context], Principal],
+    measure: call_audit.Measure | None = None,
+    *,
+    remote: bool = False,
+    intake: Intake | None = None,
+) -> Server[Any]:
+    """A protocol server around a desk. `principal_of` is called anew for each request.
+
+    Replies of tools have the note of `intake`. `remote` callers are told of errors only what they can do; the
+    operator's log has the rest.
+    """
+    app = App(lazy_desk, settings, principal_of, remote=remote, intake=intake)
+    server: Server[Any] = Server(
+        settings.server.name,
+        title=settings.server.title,
+        version=version("refdesk"),
+        instructions=tools.instructions(settings.server, settings.server.tools),
+        website_url=settings.server.website or None,
+        icons=[types.Icon(src=settings.server.icon)] if settings.server.icon else None,
+        get_tool_input_schema=_no_headers,
+        on_list_tools=app.list_tools,
+        on_call_tool=app.call_tool,
+        on_list_resources=app.list_resources,
+        on_list_resource_templates=app.list_resource_templates,
+        on_read_resource=app.read_resource,
+        on_list_prompts=app.list_prompts,
+        on_get_prompt=app.get_prompt,
+        on_completion=app.complete,
+    )
+    server.middleware[:] = [  # replaces the SDK's own spans, which would hold what callers wrote
+        ErrorBoundary(lazy_desk, settings.limits, remote=remote),
+        call_audit.CallRecorder(principal_of, measure, settings.server),
+        RequestLimits(admission, settings.limits, principal_of),
+        decode_arguments,
+    ]
+    if settings.server.apps:
+        server.middleware.append(mcp_apps.note_declaration)
+    if remote:
+        server.extensions |= extensions(settings)
+        server.middleware.append(Introduction(lazy_desk, settings.server, admission, principal_of))
+    return server
+
+
+class App:
+    """The handlers and what they share: the desk, the settings, and who is asking."""
+
+    def __init__(
+        self,
+        lazy_desk: LazyDesk,
+        settings: Settings,
+        principal_of: Callable[[Context], Principal],
+        *,
+        remote: bool,
+        intake: Intake | None,
+    ) -> None:
+        self._lazy_desk = lazy_desk
+        self._remote = remote
+        self._intake = intake
+        self._principal_of = principal_of
+        self._settings = settings
+
+    async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
+        """tools/list: the tools that the principal may call, with what it may read by each."""
+        principal = self._principal_of(context)
+        listed: list[types.Tool] = []
+        for tool in callable_tools(self._settings.server, principal):
+            asker = principal_through(principal, tool)
+            listed += tools.tool_pair(self._settings, tool, asker, await self._lazy_desk.overview(asker))
+        if self._shows_apps(context):
+            listed = mcp_apps.with_page(listed, callable_tools(self._settings.server, principal))
+        return types.ListToolsResult(tools=listed)
+
+    def _shows_apps(self, context: Context) -> bool:
+        return self._settings.server.apps and mcp_apps.shows_apps(context)
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """tools/call. Errors of a tool become tool errors, which the model reads."""
+        answer = self._handler(context, params.name)
+        try:
+            return await answer(params.arguments or {})
+        except RefdeskError as error:
+            call_audit.record_failure(error)
+            text = self._failure(params.name, error)
+            return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+
+    def _failure(self, tool: str, error: RefdeskError) -> str:
+        """What the model reads of an error. A desk that is only being made has no other fault than that."""
+        note = (self._intake and self._intake.note) or ""
+        if isinstance(error, InvalidRequestError | NotFoundError):
+            return f"{message_for(error, remote=self._remote)} {note}".strip()
+        if note:
+            return note
+        log.warning("The tool %s failed: %s", tool, error)
+        return message_for(error, remote=self._remote)
+
+    def _handler(self, context: Context, name: str) -> Handler:
+        """What answers a tool with its arguments, for whoever is asking.
+
+        Raises:
+            MCPError: there is no such tool for them.
+        """
+        server, principal = self._settings.server, self._principal_of(context)
+        mine, with_app = callable_tools(server, principal), self._shows_apps(context)
+        for tool in mine:
+            asker = principal_through(principal, tool)
+            if name == tool.name:
+                return partial(self._search, asker, tool, with_app=with_app)
+            if name == tool.opener.name:
+                return partial(self._get_source, asker)
+            if name == FETCH and fetches(server, tool):
+                return partial(self._fetch, asker)
+        if name == PAGE_PICTURE and with_app and mine:
+            return partial(self._page_picture, principal_through_any(principal, mine))
+        raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:64]!r}.")
+
+    async def _search(
+        self, principal: Principal, tool: ToolSettings, given: dict[str, Any], *, with_app: bool
+    ) -> types.CallToolResult:
+        try:
+            arguments = tools.SearchArguments.model_validate(given)
+        except ValidationError as error:
+            hidden = tools.arguments_not_offered(self._settings, tool, principal)
+            raise argument_error(error, tools.SearchArguments, hidden) from None
+        self._check_offered(arguments, tool, principal)
+        desk = await self._lazy_desk.desk()
+        answer = await desk.search(principal, arguments.request(), trace=bool(arguments.explain))
+        answer = await desk.checked(answer)
+        call_audit.current_call().steps = answer.steps
+        call_audit.current_call().degraded = answer.degraded
+        server = self._settings.server
+        vectors = server.include_vectors if arguments.vectors is None else arguments.vectors
+        urls = server.openai_compat
+
+        def render(max_chars: int) -> SearchReply:
+            room = max_chars - NO_ROOM_CHARS if answer.trace else max_chars
+            reply = search_reply(answer, room, vectors=vectors, urls=urls)
+            return with_trace(reply, answer, max_chars) if answer.trace else reply
+
+        result = await self._noted(render, arguments.max_chars or server.max_chars)
+        if with_app:
+            result.meta = mcp_apps.search_meta(
+                tool, answer.hits, (result.structured_content or {})["results"]
+            )
+        return result
+
+    async def _page_picture(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
+        arguments = _arguments(tools.PageArguments, given)
+        desk = await self._lazy_desk.desk()
+        return mcp_apps.picture_result(arguments.id, await desk.page(principal, arguments.id, arguments.page))
+
+    def _check_offered(
+        self, arguments: tools.SearchArguments, tool: ToolSettings, principal: Principal
+    ) -> None:
+        for withheld in sorted(tools.withheld_arguments(tool)):
+            if getattr(arguments, withheld) is not None:
+                raise InvalidRequestError(f"{tool.name} has no argument {withheld}; leave it out.")
+        if arguments.query is None and "related" in tools.withheld_arguments(tool):
+            raise InvalidRequestError(f"{tool.name} needs a query: a question, or some words.")
+        if arguments.query is None and arguments.related is None:
+            raise InvalidRequestError(NOTHING_ASKED)
+        others = arguments.vectors not in {None, self._settings.server.include_vectors}
+        if others and "vectors" in tools.fixed_arguments(self._settings, tool, principal):
+            raise InvalidRequestError("vectors is fixed by the operator; leave it out.")
+        if arguments.explain and not self._settings.server.explain:
+            raise InvalidRequestError("The operator has not enabled explain; leave it out.")
+        offered = self._settings.server.profiles
+        stages_of = arguments.stages.get("of") if arguments.stages else None
+        for argument, name in {"profile": arguments.profile, "stages.of": stages_of}.items():
+            if name is not None and name not in offered:
+                raise InvalidRequestError(
+                    f"{argument} must be one of {', '.join(offered)}."
+                    if offered
+                    else f"The operator offers no profiles; leave {argument} out."
+                )
+
+    async def _get_source(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
+        arguments = _arguments(tools.GetSourceArguments, given)
+        max_chars = arguments.max_chars or self._settings.server.max_chars
+        desk = await self._lazy_desk.desk()
+        part, after = arguments.part(), arguments.after
+        found = await looked_up(desk, principal, arguments.id, max_chars, part=part, after=after)
+        return await self._noted(partial(found_reply, found), max_chars)
+
+    async def _noted(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:
+        """What `render` makes of `max_chars` or fewer, with the note of the intake if there is one."""
+        note = self._intake and self._intake.note
+        if not note:
+            return await _within_bytes(lambda fitting: _result(render(fitting)), max_chars)
+        room = len(json.dumps(note)) + 1
+
+        def noted(fitting: int) -> types.CallToolResult:
+            reply = render(fitting - room)
+            return _result(reply.model_copy(update={"notes": [*reply.notes, note]}))
+
+        return await _within_bytes(noted, max_chars)
+
+    async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
+        name, desk = _arguments(tools.FetchArguments, given).id, await self._lazy_desk.desk()
+        id_ = await desk.named(principal, name)
+        extract = await opened(desk, principal, id_, MAX_REPLY_CHARS)
+
+        def render(fitting: int) -> types.CallToolResult:
+            reply = fetch_reply(extract, id_, fitting)
+            return _result(reply.model_copy(update={"id": name}))  # as connectors expect
+
+        return await _within_bytes(render, MAX_REPLY_CHARS)
+
+    def _reader(self, context: Context) -> Principal:
+        """Who reads resources: it reaches what its tools may show."""
+        principal = self._principal_of(context)
+        return principal_through_any(principal, callable_tools(self._settings.server, principal))
+
+    async def list_resources(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        """resources/list: the readable sources, ordered by collection and id, in pages."""
+        after = resources.read_cursor(params.cursor if params else None)
+        desk, principal = await self._lazy_desk.desk(), self._reader(context)
+        page = await desk.sources(principal, after=after, limit=PAGE_SIZE)
+        sizes = await desk.sizes(principal, page)
+        full = len(page) == PAGE_SIZE
+        return types.ListResourcesResult(
+            resources=[resources.resource(source, sizes.get(source.id)) for source in page],
+            next_cursor=resources.cursor(page[-1]) if full else None,
+        )
+
+    async def list_resource_templates(
+        self, _context: Context, _params: object
+    ) -> types.ListResourceTemplatesResult:
+        """resources/templates/list."""
+        return types.ListResourceTemplatesResult(resource_templates=resources.TEMPLATES)
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        """resources/read: the text of a source or a chunk, or the page of passages."""
+        if params.uri == mcp_apps.URI and self._shows_apps(context):
+            return mcp_apps.contents()
+        desk, reader = await self._lazy_desk.desk(), self._reader(context)
+        id_ = await desk.named(reader, params.uri)
+        part = Part(around=0 if "/" in id_ else None)
+        extract = await desk.extract(reader, id_, max_chars=MAX_RESOURCE_CHARS, part=part)
+        uri = resource_uri(extract.source.collection, id_)
+        return await _within_bytes(
+            lambda fitting: resources.contents(uri, extract, fitting), MAX_RESOURCE_CHARS
+        )
+
+    async def list_prompts(self, _context: Context, _params: object) -> types.ListPromptsResult:
+        """prompts/list."""
+        return types.ListPromptsResult(prompts=[tools.PROMPT])
+
+    async def get_prompt(
+        self, context: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        """prompts/get."""
+        if params.name != tools.PROMPT.name:
+            raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:64]!r}.")
+        given = params.arguments or {}
+        question = given.get("question", "").strip()
+        if not question:
+            raise InvalidRequestError("The prompt 'answer' needs the argument question.")
+        mine = callable_tools(self._settings.server, self._principal_of(context))
+        text = tools.answer_prompt(mine, question) + tools.narrowing(given)
+        content = types.TextContent(text=text)
+        message = types.PromptMessage(role="user", content=content)
+        return types.GetPromptResult(description=tools.PROMPT.description, messages=[message])
+
+    async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        """completion/complete: for the resource templates and the prompt, of what the principal may read."""
+        if not completes(params):
+            return completion()
+        return await completed(await self._lazy_desk.desk(), self._reader(context), params)
+
+
+async def decode_arguments(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Middleware: read all arguments of a call if a host sent them as JSON in one string."""
+    params = ctx.params or {}
+    sent = params.get("arguments")
+    if ctx.method == "tools/call" and isinstance(sent, str):
+        ctx = replace(ctx, params={**params, "arguments": decoded(sent) if sent.strip() else None})
+    return await call_next(ctx)
+
+
+def _no_headers(_tool: str) -> None:
+    """No argument is mirrored in a header. To find that out, the SDK would list the tools at each call."""
+
+
+def _result(reply: Reply) -> types.CallToolResult:
+    """A reply as text and as structured content: some hosts show the model only one of them."""
+    return types.CallToolResult(
+        content=[types.TextContent(text=reply.compact())],
+        structured_content=reply.model_dump(exclude_none=True),
+    )
+
+
+def _arguments(model: type[Arguments], given: dict[str, Any]) -> Arguments:
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise argument_error(error, model) from None
+
+
+async def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Result:
+    """What `render` makes of `max_chars`, or of fewer until it fits; in a thread, for replies can be long."""
+    return await to_thread.run_sync(_fitting, render, max_chars)
+
+
+def _fitting(render: Callable[[int], Result], max_chars: int) -> Result:
+    """What `render` makes of `max_chars`, or of fewer until it fits into `MAX_REPLY_BYTES`."""
+    result = render(max_chars)
+    while max_chars * MAX_BYTES_PER_CHARACTER > MAX_REPLY_BYTES and (size := _size(result)) > MAX_REPLY_BYTES:
+        max_chars = max_chars * MAX_REPLY_BYTES // size
+        result = render(max_chars)
+    return result
+
+
+def _size(result: Result) -> int:
+    """An upper bound for every transport: JSON with blanks, escaped to ASCII."""
+    return len(json.dumps(result.model_dump(mode="json", by_alias=True, exclude_none=True)))

@@ -1,0 +1,294 @@
+"""The HTTP application: streamable HTTP in both protocol eras, and HTTP+SSE for older clients.
+
+There are no sessions: every request is authenticated anew. `http_app` lists the middleware from the outside
+in; README.md in `server/` explains the order.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import uvicorn
+from anyio import to_thread
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.routes import build_resource_metadata_url
+from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from pydantic import AnyHttpUrl
+from sse_starlette.sse import AppStatus
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from rag.access.keys import SEARCH_SCOPE
+from rag.config.server_settings import resource_url
+from rag.errors import BusyError
+from server import EXIT_FORCED
+from server.http.callers import AddressResolver, scope_principal
+from server.http.client_limits import ConnectionLimit, FailureLimit, SlowClientProtocol, max_connections
+from server.http.listening import announce, transport_security
+from server.http.middleware import (
+    PROBES,
+    ApiKeyHeader,
+    BodyTimeout,
+    CancelOnDisconnect,
+    HostCheck,
+    JsonRpcCheck,
+    RequestTracking,
+    RequireScope,
+)
+from server.http.oauth import metadata_route
+from server.jsonrpc import MAX_MESSAGE_BYTES
+from server.mcp_apps import DECLARED, SESSION, SESSION_HEADER
+from server.telemetry.logs import note_refusal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from socket import socket
+    from types import FrameType
+
+    from mcp.server.lowlevel import Server
+    from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.authentication import AuthenticationBackend, AuthenticationError
+    from starlette.requests import HTTPConnection, Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from rag.config.settings import Settings
+    from server.admission import Admission
+    from server.lazy_desk import LazyDesk
+    from server.telemetry.call_audit import RefusalLog
+
+DRAIN_SECONDS = 10
+KEEP_ALIVE_SECONDS = 15
+BACKLOG = 512  # below the connection limit: a burst waits here and is not refused
+MAX_STREAMS_PER_TENANT, MAX_STREAMS_PER_USER = 100, 25  # over HTTP+SSE
+SSE_PATH, MESSAGES_PATH = "/sse", "/messages/"
+
+
+class McpEndpoint:
+    """The POST endpoint of streamable HTTP, for both protocol eras and without sessions."""
+
+    def __init__(
+        self, server: Server[Any], security: TransportSecuritySettings, admission: Admission
+    ) -> None:
+        self._manager = StreamableHTTPSessionManager(
+            server,
+            json_response=True,  # nothing to stream: each request has one reply and no progress
+            stateless=True,
+            security_settings=security,
+            max_request_body_size=MAX_MESSAGE_BYTES,
+        )
+        self._app = CancelOnDisconnect(JsonRpcCheck(AppsSession(self._manager.handle_request)))
+        self._admission = admission
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the SDK's manager while requests are served."""
+        async with self._manager.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a POST request, or reject it early: before its body is read."""
+        if scope["method"] != "POST":
+            await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
+            return
+        try:
+            self._admission.check(scope_principal(scope))
+        except BusyError as error:
+            await _too_many(error)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _too_many(error: BusyError, *, close: bool = False) -> Response:
+    """The 429 for a rejected request; with `close`, its connection is closed, too."""
+    note_refusal(str(error))
+    headers = {"Retry-After": str(error.retry_seconds)} | ({"Connection": "close"} if close else {})
+    return JSONResponse({"error": "busy", "error_description": str(error)}, status_code=429, headers=headers)
+
+
+class SseEndpoint:
+    """The event stream of HTTP+SSE. Requests arrive by POST, each with its own credentials."""
+
+    def __init__(self, server: Server[Any], transport: SseServerTransport, admission: Admission) -> None:
+        self._server = server
+        self._transport = transport
+        self._admission = admission
+        self._open: Counter[tuple[str, ...]] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a stream until its client disconnects or this process shuts down."""
+        principal = scope_principal(scope)
+        limits = {
+            (principal.tenant,): MAX_STREAMS_PER_TENANT,
+            (principal.tenant, principal.user or ""): MAX_STREAMS_PER_USER,
+        }
+        for owner, limit in limits.items():
+            if self._open[owner] >= limit:
+                error = BusyError(f"{limit} streams are open already. Close one and try again.")
+                await _too_many(error, close=True)(scope, receive, send)
+                return
+        self._open.update(limits.keys())
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self._open.subtract(limits.keys())
+            self._open = +self._open  # drops zero counts
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end_at_shutdown, tasks.cancel_scope)
+            async with self._transport.connect_sse(scope, receive, send) as (read, write):
+                await self._server.run(read, write, self._server.create_initialization_options())
+            tasks.cancel_scope.cancel()
+        with suppress(RuntimeError):  # the reply was complete already
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _end_at_shutdown(self, stream: anyio.CancelScope) -> None:
+        """End the stream once every request is answered; uvicorn would wait for it until its own deadline."""
+        await self._admission.drained()
+        stream.cancel()
+
+
+def http_app(
+    server: Server[Any],
+    lazy_desk: LazyDesk,
+    settings: Settings,
+    backend: AuthenticationBackend,
+    admission: Admission,
+    refusal_log: RefusalLog,
+) -> Starlette:
+    """The routes, and the middleware that every request passes first."""
+    http, security = settings.http, transport_security(settings.http)
+    endpoint = McpEndpoint(server, security, admission)
+    resource = AnyHttpUrl(resource_url(http))
+    metadata = str(build_resource_metadata_url(resource)) if "oauth" in http.authentication else ""
+
+    def authorized(app: ASGIApp) -> ASGIApp:
+        return RequireScope(app, SEARCH_SCOPE, metadata, settings.oauth.scope_prefix)
+
+    async def healthz(_request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def readyz(_request: Request) -> Response:
+        ready = await to_thread.run_sync(lambda: lazy_desk.ready)  # a network drive may hang
+        return PlainTextResponse("ready") if ready else PlainTextResponse("not ready", 503)
+
+    routes: list[BaseRoute] = [
+        Route(http.path, authorized(endpoint)),
+        *(Route(path, probe) for path, probe in zip(PROBES, (healthz, readyz), strict=True)),
+    ]
+    if metadata:
+        routes.append(metadata_route(resource_url(http), http.path, settings.oauth, settings.server.title))
+    if http.sse:
+        transport = SseServerTransport(MESSAGES_PATH, security, MAX_MESSAGE_BYTES)
+        routes.append(Route(SSE_PATH, authorized(SseEndpoint(server, transport, admission)), methods=["GET"]))
+        messages = JsonRpcCheck(transport.handle_post_message)
+        routes.append(Mount(MESSAGES_PATH, authorized(messages)))
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with endpoint.running(), anyio.create_task_group() as tasks:
+            lazy_desk.first_reply.set()  # nobody waits for the first reply here: open the desk at once
+            tasks.start_soon(lazy_desk.warm_up)
+            tasks.start_soon(refusal_log.flush_every_second)
+            yield
+            tasks.cancel_scope.cancel()
+        await lazy_desk.close()
+
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[  # from the outside in
+            Middleware(RequestTracking, AddressResolver(http.trusted_proxies), refusal_log),
+            Middleware(ApiKeyHeader),
+            Middleware(FailureLimit, settings.limits.failures_per_minute),
+            Middleware(HostCheck, security),
+            Middleware(BodyTimeout, settings.limits.receive_seconds),
+            Middleware(AuthenticationMiddleware, backend=backend, on_error=_unavailable),
+            Middleware(AuthContextMiddleware),
+        ],
+    )
+    app.router.redirect_slashes = False  # behind a proxy to http://, and tokens are for one address
+    return app
+
+
+class HttpServer(uvicorn.Server):
+    """Shuts down gracefully at the first signal, with exit code 0, and at once at the second."""
+
+    def __init__(self, config: uvicorn.Config, admission: Admission) -> None:
+        super().__init__(config)
+        self._admission = admission
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 uvicorn's signature
+        """Stop accepting connections and let requests finish; open event streams end once none is left."""
+        if self.should_exit:
+            os._exit(EXIT_FORCED)
+        self.should_exit = True
+        self._admission.shutting_down.set()
+
+
+async def serve(
+    app: Starlette, listener: socket, settings: Settings, admission: Admission, refusal_log: RefusalLog
+) -> None:
+    """Serve until a signal arrives; running requests then have ten seconds to finish."""
+    announce(settings)
+    # The SDK logs each refused host with what the client wrote; `RefusalLog` sums refusals up.
+    logging.getLogger("mcp.server.transport_security").setLevel(logging.ERROR)
+    limits = settings.limits
+    resolver = AddressResolver(settings.http.trusted_proxies)
+    connections = ConnectionLimit(max_connections(), limits.connections_per_address, resolver, refusal_log)
+    # By default sse-starlette cuts streams off within half a second of a signal, replies and all.
+    AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # theirs
+    config = uvicorn.Config(
+        app,
+        http=type(
+            "Protocol", (SlowClientProtocol,), {"seconds": limits.receive_seconds, "limit": connections}
+        ),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="error",  # otherwise anybody could fill the log with invalid requests
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        backlog=BACKLOG,
+    )
+    await HttpServer(config, admission).serve([listener])
+
+
+def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Response:
+    """The 503 for a request whose credentials can't be verified just now."""
+    note_refusal(str(error))
+    body = {"error": "temporarily_unavailable", "error_description": str(error)}
+    return JSONResponse(body, status_code=503, headers={"Retry-After": "30"})
+
+
+# Gives clients that show MCP Apps the id of a session, by which they say so again in each request.
+
+
+class AppsSession:
+    """Adds the header to the answer to a greeting that declared the extension (`mcp_apps.SESSION`)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start" and DECLARED in scope:
+                MutableHeaders(scope=message)[SESSION_HEADER] = SESSION
+            await send(message)
+
+        await self._app(scope, receive, marked)

@@ -1,0 +1,144 @@
+"""MCP Apps: the page that hosts show beside an answer (extension `io.modelcontextprotocol/ui`, 2026-01-26).
+
+Only clients that declare the extension get any of it, as its specification asks; all others notice nothing.
+The page is `passages.html`. It shows what the search tool returned, reads on with the opener, and shows pages
+of PDFs with the tool `page_picture`. The host calls these for it, with the rights of whoever is asking. So
+what it shows has passed the same gate as all else, and what it is itself is no secret.
+
+Pictures come from a tool and not from a resource, because only a tool can be for the page alone: by its
+`visibility` no host offers it to a model, and no other server's page may call it. Resources have no such
+mark; hosts show templates to people and models. A host that can call `get_source` for the page can call it,
+too, and it can say in words why there is no picture.
+"""
+
+from __future__ import annotations
+
+import base64
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mcp import types
+
+from rag.config.server_settings import PAGE_PICTURE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+
+    from rag.answers import Hit
+    from rag.config.server_settings import ToolSettings
+    from rag.search.page_picture import Page
+
+EXTENSION = "io.modelcontextprotocol/ui"
+URI = "ui://refdesk/passages"
+MIME_TYPE = "text/html;profile=mcp-app"
+PASSAGES = Path(__file__).with_name("passages.html")
+RESULT_META = "refdesk/app"
+NOTHING_FROM_OUTSIDE: Mapping[str, list[str]] = {
+    "connectDomains": [],
+    "resourceDomains": [],
+    "frameDomains": [],
+    "baseUriDomains": [],
+}
+SESSION = "mcp-apps"
+"""The id of the session that a client of the older protocol is given over HTTP if it declares the extension.
+
+There it says so only once, and there are no sessions here to remember it in. So it repeats it, by this id. It
+is no secret: whoever sends it is shown what it may read anyway.
+"""
+SESSION_HEADER = "mcp-session-id"
+DECLARED = "refdesk.apps"
+"""The key in the scope of an HTTP request in which a client has declared the extension."""
+
+
+def shows_apps(context: ServerRequestContext[Any, Any]) -> bool:
+    """Whether the client of a request has declared that it shows MCP Apps."""
+    capabilities = context.session.client_capabilities
+    if capabilities is not None and _declares(capabilities.extensions):
+        return True
+    return context.request is not None and context.request.headers.get(SESSION_HEADER) == SESSION
+
+
+def _declares(extensions: object) -> bool:
+    """Whether the extensions that a client declares have this one, for pages as ours."""
+    settings = extensions.get(EXTENSION) if isinstance(extensions, dict) else None
+    mime_types = settings.get("mimeTypes") if isinstance(settings, dict) else None
+    return isinstance(mime_types, list | tuple) and MIME_TYPE in mime_types
+
+
+async def note_declaration(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Middleware: note in an HTTP request that it greets and declares the extension."""
+    if ctx.method == "initialize" and ctx.request is not None:
+        capabilities = (ctx.params or {}).get("capabilities")
+        if isinstance(capabilities, dict) and _declares(capabilities.get("extensions")):
+            ctx.request.scope[DECLARED] = True
+    return await call_next(ctx)
+
+
+def with_page(listed: Sequence[types.Tool], tools: Sequence[ToolSettings]) -> list[types.Tool]:
+    """The tools for a client that shows the page: those that search name it, and one is for it alone."""
+    names = {tool.name for tool in tools}
+    meta = {"ui": {"resourceUri": URI}}
+    shown = [one.model_copy(update={"meta": meta}) if one.name in names else one for one in listed]
+    return [*shown, _pictures()] if tools else shown
+
+
+@cache
+def _pictures() -> types.Tool:
+    return types.Tool(
+        name=PAGE_PICTURE,
+        title="Show a page",
+        description="A page of a PDF as a picture, with a passage marked. For the page of passages only.",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "description": "A result's id."},
+                "page": {"type": "integer", "minimum": 1, "description": "By default that of the passage."},
+            },
+            "required": ["id"],
+            "additionalProperties": False,
+        },
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        _meta={"ui": {"visibility": ["app"]}},
+    )
+
+
+def search_meta(
+    tool: ToolSettings, hits: Sequence[Hit], results: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What the page must know beside the results: the opener's name, and which of them may have pictures."""
+    # Imported here, because only who publishes the page draws pictures.
+    from rag.search.page_picture import may_have_pages  # noqa: PLC0415
+
+    of_pdfs = {hit.cited for hit in hits if may_have_pages(hit.source)}
+    pages = [at for at, result in enumerate(results) if result["id"] in of_pdfs]
+    return {RESULT_META: {"opener": tool.opener.name, "pages": pages}}
+
+
+def picture_result(id_: str, page: Page) -> types.CallToolResult:
+    """A page as a picture, and what the page of passages needs to show it."""
+    picture = page.picture
+    image = types.ImageContent(data=base64.b64encode(picture.png).decode(), mime_type="image/png")
+    facts = {
+        "id": id_,
+        "page": page.number,
+        "pages": picture.pages,
+        "width": picture.width,
+        "height": picture.height,
+        "marks": picture.marks,
+    }
+    return types.CallToolResult(content=[image], structured_content=facts)
+
+
+def contents() -> types.ReadResourceResult:
+    """The page of passages, with what it may load from outside: nothing."""
+    meta = {"ui": {"csp": dict(NOTHING_FROM_OUTSIDE), "prefersBorder": True}}
+    page = types.TextResourceContents(uri=URI, mime_type=MIME_TYPE, text=_html(), _meta=meta)
+    return types.ReadResourceResult(contents=[page])
+
+
+@cache
+def _html() -> str:
+    return PASSAGES.read_text(encoding="utf-8")

@@ -1,0 +1,350 @@
+"""The audit: one line, one OpenTelemetry span and one measurement for every call, whatever its outcome.
+
+None of them holds what a caller or a document wrote. Methods and tools are named if they exist, requested ids
+are logged if they look like ids; everything else is ids of results, counts and times.
+
+Spans are exported if the operator has a collector. Requests that were refused before they became calls are
+logged and counted by `RefusalLog`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from uuid import uuid4
+
+import anyio
+from mcp import MCPError, types
+from opentelemetry import propagate, trace
+from pydantic import ValidationError
+
+from rag.config.server_settings import opener_names, search_names
+from rag.errors import (
+    AccessError,
+    BusyError,
+    ConfigurationError,
+    InvalidRequestError,
+    NotFoundError,
+    RefdeskError,
+)
+from rag.runtime import install_command
+from rag.uris import SCHEME
+from server.telemetry.logs import RequestInfo, current_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+    from opentelemetry.context import Context
+
+    from rag.answers import Step
+    from rag.config.server_settings import ServerSettings
+    from rag.corpus import Principal
+
+Outcome = Literal["answered", "invalid", "not found", "denied", "busy", "late", "cancelled", "failed"]
+METHODS = frozenset(
+    {
+        "initialize",
+        "server/discover",
+        "ping",
+        "tools/list",
+        "tools/call",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+    }
+)
+OUTCOMES: dict[type[Exception], Outcome] = {
+    NotFoundError: "not found",
+    InvalidRequestError: "invalid",
+    ValidationError: "invalid",
+    AccessError: "denied",
+    BusyError: "busy",
+    TimeoutError: "late",
+}
+ID_OR_URI = re.compile(rf"(?:{SCHEME}[a-z0-9_-]+/)?([a-z2-7]{{16}}(?:/[0-9]{{1,9}})?)")
+"""An id, or a URI that ends in one. Only the id is logged: a collection's name in a URI could be any word."""
+OTHER = "other"  # a method or tool that does not exist
+
+audit_log = logging.getLogger("refdesk.audit")
+
+
+@dataclass(slots=True)
+class Call:
+    """A request while it is being answered; handlers add what only they know.
+
+    `ids` are the ids that were returned. `asked` is the id that was requested and not found. `why` says, in
+    our own words, why there is no answer. `degraded` names what a search lacks because something failed.
+    """
+
+    name: str
+    principal: Principal | None = None
+    client: str | None = None
+    outcome: Outcome = "answered"
+    why: str | None = None
+    ids: tuple[str, ...] = ()
+    asked: str | None = None
+    steps: tuple[Step, ...] = ()
+    degraded: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+Measure: TypeAlias = "Callable[[Call], None]"
+_current_call: ContextVar[Call | None] = ContextVar("call", default=None)
+
+
+def current_call() -> Call:
+    """The call that is being answered; outside of one, a call that nobody reads."""
+    return _current_call.get() or Call(OTHER)
+
+
+class CallRecorder:
+    """Middleware that writes every call's audit line, span and measurement."""
+
+    def __init__(
+        self, principal_of: Callable[[Any], Principal], measure: Measure | None, server: ServerSettings
+    ) -> None:
+        self._principal_of = principal_of
+        self._measure = measure
+        self._openers = opener_names(server)
+        self._tools = self._openers | search_names(server)
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Run the rest of the chain and record how it ended."""
+        if ctx.request_id is None:  # a notification
+            return await call_next(ctx)
+        call = Call(self._name(ctx), client=_client(ctx))
+        with _request_info(), call_span(ctx, call, _method(ctx)), self._recorded(ctx, call):
+            call.principal = self._principal_of(ctx)
+            result = await call_next(ctx)
+            call.ids = _returned_ids(ctx, result)
+            return result
+
+    @contextmanager
+    def _recorded(self, ctx: ServerRequestContext[Any, Any], call: Call) -> Iterator[None]:
+        started, token = time.perf_counter(), _current_call.set(call)
+        try:
+            yield
+        except BaseException as error:  # cancellation leaves its line, too
+            _set_outcome(call, error)
+            raise
+        finally:
+            _current_call.reset(token)
+            call.seconds = time.perf_counter() - started
+            call.asked = self._requested_id(ctx) if call.outcome == "not found" else None
+            audit_log.info("call", extra={"fields": _line(call)})
+            if self._measure:
+                self._measure(call)
+
+    def _name(self, ctx: ServerRequestContext[Any, Any]) -> str:
+        """The tool of a tool call, otherwise the method."""
+        if ctx.method != "tools/call":
+            return _method(ctx)
+        tool = (ctx.params or {}).get("name")
+        return tool if isinstance(tool, str) and tool in self._tools else OTHER
+
+    def _requested_id(self, ctx: ServerRequestContext[Any, Any]) -> str | None:
+        """The id that was requested, if it looks like one. Anything else could be a caller's words."""
+        params = ctx.params or {}
+        if ctx.method == "resources/read":
+            requested = params["uri"]
+        elif self._name(ctx) in self._openers:
+            requested = (params.get("arguments") or {}).get("id")
+        else:
+            return None
+        match = ID_OR_URI.fullmatch(requested or "")
+        return match[1] if match else None
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """How a call that raised `error` ended, as its caller sees it."""
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        return "cancelled"
+    if isinstance(error, MCPError):
+        return "failed" if error.error.code == types.INTERNAL_ERROR else "invalid"
+    return next((outcome for kind, outcome in OUTCOMES.items() if isinstance(error, kind)), "failed")
+
+
+def record_failure(error: RefdeskError) -> None:
+    """Record that the current call is answered with a tool error, which raises nothing."""
+    _set_outcome(current_call(), error)
+
+
+def _set_outcome(call: Call, error: BaseException) -> None:
+    """Set the outcome and the reason. Errors other than these two may quote the caller: keep their type."""
+    call.outcome = outcome_of(error)
+    call.why = str(error) if isinstance(error, AccessError | BusyError) else type(error).__name__
+
+
+def _method(ctx: ServerRequestContext[Any, Any]) -> str:
+    return ctx.method if ctx.method in METHODS else OTHER
+
+
+def _returned_ids(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> tuple[str, ...]:
+    """The ids in a reply: the chunks of a search, a source, those in a folder, or the resources read."""
+    reply: Mapping[str, Any] = result if isinstance(result, dict) else {}
+    if ctx.method == "resources/read":
+        return tuple(str(content["uri"]) for content in reply.get("contents", ()))
+    if ctx.method == "resources/list":
+        return tuple(str(resource["uri"]) for resource in reply.get("resources", ()))
+    content = reply.get("structuredContent") or {}
+    results = content.get("results") or content.get("entries") or [content]
+    return tuple(str(result["id"]) for result in results if "id" in result)
+
+
+def _client(ctx: ServerRequestContext[Any, Any]) -> str | None:
+    """The client's address; None over standard input."""
+    address = ctx.request.client if ctx.request is not None else None
+    return address.host if address else None
+
+
+def _line(call: Call) -> dict[str, Any]:
+    principal, request = call.principal, current_request.get()
+    return {
+        "call": call.name,
+        "outcome": call.outcome,
+        "why": call.why,
+        "client": call.client,
+        **(request.caller if request else {}),
+        "tenant": principal.tenant if principal else None,
+        "user": principal.user if principal else None,
+        "groups": sorted(principal.groups) if principal else None,
+        "asked": call.asked,
+        "ids": list(call.ids),
+        "degraded": list(call.degraded) or None,
+        "milliseconds": round(1000 * call.seconds, 1),
+    }
+
+
+@contextmanager
+def _request_info() -> Iterator[None]:
+    """Log under the request id that HTTP assigned; over standard input, assign one here."""
+    request = current_request.get()
+    if request:
+        request.audited = True
+        yield
+        return
+    token = current_request.set(RequestInfo(uuid4().hex, audited=True))
+    try:
+        yield
+    finally:
+        current_request.reset(token)
+
+
+SPANS_MILLISECONDS = 1000  # hosts kill a server that takes longer to exit
+
+_tracer = trace.get_tracer("refdesk")
+
+
+def export_spans() -> None:
+    """Export every span from now on, to the collector that the standard OTEL_ variables name.
+
+    Raises:
+        ConfigurationError: the exporter is not installed.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 of the extra otel
+            OTLPSpanExporter,
+        )
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 the same
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 the same
+    except ImportError as error:
+        raise ConfigurationError(
+            f"server.traces = true needs packages that are not installed: {install_command('otel')}"
+        ) from error
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+
+
+def flush_spans() -> None:
+    """Send the spans that are waiting, if spans are exported."""
+    if force_flush := getattr(trace.get_tracer_provider(), "force_flush", None):
+        force_flush(SPANS_MILLISECONDS)
+
+
+@contextmanager
+def call_span(ctx: ServerRequestContext[Any, Any], call: Call, method: str) -> Iterator[None]:
+    """A span around a call. Its parent is the caller's span, named in `_meta` or in the HTTP headers."""
+    with _tracer.start_as_current_span(
+        call.name,
+        context=_parent_span(ctx),
+        kind=trace.SpanKind.SERVER,
+        attributes={"mcp.method.name": method},
+        record_exception=False,  # its message may quote the caller
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield
+        finally:
+            span.set_attribute("refdesk.outcome", call.outcome)
+            span.set_attribute("refdesk.returned", len(call.ids))
+            if call.outcome != "answered":
+                span.set_status(trace.StatusCode.ERROR)
+
+
+def _parent_span(ctx: ServerRequestContext[Any, Any]) -> Context | None:
+    headers = ctx.request.headers if ctx.request is not None else {}
+    for carrier in (ctx.meta or {}, headers):
+        if "traceparent" in carrier:
+            return propagate.extract(carrier)
+    return None
+
+
+REFUSALS_SECONDS = 1.0
+MAX_REFUSAL_KINDS = 20  # in this time; more kinds are counted together
+OTHER_CLIENTS = "others"
+RefusalKind: TypeAlias = "tuple[int, str, str]"
+"""Status, client address, and the caller and reason as JSON."""
+
+
+class RefusalLog:
+    """Logs the first refusal of a kind at once, and then once a second how many more there were.
+
+    Otherwise a flood of requests would become a flood of log lines.
+    """
+
+    def __init__(self, count: Callable[[int], None]) -> None:
+        self._count = count
+        self._unlogged: dict[RefusalKind, int] = {}
+
+    def record(self, status: int, address: str, fields: Mapping[str, object]) -> None:
+        """Log or count a refusal; `fields` are the caller, as far as known, and the reason."""
+        self._count(status)
+        kind: RefusalKind = (status, address, json.dumps(fields))
+        if kind not in self._unlogged and len(self._unlogged) >= MAX_REFUSAL_KINDS:
+            kind = (status, OTHER_CLIENTS, "{}")
+        if kind in self._unlogged:
+            self._unlogged[kind] += 1
+        else:
+            self._unlogged[kind] = 0
+            _log_refusals(*kind, 1)
+
+    async def flush_every_second(self) -> None:
+        """Log what has been counted, once a second until cancelled, and then once more."""
+        try:
+            while True:
+                await anyio.sleep(REFUSALS_SECONDS)
+                self._flush()
+        finally:
+            self._flush()
+
+    def _flush(self) -> None:
+        counted = {kind: count for kind, count in self._unlogged.items() if count}
+        self._unlogged = dict.fromkeys(counted, 0)
+        for kind, count in counted.items():
+            _log_refusals(*kind, count)
+
+
+def _log_refusals(status: int, address: str, fields: str, count: int) -> None:
+    line = {"status": status, "client": address, **json.loads(fields), "count": count}
+    audit_log.info("refused", extra={"fields": line})
