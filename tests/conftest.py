@@ -22,7 +22,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 import rag.admin.main
-from rag.ingest.sandbox import pool as sandbox
+from rag.ingest.sandbox import parser_pool as sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

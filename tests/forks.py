@@ -31,10 +31,15 @@ if TYPE_CHECKING:
 
 SEARCHING = ("rag.models.onnx", "rag.models.embed.local", "rag.search.desk")
 ADMIN = (
-    *("rag.ingest.run", "rag.ingest.sandbox.pool", "rag.store.write.collection_writer", "rag.search.why_not"),
+    *(
+        "rag.ingest.ingest_run",
+        "rag.ingest.sandbox.parser_pool",
+        "rag.store.write.collection_writer",
+        "rag.search.why_not",
+    ),
     *SEARCHING,
 )
-PARSER = ("rag.ingest.sandbox.child",)
+PARSER = ("rag.ingest.sandbox.parser_child",)
 SERVER = ("server.handlers", "server.lazy_desk", "server.http.application", "uvicorn", *SEARCHING)
 """What is imported before the forks: what the commands of refdesk-admin import, and what refdesk does.
 
@@ -42,7 +47,7 @@ SERVER = ("server.handlers", "server.lazy_desk", "server.http.application", "uvi
 """
 READ_LATE = re.compile(r"REFDESK_|AWS_|\w+_(KEY|TOKEN)$")
 """The variables that a process reads when it needs them: settings, object stores and keys."""
-PARSE = "from rag.ingest.sandbox.child import main; main()"
+PARSE = "from rag.ingest.sandbox.parser_child import main; main()"
 CLIENT = """import _socket, array, os, sys
 caller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 caller.connect({address!r})
@@ -53,7 +58,7 @@ for stream in streams:
     os.close(stream)
 caller.recv(99)
 os._exit(int(caller.recv(99)) & 255)"""
-"""What `rag.ingest.sandbox.pool` runs in place of its program, with the memory and the family as arguments.
+"""What `rag.ingest.sandbox.parser_pool` runs instead of its program; arguments: the memory and the family.
 
 Modules with large imports would take as long as what is spared.
 """
@@ -211,7 +216,7 @@ def _serve(listener: socket.socket) -> None:
     for name in sys.argv[3:]:
         importlib.import_module(name)
     if program := sys.argv[2]:
-        vars(importlib.import_module("rag.ingest.sandbox.pool"))["PROGRAM"] = program
+        vars(importlib.import_module("rag.ingest.sandbox.parser_pool"))["PROGRAM"] = program
     warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it runs at the fork
     gc.freeze()  # else each child copies what its collector looks at
     parent = os.getppid()

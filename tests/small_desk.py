@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import numpy as np
 
-import rag.ingest.steps
+import rag.ingest.run_steps
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
-from rag.ingest.budget import Budget
-from rag.ingest.progress import Silent
-from rag.ingest.rights import Rights
-from rag.ingest.run import Instructions, ingest
-from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.ingest_run import ingest
+from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.run_progress import Silent
+from rag.ingest.run_steps import Instructions
+from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.work_limits import Budget
 from rag.models.embed import unit_rows
 from rag.store.write.access_claim import Claim, Policy
 from rag.store.write.access_writer import access_table
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.corpus import Chunking, Vectors
-    from rag.ingest.progress import Progress
     from rag.ingest.report import Report
+    from rag.ingest.run_progress import Progress
     from rag.models.embed import Embedder, TextKind
     from rag.search import Desk
     from rag.store.write.collection_writer import CollectionWriter
@@ -228,7 +229,7 @@ async def started_parser() -> None:
 
 
 async def _ingest(data: str, *paths: str) -> None:
-    rag.ingest.steps.WAVE_CHUNKS = 5  # many commits, to be killed between
+    rag.ingest.run_steps.WAVE_CHUNKS = 5  # many commits, to be killed between
     await ingested(Path(data), *map(Path, paths))
 
 

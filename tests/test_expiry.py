@@ -8,7 +8,7 @@ import pytest
 
 from rag.corpus import Document, FileState
 from rag.errors import ParseError
-from rag.ingest.retention import with_expiry
+from rag.ingest.policy.document_admission import with_expiry
 from rag.originals import NEVER, Clock, expiry
 
 DAY = timedelta(days=1)

@@ -27,8 +27,8 @@ from rag.admin.console import Group, arguments, command, echo, print_json
 from rag.admin.sources import called, meant, open_reader, readable, tables_of
 from rag.corpus import Access, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
-from rag.ingest.recorded import document_name
-from rag.ingest.rights import RequestedAccess
+from rag.ingest.rights.access_history import document_name
+from rag.ingest.rights.requested_rights import RequestedAccess
 from rag.store.care.table_damage import torn_copies
 from rag.store.read.connection import connect
 from rag.store.read.schema import original_id

@@ -31,8 +31,8 @@ from rag.admin.sharing import first_visibility
 from rag.admin.sources import open_collections, open_reader
 from rag.corpus import DEFAULT_EMBEDDER, Distance, FieldType, Visibility
 from rag.errors import ConfigurationError, NotFoundError
-from rag.ingest.analysis import change_language
-from rag.ingest.declare import check_fields, declare
+from rag.ingest.collection_languages import change_language
+from rag.ingest.declare_fields import check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
 from rag.store.read.catalog import check_embedder, check_ingestible, check_writable
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rag.admin.acts import ActName
     from rag.config.settings import Settings
     from rag.corpus import Chunking, Collection, EmbedderIdentity, LanguageChoice, Policy
-    from rag.ingest.declare import Declared
+    from rag.ingest.declare_fields import Declared
     from rag.store.read.collection_reader import CollectionReader
     from rag.text.flags import Flag
 

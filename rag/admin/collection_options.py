@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import click
 
 from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, Policy, Strategy
-from rag.ingest.declare import MAX_FIELDS
+from rag.ingest.declare_fields import MAX_FIELDS
 from rag.report.tables import one_line
 from rag.text.flags import PERSONAL
 from rag.uris import web_address

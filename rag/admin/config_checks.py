@@ -25,7 +25,7 @@ from rag.config.settings_checks import stages_of
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import data_folder_problem
-from rag.ingest.moderation import open_moderation
+from rag.ingest.policy.moderation import open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
 from rag.models.rerank import open_reranker

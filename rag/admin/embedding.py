@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
+from rag.ingest.chunk_vectors import CONTROL
 from rag.ingest.report import Bill
-from rag.ingest.vectors import CONTROL
 from rag.models.embed.cache import EmbeddingCache, delete, fingerprint
 from rag.models.embed.cached import CachedEmbedder
 from rag.store.write.desk_folder import read_key

@@ -14,10 +14,11 @@ from rag.admin.console import echo, print_json
 from rag.admin.embedding import cache_of
 from rag.admin.sources import open_reader
 from rag.corpus import DEFAULT_EMBEDDER, Collection
-from rag.ingest.estimate import CountingEmbedder, Estimate, estimate
-from rag.ingest.moderation import unasked
-from rag.ingest.progress import Silent
-from rag.ingest.run import Instructions, ingest
+from rag.ingest.embedding_estimate import CountingEmbedder, Estimate, estimate
+from rag.ingest.ingest_run import ingest
+from rag.ingest.policy.moderation import unasked
+from rag.ingest.run_progress import Silent
+from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.models.embed.cache import cache_file
 from rag.report.tables import counted
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import EmbedderIdentity
     from rag.ingest.report import Report
-    from rag.ingest.rights import Rights
+    from rag.ingest.rights.requested_rights import Rights
 
 
 async def run_estimate(

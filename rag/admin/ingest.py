@@ -36,10 +36,11 @@ from rag.admin.watch import watch
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError
-from rag.ingest.moderation import open_moderation, unasked
+from rag.ingest.ingest_run import ingest
+from rag.ingest.policy.moderation import open_moderation, unasked
 from rag.ingest.report import InterruptedRunError
-from rag.ingest.rights import RequestedAccess, Rights
-from rag.ingest.run import Instructions, ingest
+from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.store.read.catalog import check_embedder
 from rag.store.write.change_collection import drop_if_empty, open_writer
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
     from rag.admin.rehearse import Rehearsed
     from rag.config.settings import Settings
     from rag.corpus import Collection, LanguageChoice, Visibility
-    from rag.ingest.cluster import Connection
-    from rag.ingest.origins.run import OriginRun
+    from rag.ingest.origins.origin_run import OriginRun
+    from rag.ingest.ray_cluster import Connection
     from rag.ingest.report import Outcome, Report
     from rag.store.write.access_writer import Pairs
 
@@ -407,7 +408,7 @@ async def _connection(address: str) -> AsyncIterator[Connection | None]:
     if not address:
         yield None
         return
-    from rag.ingest.cluster import connected  # noqa: PLC0415 most runs are on one machine
+    from rag.ingest.ray_cluster import connected  # noqa: PLC0415 most runs are on one machine
 
     echo("Connecting to Ray …", err=True)
     async with connected(address) as connection:
@@ -416,8 +417,8 @@ async def _connection(address: str) -> AsyncIterator[Connection | None]:
 
 def origin_run(settings: Settings, name: str, made: Collection, scratch: Path | None = None) -> OriginRun:
     """What looks through the origin of this name. With `scratch`, it puts nothing into the data folder."""
-    from rag.ingest.origins.http import user_agent  # noqa: PLC0415 no command needs it without origins
-    from rag.ingest.origins.run import OriginRun  # noqa: PLC0415 the same
+    from rag.ingest.origins.guarded_http import user_agent  # noqa: PLC0415 no command needs it without origins
+    from rag.ingest.origins.origin_run import OriginRun  # noqa: PLC0415 the same
 
     return OriginRun(
         name,

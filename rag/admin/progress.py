@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rag.evaluate.ask import Contender
-    from rag.ingest.progress import Progress
     from rag.ingest.report import Outcome
+    from rag.ingest.run_progress import Progress
 
 
 WORK = "{percentage:3.0f}%|{bar}| {n_fmt}B of {total_fmt}B, {rate_fmt}, {remaining} left{postfix}"

@@ -16,7 +16,7 @@ from rag.admin.console import collection_option, command, echo, print_json, same
 from rag.admin.run_log import forget_names
 from rag.admin.sources import open_collections, open_reader
 from rag.admin.status import folder_bytes
-from rag.ingest.retention import has_expired
+from rag.ingest.policy.document_admission import has_expired
 from rag.models.embed import cache
 from rag.report.tables import counted
 from rag.store.read.schema import original_id

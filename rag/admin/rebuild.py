@@ -25,7 +25,7 @@ from rag.evaluate.compare import compare
 from rag.evaluate.evaluation import contenders, evaluate, on_existing, with_overrides
 from rag.evaluate.runs import keep
 from rag.evaluate.sets import read_set
-from rag.ingest.rebuild import rebuild
+from rag.ingest.rebuild_tables import rebuild
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
 from rag.store.read.catalog import check_writable
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rag.evaluate.compare import Comparison
     from rag.evaluate.runs import Run
     from rag.evaluate.sets.judged import JudgedSet
-    from rag.ingest.rebuild import Rebuilt
+    from rag.ingest.rebuild_tables import Rebuilt
 
 NAMED = 5  # documents in a message
 KEPT = 1  # exit code: the new tables are not in use

@@ -13,7 +13,7 @@ from anyio import to_thread
 from rag.access.rule import in_words
 from rag.admin.console import Group, command, echo, print_json
 from rag.errors import ConfigurationError
-from rag.ingest.origins.contract import Problem, Stream, StreamError, longest_line
+from rag.ingest.origins.records_format import Problem, Stream, StreamError, longest_line
 from rag.report.tables import counted
 
 if TYPE_CHECKING:

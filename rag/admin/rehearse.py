@@ -15,11 +15,12 @@ from rag.admin.ingest_output import outcome_line
 from rag.admin.sharing import usual_visibility
 from rag.admin.sources import open_reader
 from rag.corpus import DEFAULT_EMBEDDER, Collection
-from rag.ingest.estimate import CountingEmbedder
-from rag.ingest.moderation import unasked
-from rag.ingest.paths import path_of
-from rag.ingest.progress import Silent
-from rag.ingest.run import Instructions, ingest
+from rag.ingest.embedding_estimate import CountingEmbedder
+from rag.ingest.ingest_run import ingest
+from rag.ingest.policy.moderation import unasked
+from rag.ingest.run_progress import Silent
+from rag.ingest.run_steps import Instructions
+from rag.ingest.source_paths import path_of
 from rag.models.embed import open_embedder
 from rag.report.tables import counted, listed
 from rag.store.care.rehearsal import open_rehearsal
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
     from rag.access.rule import AccessChange
     from rag.config.settings import Settings
-    from rag.ingest.origins.run import OriginRun
+    from rag.ingest.origins.origin_run import OriginRun
     from rag.ingest.report import Report
-    from rag.ingest.rights import Rights
+    from rag.ingest.rights.requested_rights import Rights
     from rag.store.care.rehearsal import Rehearsal
 
 NAMED = 5  # documents of a line

@@ -13,7 +13,7 @@ from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.sources import called, meant, open_collections
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
-from rag.ingest.paths import is_local, path_of
+from rag.ingest.source_paths import is_local, path_of
 from rag.originals import local_path
 from rag.report.tables import counted
 from rag.store.read import catalog

@@ -15,7 +15,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.console import collection_option, command, echo, print_json, print_table, same_desk
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import check_data_folder
-from rag.ingest.paths import place_of, prefixes
+from rag.ingest.source_paths import place_of, prefixes
 from rag.search.browse import shown, shown_parts
 from rag.search.requested_sources import MOST_LISTED
 from rag.store.read.desk_reader import Reader

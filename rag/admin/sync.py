@@ -28,7 +28,7 @@ from rag.admin.watch import watch
 from rag.config.origin_settings import FolderOrigin, RecordsOrigin
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.report import InterruptedRunError
-from rag.ingest.rights import RequestedAccess
+from rag.ingest.rights.requested_rights import RequestedAccess
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rag.config.origin_settings import OriginSettings
     from rag.config.settings import Settings
     from rag.ingest.report import Report
-    from rag.ingest.rights import Rights
+    from rag.ingest.rights.requested_rights import Rights
 
 FAILED = 1
 

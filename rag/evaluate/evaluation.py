@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rag.corpus import Collection, LanguageChoice
     from rag.evaluate.expected import Expected
     from rag.evaluate.sets.judged import JudgedSet
-    from rag.ingest.progress import Progress as Ingesting
+    from rag.ingest.run_progress import Progress as Ingesting
 
 
 class Progress(Protocol):

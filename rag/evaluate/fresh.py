@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from rag.access.names import DEFAULT_TENANT
 from rag.config.settings import DEFAULT_COLLECTION, IngestSettings
-from rag.ingest.rights import Rights
-from rag.ingest.run import Instructions, ingest
+from rag.ingest.ingest_run import ingest
+from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import LanguageChoice
     from rag.evaluate.sets.judged import JudgedDocument
-    from rag.ingest.progress import Progress
     from rag.ingest.report import Report
+    from rag.ingest.run_progress import Progress
 
 
 async def ingest_documents(

@@ -8,9 +8,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, Chunking, Passage
-from rag.ingest.measure import CHARACTERS_PER_TOKEN, Measure, Reading
-from rag.ingest.split import BORDERS, LINES, SENTENCES, WORDS, parts, pieces, pieces_at
-from rag.ingest.tables import tables_of
+from rag.ingest.split_text import (
+    BORDERS,
+    CHARACTERS_PER_TOKEN,
+    LINES,
+    SENTENCES,
+    WORDS,
+    Measure,
+    Reading,
+    parts,
+    pieces,
+    pieces_at,
+    tables_of,
+)
 from rag.text.locators import hull
 from rag.text.segments import Span, trimmed, with_indent
 
@@ -18,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rag.corpus import Document, Strategy
-    from rag.ingest.measure import TokenSpans
-    from rag.ingest.tables import Table
+    from rag.ingest.split_text import Table, TokenSpans
 
 USUAL = Chunking()
 SMALL = USUAL.min_tokens  # a smaller chunk says too little alone, and is joined to a neighbor

@@ -2,22 +2,32 @@
 
 A container is opened in the sandbox. Its parts are documents of their own, right after it. What can't be
 taken out is a line of the report, and what is stored of it stays.
+
+The spool holds private copies, for one run, of documents that don't lie in files of their own: attachments of
+mails, members of archives and documents from other origins. So all steps of a run read files. Its folder is
+inside the data folder, only its owner can read it, and it is removed when the run ends. What a killed run
+left is removed by the next writer of the collection, also by a purge.
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from itertools import count
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
 from rag.errors import ParseError
-from rag.ingest.discover import Found, left_out, unsupported
+from rag.ingest.container_cache import container_digest
+from rag.ingest.discover import left_out, unsupported
+from rag.ingest.local_files import Found, over_limit, read
 from rag.ingest.metadata import access_requested
-from rag.ingest.opened import container_digest
-from rag.ingest.parse import (
+from rag.ingest.parse.document_parts import Names
+from rag.ingest.parse.parsers import (
     is_container,
     is_document,
     is_recognized,
@@ -25,23 +35,21 @@ from rag.ingest.parse import (
     is_unnamed,
     may_contain,
 )
-from rag.ingest.parse.member import Names
-from rag.ingest.paths import part_uri, parts_prefix, prefixes, printable
 from rag.ingest.report import Outcome
-from rag.ingest.sandbox.pool import members_safely
-from rag.ingest.unlinked import over_limit, read
+from rag.ingest.sandbox.parser_pool import members_safely
+from rag.ingest.source_paths import part_uri, parts_prefix, prefixes, printable
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.report.tables import counted
+from rag.store.write.desk_folder import cannot, empty_spool, spool_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from rag.config.settings import IngestSettings
+    from rag.corpus import Collection
+    from rag.ingest.container_cache import ContainerCache
     from rag.ingest.discover import Discovery
-    from rag.ingest.opened import Opened
-    from rag.ingest.parse.member import Member
-    from rag.ingest.spool import Spool
+    from rag.ingest.parse.document_parts import Member
 
 MAX_DEPTH = 3  # an archive of mails with archives
 MAX_MEMBERS = 10_000  # of a file, including those of the files in it
@@ -52,7 +60,7 @@ MAX_CONTAINER_BYTES = 256 << 20  # a file of thousands of documents may be large
 
 
 async def open_containers(
-    discovery: Discovery, spool: Spool, settings: IngestSettings, known: Iterable[str], opened: Opened
+    discovery: Discovery, spool: Spool, settings: IngestSettings, known: Iterable[str], opened: ContainerCache
 ) -> None:
     """Open what contains documents, and put these among the found ones, each right after its container.
 
@@ -77,7 +85,7 @@ class _Opening:
     spool: Spool
     settings: IngestSettings
     stored: Sequence[str]
-    opened: Opened
+    opened: ContainerCache
     content: str = ""
     as_before: bool = False
     failed: bool = False
@@ -263,3 +271,58 @@ def unopened(known: Iterable[str], discovery: Discovery) -> Iterator[str]:
             f"{counted(len(left), 'archive')} with stored documents not opened; the documents stay. Add "
             "--archives to bring them up to date, or remove them with refdesk-admin remove."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """The spool folder of a run. Nothing in it is named by what is put there."""
+
+    folder: Path
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def add(self, data: bytes, sidecar: bytes = b"") -> Path:
+        """A file with this content, and with its sidecar beside it if it has one.
+
+        Raises:
+            ConfigurationError: it can't be written.
+            StoreError: the disk is full.
+        """
+        file = self.folder / str(next(self._numbers))
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(file, data)
+        except OSError as error:
+            raise cannot(f"{file} can't be written", error) from error
+        if sidecar:
+            self.add_sidecar(file, sidecar)
+        return file
+
+    def attach_sidecar(self, file: Path, sidecar: Path) -> None:
+        """Put a file of the spool beside another one as its sidecar; errors as in `add`."""
+        try:
+            sidecar.rename(f"{file}{SIDECAR_SUFFIX}")
+        except OSError as error:
+            raise cannot(f"{file} can't be written", error) from error
+
+    def add_sidecar(self, file: Path, data: bytes) -> None:
+        """Put its sidecar beside a file of the spool; errors as in `add`."""
+        try:
+            _write(Path(f"{file}{SIDECAR_SUFFIX}"), data)
+        except OSError as error:
+            raise cannot(f"{file} can't be written", error) from error
+
+
+@contextmanager
+def spooling(data: Path, collection: Collection) -> Iterator[Spool]:
+    """The spool of a run on this collection, which the caller has open for writing; removed afterwards."""
+    key = collection.tenant, collection.name
+    try:
+        yield Spool(Path(os.path.realpath(spool_folder(data, *key))))
+    finally:
+        empty_spool(data, *key)
+
+
+def _write(file: Path, data: bytes) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(data)

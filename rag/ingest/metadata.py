@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
 from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
-from rag.ingest.parse import LEFT_OUT, blocks
+from rag.ingest.local_files import read_if_there
+from rag.ingest.parse import document_parts
 from rag.ingest.parse.decode import unicode_text
-from rag.ingest.parse.facts import SHARED
+from rag.ingest.parse.document_parts import SHARED
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
-from rag.ingest.parse.markdown import MIME_TYPE as MARKDOWN
-from rag.ingest.unlinked import read_if_there
+from rag.ingest.parse.markdown_mdx import MIME_TYPE as MARKDOWN
+from rag.ingest.parse.parsers import LEFT_OUT
 from rag.originals import EXPIRES, SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.uris import web_address
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rag.corpus import Document, FieldType, Value
-    from rag.ingest.discover import Found
+    from rag.ingest.local_files import Found
 
 
 _EXPECTED: dict[FieldType, str] = {
@@ -118,7 +119,7 @@ _CONVERSIONS: dict[FieldType, Callable[[str], Value | None]] = {
     "integer": _integer,
     "number": _number,
     "boolean": _boolean,
-    "datetime": blocks.date,
+    "datetime": document_parts.date,
     "string list": _strings,
 }
 
@@ -185,14 +186,14 @@ def _addressed(document: Document) -> Document:
 
 
 def _with_entries(document: Document, entries: Mapping[str, str]) -> Document:
-    day = blocks.date(entries.get("date", ""))
+    day = document_parts.date(entries.get("date", ""))
     known = {"title", "date"} if day else {"title"}
     # The access comes from one of both as a whole: two halves of it could add up to more than either.
     replaced = ACCESS_KEYS if not ACCESS_KEYS.isdisjoint(map(str.casefold, entries)) else frozenset[str]()
     before = {key: value for key, value in document.metadata.items() if key.casefold() not in replaced}
     return replace(
         document,
-        title=blocks.title_line(entries.get("title", "")) or document.title,
+        title=document_parts.title_line(entries.get("title", "")) or document.title,
         date=day or document.date,
         metadata=before | {key: value for key, value in entries.items() if key not in known},
     )
@@ -207,7 +208,10 @@ def _entries(sidecar: bytes) -> Mapping[str, str]:
         raise ParseError(f"its {SIDECAR_SUFFIX} file has over {MAX_DOTS} dots in a line")
     try:
         parsed = tomllib.loads(text)
-        entries = {blocks.clean(key): blocks.clean(_written(key, value)) for key, value in parsed.items()}
+        entries = {
+            document_parts.clean(key): document_parts.clean(_written(key, value))
+            for key, value in parsed.items()
+        }
     except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         raise ParseError(f"its {SIDECAR_SUFFIX} file is not valid TOML: {error}") from error
     if len(entries) < len(parsed):

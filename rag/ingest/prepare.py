@@ -14,18 +14,15 @@ from anyio import to_thread
 
 from rag.corpus import Source
 from rag.errors import ParseError
-from rag.ingest.budget import Budget
 from rag.ingest.chunk import passages
-from rag.ingest.chunkings import chunking_of, limit_of, written
-from rag.ingest.content import read_content, recipe_of
-from rag.ingest.foreign import foreign_parts
-from rag.ingest.language import load, with_language
-from rag.ingest.measure import Reading
+from rag.ingest.detect_language import foreign_parts, load, with_language
+from rag.ingest.file_digests import chunking_of, limit_of, read_content, recipe_of, written
 from rag.ingest.metadata import declared_fields, described, undeclared_names
-from rag.ingest.parse import may_be_scanned
-from rag.ingest.paths import printable
-from rag.ingest.sandbox.pool import parse_safely
-from rag.ingest.split import within
+from rag.ingest.parse.parsers import may_be_scanned
+from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.source_paths import printable
+from rag.ingest.split_text import Reading, within
+from rag.ingest.work_limits import Budget
 from rag.runtime import concurrently
 from rag.store.write.table_rows import NewSource, body
 from rag.text.flags import flags_in
@@ -35,9 +32,9 @@ if TYPE_CHECKING:
 
     from rag.config.settings import IngestSettings
     from rag.corpus import Chunking, Document, FieldType, FileState, Passage, Value, Vectors
-    from rag.ingest.content import FileContent
-    from rag.ingest.discover import Found
-    from rag.ingest.door import Door
+    from rag.ingest.file_digests import FileContent
+    from rag.ingest.local_files import Found
+    from rag.ingest.policy.document_admission import DocumentAdmission
     from rag.models.embed import Embedder
     from rag.store.write.access_claim import Claim
     from rag.text.flags import Flag
@@ -122,7 +119,7 @@ class Preparation:
 
     files: IngestSettings
     embedder: Embedder
-    door: Door
+    door: DocumentAdmission
     chunkings: tuple[Chunking, ...]
     max_tokens: int
     declared: Mapping[str, FieldType]

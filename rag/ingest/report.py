@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from rag.access.rule import in_words, visible_to_nobody
 from rag.errors import ProviderError
-from rag.ingest.masks import in_numbers
-from rag.ingest.parse.blocks import title_line
+from rag.ingest.parse.document_parts import title_line
+from rag.ingest.policy.masking import in_numbers
 from rag.report.tables import counted
 from rag.text.flags import FLAGS, IN_WORDS, Flag
 from rag.text.languages import primary

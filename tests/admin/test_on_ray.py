@@ -27,11 +27,11 @@ import numpy as np
 import psutil
 import pytest
 
-import rag.ingest.cluster
+import rag.ingest.ray_cluster
 from rag.config.model_settings import EmbedderOptions, EmbedderSettings
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError
-from rag.ingest.cluster import Model, _checked, _place, _preparation, _vectors
+from rag.ingest.ray_cluster import Model, _checked, _place, _preparation, _vectors
 from rag.models.embed import open_embedder
 from rag.runtime import install_command
 
@@ -367,14 +367,14 @@ def fake_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
 def closed_places() -> Iterator[None]:
     """Close what workers keep open, as their end does."""
     opened: list[ExitStack] = []
-    original = vars(rag.ingest.cluster)["_Place"]
+    original = vars(rag.ingest.ray_cluster)["_Place"]
 
     def noted(embedder: object, portal: object, stack: ExitStack) -> object:
         opened.append(stack)
         return original(embedder, portal, stack)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rag.ingest.cluster, "_Place", noted)
+        patch.setattr(rag.ingest.ray_cluster, "_Place", noted)
         yield
     for cache in (_place, _preparation):
         cache.cache_clear()
@@ -490,10 +490,13 @@ def test_nothing_of_ray_is_imported_unless_it_is_asked_for(tmp_path: Path) -> No
         "import sys, rag.admin.main as m, contextlib\n"
         "if '--on' in sys.argv: sys.modules['ray'] = None\n"
         "with contextlib.suppress(SystemExit): m.main()\n"
-        "print(sorted({'ray', 'rag.ingest.cluster'} & sys.modules.keys()))"
+        "print(sorted({'ray', 'rag.ingest.ray_cluster'} & sys.modules.keys()))"
     )
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "REFDESK_DATA": str(tmp_path / "data")}
-    cases: list[tuple[list[str], str]] = [([], "[]"), (["--on", "local"], "['rag.ingest.cluster', 'ray']")]
+    cases: list[tuple[list[str], str]] = [
+        ([], "[]"),
+        (["--on", "local"], "['rag.ingest.ray_cluster', 'ray']"),
+    ]
     for options, imported in cases:
         run = subprocess.run(
             [sys.executable, "-c", program, "ingest", tmp_path / "n.md", *options],

@@ -6,7 +6,7 @@ import random
 import re
 from typing import TYPE_CHECKING
 
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

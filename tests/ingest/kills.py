@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 
 MODULES = (
     "rag.admin.main",
-    "rag.ingest.run",
-    "rag.ingest.sandbox.pool",
+    "rag.ingest.ingest_run",
+    "rag.ingest.sandbox.parser_pool",
     "rag.models.onnx",
     "rag.models.embed.local",
     "rag.search.desk",

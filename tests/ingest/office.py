@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from click import echo
 
 from rag.errors import ParseError
-from rag.ingest.parse import parse
-from rag.ingest.parse.zipped import xml_root
+from rag.ingest.parse.parsers import parse
+from rag.ingest.parse.zip_package import xml_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

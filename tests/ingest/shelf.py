@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from rag.access.rule import in_words
 from rag.config.settings import IngestSettings
-from rag.ingest.rights import Rights
-from rag.ingest.run import Instructions, ingest
+from rag.ingest.ingest_run import ingest
+from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.run_steps import Instructions
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.corpus import Access
-    from rag.ingest.moderation import Moderator
+    from rag.ingest.policy.moderation import Moderator
     from rag.ingest.report import Report
 
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from rag.ingest.ahead import LARGE_CHARACTERS, SMALL_CHARACTERS, Ahead, lanes
+from rag.ingest.work_limits import LARGE_CHARACTERS, SMALL_CHARACTERS, Ahead, lanes
 
 pytestmark = pytest.mark.anyio
 SMALL = SMALL_CHARACTERS // 5  # of these, six are more than there is room for

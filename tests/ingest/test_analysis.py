@@ -10,10 +10,11 @@ import pytest
 
 from rag.config.settings import IngestSettings, SearchSettings
 from rag.corpus import Principal
-from rag.ingest.analysis import change_language
-from rag.ingest.progress import Silent
-from rag.ingest.rights import Rights
-from rag.ingest.run import Instructions, ingest
+from rag.ingest.collection_languages import change_language
+from rag.ingest.ingest_run import ingest
+from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.run_progress import Silent
+from rag.ingest.run_steps import Instructions
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import Reader
 from rag.store.read.word_analysis import asked_languages

@@ -13,10 +13,10 @@ from anyio.lowlevel import RunVar
 
 from rag.config.settings import IngestSettings
 from rag.errors import ParseError
-from rag.ingest.budget import PATIENCE, Budget
 from rag.ingest.discover import Discovery
-from rag.ingest.sandbox import pool
-from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.sandbox import parser_pool
+from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.work_limits import PATIENCE, Budget
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,8 +50,8 @@ child.main()
 
 def _slow(monkeypatch: pytest.MonkeyPatch, *, parse: float, members: float = 0.0) -> None:
     program = SLOW_PARSER.replace("__PARSE__", str(parse)).replace("__MEMBERS__", str(members))
-    monkeypatch.setattr(pool, "PROGRAM", program)
-    monkeypatch.setattr(pool, "_pools", RunVar("the test's own"))
+    monkeypatch.setattr(parser_pool, "PROGRAM", program)
+    monkeypatch.setattr(parser_pool, "_pools", RunVar("the test's own"))
 
 
 def _outcomes(report: Report) -> dict[str, tuple[str, str]]:
@@ -128,7 +128,7 @@ async def test_the_system_ends_a_file_that_computes_for_too_long_before_the_cloc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _slow(monkeypatch, parse=600)
-    monkeypatch.setattr("rag.ingest.budget.PATIENCE", 1_000)
+    monkeypatch.setattr("rag.ingest.work_limits.PATIENCE", 1_000)
     with pytest.raises(ParseError, match="over 1 s") as error:
         await parse_safely(b"the verge", "slow.txt", budget=Budget(1))
     assert error.value.cause == "timeout"

@@ -10,9 +10,10 @@ import pytest
 
 from rag.config.settings import IngestSettings
 from rag.corpus import EmbedderIdentity
-from rag.ingest.progress import Silent
-from rag.ingest.rights import Rights
-from rag.ingest.run import Instructions, ingest
+from rag.ingest.ingest_run import ingest
+from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.run_progress import Silent
+from rag.ingest.run_steps import Instructions
 from rag.models.embed import unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE
 from rag.store.care.rehearsal import open_rehearsal
@@ -78,7 +79,7 @@ async def test_an_endpoint_is_asked_for_nothing_more_and_few_passages_are_not_en
     write(docs, range(14))
     await ingested(data, docs, embedder=remote)
     assert await stored(data) == found  # grown, but not much
-    monkeypatch.setattr("rag.ingest.calibrate.GROWTH", 1.1)
+    monkeypatch.setattr("rag.ingest.chunk_vectors.GROWTH", 1.1)
     await ingested(data, docs, embedder=remote)
     assert (await stored(data)).passages == len(remote.texts)
 

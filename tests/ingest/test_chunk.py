@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from rag.corpus import Document, Passage
 from rag.errors import ParseError
 from rag.ingest.chunk import SMALL, passages
-from rag.ingest.measure import CHARACTERS_PER_TOKEN, WINDOW
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
+from rag.ingest.split_text import CHARACTERS_PER_TOKEN, WINDOW
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 from rag.text.segments import with_indent
 
 if TYPE_CHECKING:
-    from rag.ingest.measure import TokenSpans
+    from rag.ingest.split_text import TokenSpans
 
 MODEL_SPANS = Tokens(BUILTIN_MODEL / "tokenizer.json").spans
 

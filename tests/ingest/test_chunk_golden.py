@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from rag.ingest.chunk import passages
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 
 DATA = Path(__file__).with_name("data")

@@ -10,8 +10,8 @@ import pytest
 from rag.config.settings import ChunkingSettings
 from rag.corpus import Block, Chunking, Document
 from rag.ingest.chunk import passages
-from rag.ingest.chunkings import chunking_of, written
-from rag.ingest.parse import parse
+from rag.ingest.file_digests import chunking_of, written
+from rag.ingest.parse.parsers import parse
 
 PROSE = """# Handbook
 

@@ -15,13 +15,12 @@ from rag.config.settings import AccessRule, IngestSettings
 from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest import containers
-from rag.ingest.containers import inner_path, open_containers
+from rag.ingest.container_cache import ContainerCache
+from rag.ingest.containers import Spool, inner_path, open_containers
 from rag.ingest.discover import discover
-from rag.ingest.opened import Opened
-from rag.ingest.parse.archive import members
-from rag.ingest.parse.member import Names
-from rag.ingest.rights import RequestedAccess, Rights
-from rag.ingest.spool import Spool
+from rag.ingest.parse.archive_files import members
+from rag.ingest.parse.document_parts import Names
+from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from tests.ingest.shelf import Shelf, mail, zipped
 
 if TYPE_CHECKING:
@@ -227,7 +226,7 @@ async def test_a_member_that_is_too_large_is_refused_before_it_takes_room(
     }
     assert shelf.records.keys() == {"x.zip/a.md", *(f"x.zip/in.zip/{number}.md" for number in range(40))}
     settings = IngestSettings(archives=True, max_file_bytes=2_000)
-    discovery, opened = discover([shelf.folder], settings), Opened("", {}, {}, Rights("tenant"))
+    discovery, opened = discover([shelf.folder], settings), ContainerCache("", {}, {}, Rights("tenant"))
     await open_containers(discovery, Spool(tmp_path / "spool"), settings, (), opened)
     sizes = sorted(file.stat().st_size for file in (tmp_path / "spool").iterdir())
     assert sizes[-2:] == [len(inner), 64_001]
@@ -240,7 +239,7 @@ async def test_thousands_of_members_that_can_not_be_opened_cost_little_beside_ma
     broken = {f"{number}.tar": b"no tar" for number in range(600)}
     (folder / "x.zip").write_bytes(zipped(broken))
     settings, uri = IngestSettings(archives=True), (folder / "x.zip").as_uri()
-    discovery, opened = discover([folder], settings), Opened("", {}, {}, Rights("tenant"))
+    discovery, opened = discover([folder], settings), ContainerCache("", {}, {}, Rights("tenant"))
     stored = [f"{uri}#{number}.tar/a.md" for number in range(0, 600, 2)]
     known = [*stored, *(f"file:///d/y.zip#{number}.md" for number in range(300_000))]
     began = time.process_time()
@@ -256,7 +255,7 @@ async def test_thousands_of_members_may_have_one_name(tmp_path: Path) -> None:
         for _ in range(3_000):
             archive.writestr("a.md", "a")
     settings = IngestSettings(archives=True)
-    discovery, opened = discover([folder], settings), Opened("", {}, {}, Rights("tenant"))
+    discovery, opened = discover([folder], settings), ContainerCache("", {}, {}, Rights("tenant"))
     began = time.process_time()
     await open_containers(discovery, Spool(tmp_path / "spool"), settings, (), opened)
     assert time.process_time() - began < 6  # seconds, of which 2 are usual; counted anew for each, 20

@@ -14,7 +14,7 @@ from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError
-from rag.ingest.declare import declare
+from rag.ingest.declare_fields import declare
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import Reader
 from rag.store.write import table_maintenance
@@ -139,7 +139,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import anyio
-from rag.ingest.declare import declare
+from rag.ingest.declare_fields import declare
 from rag.store import declare as columns
 from rag.store.read.desk_reader import Reader
 
@@ -153,7 +153,7 @@ async def main(data, step):
         await real(*arguments)
     columns._update = update
     if step == 2:
-        import rag.ingest.declare as module
+        import rag.ingest.declare_fields as module
         module.note_tenant = lambda *_a, **_k: os.kill(os.getpid(), signal.SIGKILL)
     await declare(data, made, {"year": "integer"})
 

@@ -11,7 +11,7 @@ import pytest
 
 from rag.corpus import FieldType
 from rag.ingest.metadata import declared_fields, undeclared_names
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 from rag.ingest.report import field_notes
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.ingest.chunk import passages
-from rag.ingest.foreign import foreign_parts, is_within, words_in
-from rag.ingest.measure import Measure, Reading
-from rag.ingest.parse import parse
+from rag.ingest.detect_language import foreign_parts, is_within, words_in
+from rag.ingest.parse.parsers import parse
+from rag.ingest.split_text import Measure, Reading
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import pytest
 
 from rag.config.settings import IngestSettings
 from rag.corpus import AccessRecord, FileState
-from rag.ingest.claims import moved_sources
-from rag.ingest.discover import Discovery, Found
+from rag.ingest.containers import spooling
+from rag.ingest.discover import Discovery
+from rag.ingest.local_files import Found
 from rag.ingest.metadata import described, read_sidecar
-from rag.ingest.parse import parse
-from rag.ingest.paths import folder_of, name_of, part_uri, path_of, place_of
-from rag.ingest.removal import perhaps_unmounted
-from rag.ingest.spool import spooling
+from rag.ingest.parse.parsers import parse
+from rag.ingest.source_paths import folder_of, name_of, part_uri, path_of, place_of
+from rag.ingest.vanished_sources import moved_sources, perhaps_unmounted
 from rag.originals import staleness
 from rag.store.write.table_rows import KnownSource
 

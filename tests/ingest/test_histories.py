@@ -22,13 +22,14 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import rag.ingest.steps
+import rag.ingest.run_steps
 from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
-from rag.ingest import rights
-from rag.ingest.run import Instructions, ingest
+from rag.ingest.ingest_run import ingest
+from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.run_steps import Instructions
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import Reader
 from rag.store.write import table_maintenance
@@ -427,14 +428,16 @@ class History:
         acted = known(rows) if known else []
         await self._hold(before, report=report, named=acted if report else self.oracle.documents)
 
-    def _rights(self, run: Run) -> rights.Rights:
+    def _rights(self, run: Run) -> Rights:
         command = run.command
-        asked = rights.RequestedAccess(command.visibility, command.allow, command.deny) if command else None  # type: ignore[arg-type]
+        asked = None
+        if command:
+            asked = RequestedAccess(command.visibility, command.allow, command.deny)  # type: ignore[arg-type]
         rules = tuple(
             AccessRule(path=f"{name}/*", visibility=said.visibility, allow=said.allow, deny=said.deny)  # type: ignore[arg-type]
             for name, said in run.rules
         )
-        return rights.Rights(
+        return Rights(
             self.oracle.usual,  # type: ignore[arg-type]
             asked,
             rules,
@@ -694,7 +697,7 @@ def stage(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> I
         patch.setattr(table_maintenance, "sync_to_disk", lambda *_: None)
         patch.setattr(table_maintenance, "compact", _nothing)
         patch.setattr(AccessTable, "compact", _nothing)
-        patch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 2)
+        patch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 2)
         make = partial(ensure_collection, folder / "empty", "default", "documents", embedder.identity)
         portal.call(make)
         yield Stage(small_desk, folder / "empty", portal, folder / "history")

@@ -14,9 +14,8 @@ import pytest
 
 from rag.config.settings import IngestSettings
 from rag.errors import ParseError
-from rag.ingest.measure import Measure
-from rag.ingest.parse import SUFFIXES
-from rag.ingest.split import within
+from rag.ingest.parse.parsers import SUFFIXES
+from rag.ingest.split_text import Measure, within
 
 if TYPE_CHECKING:
     from pathlib import Path

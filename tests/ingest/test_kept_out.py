@@ -10,7 +10,7 @@ import pytest
 
 from rag.config.settings import ModerationSettings
 from rag.corpus import Access
-from rag.ingest.moderation import ModerationError, Moderator
+from rag.ingest.policy.moderation import ModerationError, Moderator
 from rag.store.write.change_collection import change_collection
 from tests.ingest.shelf import Shelf, mail, zipped
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rag.corpus import Document
-from rag.ingest.language import language_of, with_language
-from rag.ingest.parse import parse
+from rag.ingest.detect_language import language_of, with_language
+from rag.ingest.parse.parsers import parse
 from rag.text.languages import is_known, name_of, rules_of
 
 TEXTS = {

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.corpus import Block, Document
-from rag.ingest.masks import counted_values, in_numbers, masked
+from rag.ingest.policy.masking import counted_values, in_numbers, masked
 from rag.text.flags import MASKS, PERSONAL, Flag, flags_in, spans_in
 from tests.test_flags import FOUND
 

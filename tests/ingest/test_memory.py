@@ -7,7 +7,7 @@ import platform
 import psutil
 import pytest
 
-from rag.ingest.steps import give_back
+from rag.ingest.run_steps import give_back
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can give memory back")

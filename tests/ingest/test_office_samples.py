@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 from tests.ingest.office import SAMPLES
 
 TABLE = tomllib.loads((Path(__file__).with_name("data") / "office.toml").read_text(encoding="utf-8"))

@@ -8,9 +8,9 @@ import pytest
 
 from rag.corpus import Access
 from rag.ingest import containers
-from rag.ingest.opened import FILE
-from rag.ingest.rights import RequestedAccess, Rights
-from rag.ingest.sandbox import pool
+from rag.ingest.container_cache import FILE
+from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.sandbox import parser_pool
 from tests.ingest.shelf import Shelf, mail, zipped
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def shelf(small_desk: ModuleType, tmp_path: Path) -> Shelf:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the containers that were opened."""
     names: list[str] = []
-    real = pool.members_safely
+    real = parser_pool.members_safely
 
     async def noted(data: bytes, name: str, *rest: object, **more: object) -> None:
         names.append(name)

@@ -10,14 +10,14 @@ import pytest
 
 from rag.access.rule import narrower, same_access
 from rag.corpus import Access, AccessRecord
-from rag.ingest import recorded
-from rag.ingest.paths import folder_of
-from rag.ingest.recorded import Recorded
+from rag.ingest.rights import access_history
+from rag.ingest.rights.access_history import Recorded
+from rag.ingest.source_paths import folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rag.ingest.recorded import Narrowing
+    from rag.ingest.rights.access_history import Narrowing
 
 OPEN = Access("tenant")
 ACCESSES = (
@@ -63,8 +63,8 @@ def test_what_stands_for_many_records_narrows_as_all_of_them_do(
     for id_, access in itertools.product([*held][:60], ACCESSES):
         uri = held[id_].uri
         asked: list[tuple[Narrowing, ...]] = []
-        for known, most in ((few, recorded.FEW), (every, 10**6)):
-            monkeypatch.setattr(recorded, "FEW", most)
+        for known, most in ((few, access_history.FEW), (every, 10**6)):
+            monkeypatch.setattr(access_history, "FEW", most)
             asked.append(
                 (
                     known.same_content(id_, "same", access, folder_of),

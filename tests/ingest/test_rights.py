@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rag.config.settings import AccessRule
 from rag.corpus import Access
 from rag.errors import ParseError
-from rag.ingest.rights import RequestedAccess, Rights
+from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

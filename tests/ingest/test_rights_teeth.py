@@ -25,8 +25,9 @@ from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError, StoreError
-from rag.ingest.rights import RequestedAccess, Rights
-from rag.ingest.run import Instructions, ingest
+from rag.ingest.ingest_run import ingest
+from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.run_steps import Instructions
 from rag.search.desk import Desk
 from rag.store.read import schema
 from rag.store.read.connection import connect, table_folder
@@ -409,7 +410,7 @@ class Broken:
 BROKEN = [
     Broken(
         "records follow the names of files alone",
-        "rag.ingest.content.content_digest",
+        "rag.ingest.file_digests.content_digest",
         lambda _real: lambda _data: secrets.token_hex(16),
         what_is_restricted_is_moved_and_stays_so,
     ),
@@ -438,7 +439,7 @@ BROKEN = [
     ),
     Broken(
         "of what folders were ingested with, only their own counts",
-        "rag.ingest.claims.Claims.remember",
+        "rag.ingest.rights.access_claims.Claims.remember",
         lambda real: (
             lambda claims, folders: {
                 **real(claims, ()),
@@ -453,7 +454,7 @@ BROKEN = [
     ),
     Broken(
         "rules are held against the path below the folder that is ingested",
-        "rag.ingest.rights._matches",
+        "rag.ingest.rights.requested_rights._matches",
         lambda real: lambda path, pattern, *, ignore: real(Path("/", path.name), pattern, ignore=ignore),
         a_rule_counts_whichever_folder_is_ingested,
     ),
@@ -520,7 +521,7 @@ BROKEN = [
     ),
     Broken(
         "a run that finds a folder empty removes all that was in it",
-        "rag.ingest.removal.perhaps_unmounted",
+        "rag.ingest.vanished_sources.perhaps_unmounted",
         lambda _real: lambda *_: {},
         a_folder_that_is_not_mounted_removes_nothing,
     ),

@@ -14,9 +14,9 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-import rag.ingest.ahead
-import rag.ingest.steps
-import rag.ingest.vectors
+import rag.ingest.chunk_vectors
+import rag.ingest.run_steps
+import rag.ingest.work_limits
 import rag.store.write.collection_writer
 import rag.store.write.make_collection
 from rag.config.settings import IngestSettings
@@ -440,7 +440,7 @@ async def test_a_file_that_was_emptied_is_a_failure_since_its_earlier_version_is
 async def test_a_failing_embedder_is_raised_itself_and_what_was_written_stays(
     library: Library, monkeypatch: pytest.MonkeyPatch, fails_from: int
 ) -> None:
-    monkeypatch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 1)
+    monkeypatch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 1)
     for number in range(6):
         library.write(f"{number}.md", f"text {number}")
     library.embedder.fails_from = fails_from
@@ -468,7 +468,7 @@ async def test_a_failing_embedder_leaves_the_earlier_versions(library: Library) 
 
 
 async def test_a_failing_storage_is_raised_itself(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 1)
+    monkeypatch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 1)
     for number in range(9):
         library.write(f"{number}.md", f"text {number}")
 
@@ -484,7 +484,7 @@ async def test_a_failing_storage_is_raised_itself(library: Library, monkeypatch:
 async def test_a_cancelled_run_leaves_a_collection_that_the_next_one_completes(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 1)
+    monkeypatch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 1)
     for number in range(9):
         library.write(f"{number}.md", f"text {number}")
     scope = anyio.CancelScope()
@@ -528,8 +528,8 @@ async def test_documents_that_fill_the_memory_alone_come_in_one_after_another(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("SMALL_CHARACTERS", "LARGE_CHARACTERS"):
-        monkeypatch.setattr(rag.ingest.ahead, limit, 1)
-    monkeypatch.setattr(rag.ingest.steps, "LARGE_CHARACTERS", 1)
+        monkeypatch.setattr(rag.ingest.work_limits, limit, 1)
+    monkeypatch.setattr(rag.ingest.run_steps, "LARGE_CHARACTERS", 1)
     monkeypatch.setattr(rag.store.write.collection_writer, "ROWS_AT_ONCE", 3)
     for number in range(9):
         library.write(f"{number}.md", f"{number} {LONG}")
@@ -550,8 +550,8 @@ async def test_waves_of_any_size_give_the_same_collection(
         library.write(f"{number}.md", f"{number} {LONG[: 500 * number]}")
     await library.ingest()
     whole = {name: await library.texts(name) for name in await library.sources()}
-    monkeypatch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 2)
-    monkeypatch.setattr(rag.ingest.vectors, "EMBED_AT_ONCE", 3)
+    monkeypatch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 2)
+    monkeypatch.setattr(rag.ingest.chunk_vectors, "EMBED_AT_ONCE", 3)
     for number in range(12):
         library.write(f"{number}.md", f"{number}. {LONG[: 500 * number]}")
     assert _counts(await library.ingest()) == {"replaced": 12}

@@ -11,10 +11,11 @@ import pytest
 from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.errors import ParseError
-from rag.ingest.discover import Found, discover
+from rag.ingest.discover import discover
+from rag.ingest.local_files import Found
 from rag.ingest.metadata import described, read_sidecar
-from rag.ingest.parse import parse
-from rag.ingest.rights import Rights
+from rag.ingest.parse.parsers import parse
+from rag.ingest.rights.requested_rights import Rights
 from rag.originals import SIDECAR_BYTES
 
 if TYPE_CHECKING:

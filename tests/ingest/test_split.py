@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.split import within
+from rag.ingest.split_text import within
 
 
 def test_only_time_in_which_a_text_is_cut_counts() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from rag.corpus import Block, Document
 from rag.ingest.chunk import passages
-from rag.ingest.parse import parse
-from rag.ingest.tables import tables_of
+from rag.ingest.parse.parsers import parse
+from rag.ingest.split_text import tables_of
 from rag.store.read.stored_rows import header_in
 from rag.store.write.table_rows import body
 from tests.ingest.parse.packages import sheet, workbook

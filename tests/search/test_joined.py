@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rag.answers import Answer, Hit, SearchRequest
 from rag.corpus import Access, Chunk, Principal
 from rag.ingest.chunk import passages
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 from rag.search import tool_functions
 from rag.search.answer_citations import check_answer
 from rag.search.reply.reply_parts import assemble

@@ -14,7 +14,7 @@ from rag.admin.web.asker import Asker
 from rag.admin.web.console import seen_other
 from rag.corpus import Access, Visibility
 from rag.errors import BusyError, InvalidRequestError, RefdeskError
-from rag.ingest.rights import RequestedAccess
+from rag.ingest.rights.requested_rights import RequestedAccess
 from rag.report.tables import counted
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from rag.evaluate.runs import keep, kept_run, kept_summaries
 from rag.evaluate.sets import read_set
 from rag.evaluate.sets.handwritten import JudgedLine, as_file, judged_lines
 from rag.evaluate.sets.judged import PrincipalLine
-from rag.ingest.progress import Silent
+from rag.ingest.run_progress import Silent
 from rag.report.tables import counted
 from rag.store.write.desk_folder import cannot, judged_folder, make_private, write_whole
 

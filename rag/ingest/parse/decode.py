@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import webencodings
 
 from rag.errors import ParseError
-from rag.ingest.parse.blocks import clean
+from rag.ingest.parse.document_parts import clean
 from rag.report.tables import counted
 from rag.text.invisible import hidden_count
 

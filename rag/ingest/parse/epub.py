@@ -10,11 +10,10 @@ from urllib.parse import unquote
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page
-from rag.ingest.parse.blocks import GAP, date, moved, title_line
 from rag.ingest.parse.decode import decode
-from rag.ingest.parse.facts import facts
-from rag.ingest.parse.markdown import markdown_blocks
-from rag.ingest.parse.zipped import MAX_XML_BYTES, Package, child, descendants
+from rag.ingest.parse.document_parts import GAP, date, facts, moved, title_line
+from rag.ingest.parse.markdown_mdx import markdown_blocks
+from rag.ingest.parse.zip_package import MAX_XML_BYTES, Package, child, descendants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
-from rag.ingest.parse.blocks import clean, title_line
+from rag.ingest.parse.document_parts import clean, title_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -10,9 +10,8 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from rag.corpus import Document
-from rag.ingest.parse.blocks import Part, composed, date, first_heading, paragraphs
-from rag.ingest.parse.draft import pipe_row, rule
-from rag.ingest.parse.facts import facts
+from rag.ingest.parse.document_draft import pipe_row, rule
+from rag.ingest.parse.document_parts import Part, composed, date, facts, first_heading, paragraphs
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
 from rag.report.tables import counted
 from rag.text.segments import one_line

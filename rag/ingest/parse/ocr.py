@@ -5,35 +5,18 @@ It runs in the confined process alone: `prepare` loads the models before no file
 
 from __future__ import annotations
 
-import io
 import time
-from pathlib import PurePath
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rag.corpus import Document
-from rag.errors import ParseError
-from rag.ingest.parse.pdf import parts_on, written_as
-from rag.ingest.parse.pdf.words import Box, Line, Sheet
+from rag.ingest.parse.pdf.pdf_words import Box, Line, Sheet
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_TYPES = {
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".tif": "image/tiff",
-    ".tiff": "image/tiff",
-    ".webp": "image/webp",
-    ".bmp": "image/bmp",
-}
-SUFFIXES = tuple(_TYPES)
 LIBRARIES = ("pypdfium2", "pypdf.*", "numpy", "PIL.ImageOps")
 
 DOTS = 200  # per inch, that a page is drawn with
 MAX_PIXELS = 16_000_000  # of a picture: an A3 page has 7.7 million
-MAX_PAGES = 2_000  # of a picture file
+
+
 _INCH = 72.0  # points
 _FOUND_AT = 960  # pixels that the longer side is reduced to when lines are looked for: memory grows with it
 _LETTERS = 0.75  # share of the height of a line that is the size of its letters
@@ -90,56 +73,6 @@ class Reader:
     def picture(self, pixels: Any) -> Sheet | None:  # noqa: ANN401 an array of height, width, 3
         """The words of a picture, in its own pixels."""
         return _sheet(pixels, 1.0) if time.monotonic() <= self._until else None
-
-
-def pictures(data: bytes) -> Iterator[Any]:
-    """The pictures in a file as arrays of height, width, 3, each turned as its file says.
-
-    Raises:
-        ParseError: the file is damaged, or a picture too large.
-    """
-    import numpy as np  # noqa: PLC0415 see above
-    from PIL import Image, ImageOps  # noqa: PLC0415 of the extra
-
-    Image.MAX_IMAGE_PIXELS = None  # ours is lower, and has a reason for people
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            for number in range(min(getattr(image, "n_frames", 1), MAX_PAGES)):
-                image.seek(number)
-                _check_size(image.width, image.height)
-                yield np.asarray(ImageOps.exif_transpose(image).convert("RGB"))[:, :, ::-1]
-    except ParseError:
-        raise
-    except Exception as error:  # Pillow raises all kinds of errors on damaged files
-        raise ParseError("the picture is damaged") from error
-
-
-def _check_size(width: int, height: int) -> None:
-    if width * height > MAX_PIXELS:
-        raise ParseError(
-            f"the picture has {width:,} × {height:,} pixels; at most {MAX_PIXELS:,} are read", "too large"
-        )
-
-
-def parse(data: bytes, name: str, reader: Reader) -> Document:
-    """The document of a picture, or of a file of several.
-
-    Raises:
-        ParseError: it is damaged, too large, or shows no words.
-    """
-    sheets = [reader.picture(pixels) for pixels in pictures(data)]
-    written = written_as(parts_on([sheet or Sheet([], []) for sheet in sheets]))
-    if not written.blocks:
-        raise ParseError("the picture shows no words that OCR finds", "no text")
-    unread = sum(sheet is None for sheet in sheets)
-    return Document(
-        text=written.text,
-        title=name,
-        mime_type=_TYPES[PurePath(name).suffix.lower()],
-        blocks=tuple(written.blocks),
-        pages=tuple(written.starts),
-        remarks=("read by OCR", *([f"{unread} pages left out: OCR took too long"] if unread else [])),
-    )
 
 
 def _sheet(pixels: Any, scale: float) -> Sheet:  # noqa: ANN401 see above

@@ -1,20 +1,27 @@
-"""Source code and configuration files, as they are: functions and classes are their sections."""
+"""Source code and configuration files, as they are: functions and classes are their sections.
+
+The grammars of tree-sitter find these. A grammar is a package of its own. Where one isn't installed, its
+language has no definitions here, and its files are cut at blank lines.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, Document
-from rag.ingest.parse.blocks import block
-from rag.ingest.parse.syntax import LIBRARIES, definitions
-from rag.text.segments import trimmed
+from rag.ingest.parse.document_parts import block
+from rag.text.segments import one_line, trimmed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from rag.ingest.parse.syntax import Definition
+    from tree_sitter import Node, Parser
 
 _LANGUAGES = """
     .py .pyi .js .mjs .cjs .jsx .ts .mts .cts .tsx .vue .svelte .java .kt .kts .scala .groovy .gradle
@@ -25,8 +32,6 @@ _LANGUAGES = """
     dockerfile containerfile makefile rakefile gemfile jenkinsfile vagrantfile procfile
 """
 SUFFIXES = tuple(_LANGUAGES.split())
-__all__ = ["LIBRARIES", "SUFFIXES", "code_blocks", "parse"]  # the parser process imports the first
-
 _TOP_LEVEL = re.compile(r"\n[^\S\n]*+\n(?=[^\s)\]}])")
 _CLOSING = re.compile(r"(?:[\s)\]};,]|end\b|#endif\b.*)*")
 _WHITE = re.compile(r"\s")
@@ -104,3 +109,255 @@ def _after_heading(text: str, start: int, end: int) -> int:
         white = _WHITE.search(text, start, end)
         line = white.start() if white else end
     return line
+
+
+GRAMMARS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys((".py", ".pyi"), ("tree_sitter_python", "language")),
+    **dict.fromkeys(
+        (".js", ".mjs", ".cjs", ".jsx", ".tsx"), ("tree_sitter_typescript", "language_tsx")
+    ),  # JavaScript is a part of it
+    **dict.fromkeys((".ts", ".mts", ".cts"), ("tree_sitter_typescript", "language_typescript")),
+    **dict.fromkeys((".java",), ("tree_sitter_java", "language")),
+    **dict.fromkeys(
+        (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh"), ("tree_sitter_cpp", "language")
+    ),  # C is nearly a part of it
+    **dict.fromkeys((".cs",), ("tree_sitter_c_sharp", "language")),
+    **dict.fromkeys((".go",), ("tree_sitter_go", "language")),
+    **dict.fromkeys((".rs",), ("tree_sitter_rust", "language")),
+    **dict.fromkeys((".rb", "rakefile", "gemfile", "vagrantfile"), ("tree_sitter_ruby", "language")),
+    **dict.fromkeys((".php",), ("tree_sitter_php", "language_php")),
+    **dict.fromkeys((".kt", ".kts"), ("tree_sitter_kotlin", "language")),
+    **dict.fromkeys((".swift",), ("tree_sitter_swift", "language")),
+    **dict.fromkeys((".scala",), ("tree_sitter_scala", "language")),
+    **dict.fromkeys((".sh", ".bash", ".zsh"), ("tree_sitter_bash", "language")),
+    **dict.fromkeys((".lua",), ("tree_sitter_lua", "language")),
+}
+"""The module and the function of a language's grammar, by suffix or file name in lower case."""
+
+INSTALLED = tuple(dict.fromkeys(module for module, _ in GRAMMARS.values() if find_spec(module)))
+"""Found out before a parser process is confined: looking for a module that isn't there would end it."""
+LIBRARIES = ("tree_sitter", *INSTALLED)
+
+MAX_BYTES = 4 << 20  # larger files are generated; parsing takes some 0.2 s a megabyte
+MAX_LINE = 5_000  # characters on average of the longest tenth: longer lines were made by a program
+MAX_TITLE = 100  # characters of a class's signature
+MAX_NESTING = 12  # definitions in definitions
+MAX_BROKEN = 0.2  # share of the code that the grammar can't read
+
+
+def _words(names: str) -> list[str]:
+    return names.split()
+
+
+_FUNCTIONS = frozenset(
+    _words("""
+    function_definition function_declaration generator_function_declaration method_definition
+    method_declaration constructor_declaration compact_constructor_declaration destructor_declaration
+    operator_declaration function_item macro_definition macro_rule method singleton_method
+    local_function_statement secondary_constructor init_declaration deinit_declaration
+    """)
+)
+_CONTAINERS = frozenset(
+    _words("""
+    class_definition class_declaration abstract_class_declaration interface_declaration enum_declaration
+    internal_module module record_declaration annotation_type_declaration class_specifier struct_specifier
+    union_specifier enum_specifier namespace_definition namespace_declaration struct_declaration
+    type_declaration impl_item struct_item enum_item trait_item mod_item union_item class singleton_class
+    trait_declaration object_declaration companion_object protocol_declaration object_definition
+    trait_definition enum_definition package_object
+    """)
+)
+_WRAPPERS = frozenset({"decorated_definition", "template_declaration", "export_statement"})
+_TRANSPARENT = frozenset(
+    _words("""
+    block class_body declaration_list field_declaration_list interface_body enum_body statement_block
+    enum_body_declarations enum_class_body body_statement preproc_ifdef preproc_if preproc_else
+    linkage_specification protocol_body template_body object_type compound_statement enum_declaration_list
+    annotation_type_body record_body
+    """)
+)
+_ASSIGNMENTS = frozenset({"lexical_declaration", "variable_declaration", "expression_statement"})
+_FUNCTION_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
+_MODIFIERS = frozenset(
+    _words("""
+    modifiers modifier annotation marker_annotation attribute_list visibility_modifier final_modifier
+    abstract_modifier
+    """)
+)
+_LEADING = frozenset(
+    {"comment", "line_comment", "block_comment", "multiline_comment", "attribute_item", "decorator"}
+)
+_NAMES = frozenset(
+    _words("""
+    identifier field_identifier qualified_identifier destructor_name operator_name type_identifier
+    simple_identifier operator_cast member_expression
+    """)
+)
+_DECLARATORS = frozenset({"function_declarator", "pointer_declarator", "reference_declarator"})
+
+
+class Definition(NamedTuple):
+    """A function or class: `text[start:end]`, with its comments, decorators and signature.
+
+    `title` is the name of a function, and the signature of a class. `inside` are the definitions in a class.
+    """
+
+    start: int
+    end: int
+    title: str
+    inside: tuple[Definition, ...] = ()
+
+
+def definitions(text: str, suffix: str) -> tuple[Definition, ...]:
+    """The outermost definitions of a source file, in order.
+
+    None if no grammar is installed for the suffix, and if the file was generated or much of it is broken.
+    """
+    if suffix not in GRAMMARS or len(text) > MAX_BYTES or _is_generated(text):
+        return ()
+    parser = _parser(*GRAMMARS[suffix])
+    if parser is None:
+        return ()
+    data = text.encode()
+    root = parser.parse(data).root_node
+    finder = _Finder(data)
+    found = finder.among(root, 0)
+    if finder.broken > MAX_BROKEN * len(data):
+        return ()
+    return found if len(data) == len(text) else _in_characters(found, data)
+
+
+def _is_generated(text: str) -> bool:
+    lines = sorted(map(len, text.split("\n")), reverse=True)
+    longest = lines[: max(1, len(lines) // 10)]
+    return sum(longest) / len(longest) > MAX_LINE
+
+
+@cache
+def _parser(module: str, function: str) -> Parser | None:
+    """The parser of a grammar, None if its package isn't installed."""
+    if module not in INSTALLED:
+        return None
+    from tree_sitter import Language, Parser  # noqa: PLC0415 only what parses code loads it
+
+    grammar = importlib.import_module(module)
+    return Parser(Language(getattr(grammar, function)()))
+
+
+@dataclass(slots=True)
+class _Finder:
+    """Looks through the tree of one file. `broken` counts the bytes of the parts that it can't read."""
+
+    data: bytes
+    broken: int = 0
+
+    def among(self, parent: Node, depth: int) -> tuple[Definition, ...]:
+        """The definitions directly in a node, in bytes."""
+        return tuple(self._among(parent, depth)) if depth < MAX_NESTING else ()
+
+    def _among(self, parent: Node, depth: int) -> Iterator[Definition]:
+        leading: list[Node] = []
+        for node in parent.named_children:
+            if node.type in _LEADING:
+                leading.append(node)
+                continue
+            if node.type == "ERROR":
+                self.broken += node.end_byte - node.start_byte
+            elif inner := _defined(node):
+                start = _start(node, leading)
+                yield Definition(start, node.end_byte, *self._described(inner, depth))
+            elif node.type in _TRANSPARENT:
+                yield from self._among(node, depth)
+            leading = []
+
+    def _described(self, node: Node, depth: int) -> tuple[str, tuple[Definition, ...]]:
+        if node.type not in _CONTAINERS:
+            return self._name(node), ()
+        return self._signature(node), self.among(node, depth + 1)
+
+    def _name(self, node: Node) -> str:
+        name = node.child_by_field_name("name") or _declared(node) or _first_name(node)
+        receiver = node.child_by_field_name("receiver")
+        owner = f"{self._text(receiver.start_byte, receiver.end_byte)} " if receiver else ""
+        return f"{owner}{self._text(name.start_byte, name.end_byte)}" if name else self._signature(node)
+
+    def _signature(self, node: Node) -> str:
+        """The beginning of a definition up to its body, without modifiers: "class Cutter(Base)"."""
+        first = next((one for one in node.children if one.type not in _MODIFIERS), node)
+        bodies = (one for one in node.children if one.type in _TRANSPARENT | _LEADING)
+        body = next(bodies, None) or node.child_by_field_name("body")
+        end = min(body.start_byte if body else node.end_byte, first.start_byte + 4 * MAX_TITLE)
+        written = self.data[first.start_byte : end].decode(errors="ignore")
+        if not body:
+            written = written.partition("\n")[0]
+        return one_line(written).rstrip(" :{=;")[:MAX_TITLE].rstrip()
+
+    def _text(self, start: int, end: int) -> str:
+        return one_line(self.data[start:end].decode(errors="ignore"))
+
+
+def _defined(node: Node) -> Node | None:
+    """The function or class that a node defines, None if it defines none."""
+    if node.type in _FUNCTIONS:
+        return node
+    if node.type in _CONTAINERS:
+        bodiless = node.type.endswith("_specifier") or node.type == "namespace_definition"
+        return None if bodiless and not node.child_by_field_name("body") else node
+    if node.type in _WRAPPERS:
+        return next((found for child in node.named_children if (found := _defined(child))), None)
+    if node.type in _ASSIGNMENTS:
+        for variable in node.named_children:
+            if variable.type in _CONTAINERS:  # a namespace of TypeScript
+                return variable
+            value = variable.child_by_field_name("value") or variable.child_by_field_name("right")
+            if value and value.type in _FUNCTION_VALUES:
+                return variable
+    return None
+
+
+def _start(node: Node, leading: Iterable[Node]) -> int:
+    """Where a definition begins: with the comments and attributes right above it."""
+    first = node
+    for one in reversed([*leading]):
+        if one.end_point.row + 1 < first.start_point.row:
+            break
+        first = one
+    return first.start_byte
+
+
+def _declared(node: Node) -> Node | None:
+    """The name in a declarator of C, which can stand in pointers and references."""
+    declarator = node.child_by_field_name("declarator")
+    while declarator and declarator.type not in _NAMES:
+        inner = declarator.child_by_field_name("declarator")
+        likely = (one for one in declarator.named_children if one.type in _NAMES | _DECLARATORS)
+        declarator = inner or next(likely, None)
+    return declarator
+
+
+def _first_name(node: Node) -> Node | None:
+    return next((one for one in node.named_children if one.type in _NAMES), None)
+
+
+def _in_characters(found: Iterable[Definition], data: bytes) -> tuple[Definition, ...]:
+    """The definitions with positions in characters instead of bytes."""
+    positions = sorted({*_positions(found)})
+    characters, at, count = {}, 0, 0
+    for position in positions:
+        count += len(data[at:position].decode(errors="ignore"))
+        characters[position] = count
+        at = position
+
+    def converted(some: Iterable[Definition]) -> tuple[Definition, ...]:
+        return tuple(
+            Definition(characters[one.start], characters[one.end], one.title, converted(one.inside))
+            for one in some
+        )
+
+    return converted(found)
+
+
+def _positions(found: Iterable[Definition]) -> Iterator[int]:
+    for one in found:
+        yield from (one.start, one.end)
+        yield from _positions(one.inside)

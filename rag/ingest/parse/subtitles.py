@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.blocks import Part, composed
+from rag.ingest.parse.document_parts import Part, composed
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:

@@ -156,7 +156,7 @@ def cannot(what: str, error: OSError) -> RefdeskError:
 
 
 def spool_folder(data: Path, tenant: str, name: str) -> Path:
-    """Where a run on this collection puts copies of documents; see `rag.ingest.spool`."""
+    """Where a run on this collection puts copies of documents; see `rag.ingest.containers`."""
     return data / "spool" / f"{tenant}.{name}"
 
 

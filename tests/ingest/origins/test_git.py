@@ -12,18 +12,19 @@ from pydantic import ValidationError
 
 from rag.config.origin_settings import GitOrigin
 from rag.config.settings import IngestSettings
-from rag.ingest.origins.errors import FetchError
-from rag.ingest.origins.git import look_through_repository
-from rag.ingest.origins.look import Desk, Look
-from rag.ingest.spool import Spool
+from rag.ingest.containers import Spool
+from rag.ingest.origins.git_repository import look_through_repository
+from rag.ingest.origins.origin_look import FetchError, Look, OriginContext
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk("code", Spool(tmp_path / "spool"), IngestSettings(), {}, frozenset(), lambda _uri: True)
+def desk(tmp_path: Path) -> OriginContext:
+    return OriginContext(
+        "code", Spool(tmp_path / "spool"), IngestSettings(), {}, frozenset(), lambda _uri: True
+    )
 
 
 @pytest.fixture
@@ -57,13 +58,15 @@ def commit(folder: Path, day: str) -> None:
     git(folder, "commit", "--quiet", "-m", "x", GIT_COMMITTER_DATE=day, GIT_AUTHOR_DATE=day)
 
 
-async def looked(repository: Path, desk: Desk, **more: object) -> Look:
+async def looked(repository: Path, desk: OriginContext, **more: object) -> Look:
     origin = GitOrigin.model_validate({"type": "git", "repository": str(repository)} | more)
     return await look_through_repository(origin, desk, repository.parent / "clone", os.environ)
 
 
 @pytest.mark.anyio
-async def test_a_folder_at_a_ref_with_its_dates_and_only_new_blobs(repository: Path, desk: Desk) -> None:
+async def test_a_folder_at_a_ref_with_its_dates_and_only_new_blobs(
+    repository: Path, desk: OriginContext
+) -> None:
     look = await looked(repository, desk, folder="docs", dates=True)
     found = {one.name: one for one in look.discovery.found.values()}
     assert found.keys() == {"a.md", "b.md"}
@@ -81,7 +84,9 @@ async def test_a_folder_at_a_ref_with_its_dates_and_only_new_blobs(repository: P
 
 
 @pytest.mark.anyio
-async def test_a_file_whose_name_tells_nothing_is_taken_by_its_content(repository: Path, desk: Desk) -> None:
+async def test_a_file_whose_name_tells_nothing_is_taken_by_its_content(
+    repository: Path, desk: OriginContext
+) -> None:
     (repository / "docs" / "letter").write_bytes(b"{\\rtf1 A letter.\\par}")
     (repository / "docs" / "old.doc").write_bytes(b"{\\rtf1 A letter.\\par}")
     (repository / "docs" / "blob").write_bytes(bytes(range(256)))
@@ -92,7 +97,7 @@ async def test_a_file_whose_name_tells_nothing_is_taken_by_its_content(repositor
 
 
 @pytest.mark.anyio
-async def test_the_configuration_of_a_repository_runs_nothing(repository: Path, desk: Desk) -> None:
+async def test_the_configuration_of_a_repository_runs_nothing(repository: Path, desk: OriginContext) -> None:
     """The commands of a hostile configuration would leave a file; the control is that plain git leaves it."""
     mark = repository.parent / "ran"
     script = repository.parent / "script"
@@ -117,7 +122,7 @@ async def test_the_configuration_of_a_repository_runs_nothing(repository: Path, 
 
 @pytest.mark.anyio
 async def test_missing_blobs_are_not_fetched_from_where_the_repository_says(
-    repository: Path, desk: Desk, tmp_path: Path
+    repository: Path, desk: OriginContext, tmp_path: Path
 ) -> None:
     """A promisor remote would be asked, by a command of its choice."""
     mark = tmp_path / "fetched"
@@ -149,7 +154,7 @@ async def test_missing_blobs_are_not_fetched_from_where_the_repository_says(
     ("more", "why"), [({"ref": "none"}, "no such branch"), ({"folder": "none"}, "no such folder")]
 )
 async def test_what_is_not_there_is_said(
-    repository: Path, desk: Desk, more: dict[str, str], why: str
+    repository: Path, desk: OriginContext, more: dict[str, str], why: str
 ) -> None:
     with pytest.raises(FetchError, match=why):
         await looked(repository, desk, **more)

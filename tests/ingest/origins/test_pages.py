@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from rag.ingest.origins.addresses import is_public
-from rag.ingest.origins.errors import FetchError
-from rag.ingest.origins.listing import listing
-from rag.ingest.origins.pages import canonical, page_facts, path_below
+from rag.ingest.origins.guarded_http import is_public
+from rag.ingest.origins.origin_look import FetchError
+from rag.ingest.origins.page_links import canonical, listing, page_facts, path_below
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,9 @@ import pytest
 from rag.config.origin_settings import S3Origin
 from rag.config.settings import IngestSettings
 from rag.errors import ConfigurationError
-from rag.ingest.origins.errors import FetchError
-from rag.ingest.origins.look import Desk, Look
-from rag.ingest.origins.s3 import look_through_bucket
-from rag.ingest.spool import Spool
+from rag.ingest.containers import Spool
+from rag.ingest.origins.origin_look import FetchError, Look, OriginContext
+from rag.ingest.origins.s3_bucket import look_through_bucket
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -91,11 +90,11 @@ def no_key(monkeypatch: pytest.MonkeyPatch, key: None) -> None:  # noqa: ARG001 
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk("archive", Spool(tmp_path), IngestSettings(), {}, frozenset(), lambda _uri: True)
+def desk(tmp_path: Path) -> OriginContext:
+    return OriginContext("archive", Spool(tmp_path), IngestSettings(), {}, frozenset(), lambda _uri: True)
 
 
-async def looked(site: Site, desk: Desk, prefix: str = "") -> Look:
+async def looked(site: Site, desk: OriginContext, prefix: str = "") -> Look:
     settings = {"bucket": "archive", "endpoint": site.url, "region": "eu-x", "prefix": prefix}
     return await look_through_bucket(S3Origin.model_validate({"type": "s3"} | settings), desk, os.environ)
 
@@ -105,7 +104,7 @@ def names(look: Look) -> list[str]:
 
 
 @pytest.mark.anyio
-async def test_only_what_changed_is_fetched(site: Site, desk: Desk) -> None:
+async def test_only_what_changed_is_fetched(site: Site, desk: OriginContext) -> None:
     bucket = Bucket(
         site, {"r/a b&ü.md": b"# A", "r/b.md": b"# B", "r/c.png": b"c", "r/d/": b"", "x.md": b"# X"}
     )
@@ -128,7 +127,7 @@ async def test_only_what_changed_is_fetched(site: Site, desk: Desk) -> None:
 
 @pytest.mark.anyio
 async def test_a_bucket_that_cannot_be_listed_as_a_whole_is_not_taken_for_an_empty_one(
-    site: Site, desk: Desk
+    site: Site, desk: OriginContext
 ) -> None:
     bucket = Bucket(site, {f"{n}.md": b"# N" for n in range(5)})
     bucket.key = "another"
@@ -154,7 +153,7 @@ async def test_a_bucket_that_cannot_be_listed_as_a_whole_is_not_taken_for_an_emp
 @pytest.mark.anyio
 @pytest.mark.usefixtures("no_key")
 async def test_without_a_key_only_who_says_so_asks_anonymously(
-    site: Site, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    site: Site, desk: OriginContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = Bucket(site, {"a.md": b"# A"})
     bucket.is_open = True
@@ -168,7 +167,7 @@ async def test_without_a_key_only_who_says_so_asks_anonymously(
 @pytest.mark.anyio
 @pytest.mark.usefixtures("no_key")
 async def test_a_machine_reads_with_its_own_role(
-    site: Site, stranger: Site, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    site: Site, stranger: Site, desk: OriginContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metadata service of a cloud names a role, and the role's key for some hours."""
     bucket = Bucket(site, {"a.md": b"# A"})
@@ -188,7 +187,7 @@ async def test_a_machine_reads_with_its_own_role(
 
 @pytest.mark.anyio
 async def test_a_key_that_the_library_cannot_read_is_named_and_nothing_counts_as_removed(
-    site: Site, desk: Desk
+    site: Site, desk: OriginContext
 ) -> None:
     Bucket(site, {"a.md": b"# A", "b//c.md": b"# C"})
     with pytest.raises(FetchError, match="a key in it has an empty part"):
@@ -196,7 +195,9 @@ async def test_a_key_that_the_library_cannot_read_is_named_and_nothing_counts_as
 
 
 @pytest.mark.anyio
-async def test_an_object_that_redirects_is_not_followed(site: Site, stranger: Site, desk: Desk) -> None:
+async def test_an_object_that_redirects_is_not_followed(
+    site: Site, stranger: Site, desk: OriginContext
+) -> None:
     bucket = Bucket(site, {"a.md": b"# A", "b.md": b"# B"})
     answer = bucket.answer
 
@@ -213,7 +214,7 @@ async def test_an_object_that_redirects_is_not_followed(site: Site, stranger: Si
 
 @pytest.mark.anyio
 async def test_without_the_extra_the_command_that_installs_it_is_said(
-    site: Site, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    site: Site, desk: OriginContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(ConfigurationError, match=r"origins.archive .*extra cloud.*install.*\[cloud\]"):
@@ -221,7 +222,7 @@ async def test_without_the_extra_the_command_that_installs_it_is_said(
 
 
 @pytest.mark.anyio
-async def test_an_object_that_is_too_large_stays_as_it_is(site: Site, desk: Desk) -> None:
+async def test_an_object_that_is_too_large_stays_as_it_is(site: Site, desk: OriginContext) -> None:
     Bucket(site, {"a.md": b"# A", "b.md": b"# B" * 1000})
     look = await looked(site, replace(desk, files=IngestSettings(max_file_bytes=1000)))
     assert names(look) == ["a.md"]

@@ -12,12 +12,11 @@ import pytest
 
 from rag.config.origin_settings import WebOrigin
 from rag.config.settings import IngestSettings
-from rag.ingest.origins.errors import FetchError, RefusedError
-from rag.ingest.origins.http import Client
-from rag.ingest.origins.look import Desk, Look
-from rag.ingest.origins.web import look_through_site
-from rag.ingest.parse import parse
-from rag.ingest.spool import Spool
+from rag.ingest.containers import Spool
+from rag.ingest.origins.guarded_http import Client
+from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, RefusedError
+from rag.ingest.origins.web_site import look_through_site
+from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -36,8 +35,8 @@ def page(*links: str, head: str = "") -> bytes:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk("site", Spool(tmp_path), IngestSettings(), {}, frozenset(), lambda _uri: True)
+def desk(tmp_path: Path) -> OriginContext:
+    return OriginContext("site", Spool(tmp_path), IngestSettings(), {}, frozenset(), lambda _uri: True)
 
 
 def origin(*urls: str, **more: Any) -> WebOrigin:  # noqa: ANN401 any setting
@@ -53,13 +52,15 @@ def failures(look: Look) -> list[str]:
     return [one.reason for one in look.discovery.outcomes if one.outcome == "skipped"]
 
 
-def again(desk: Desk, look: Look) -> Desk:
+def again(desk: OriginContext, look: Look) -> OriginContext:
     """The desk in the next run, after everything was stored."""
     stored = frozenset(look.discovery.found) | look.discovery.unchanged | look.discovery.kept
     return replace(desk, before=look.state, stored=stored)
 
 
-async def test_links_are_followed_on_the_same_host_as_far_as_depth_says(site: Site, desk: Desk) -> None:
+async def test_links_are_followed_on_the_same_host_as_far_as_depth_says(
+    site: Site, desk: OriginContext
+) -> None:
     site.pages |= {
         "/": page("/a", "b/../b?x=1#part", "https://elsewhere.example.org/", "/logo.png", "mailto:a@b.c"),
         "/a": page("/deep"),
@@ -76,7 +77,7 @@ async def test_links_are_followed_on_the_same_host_as_far_as_depth_says(site: Si
 
 
 async def test_sitemaps_and_feeds_list_pages_and_unchanged_ones_are_not_sent_again(
-    site: Site, desk: Desk
+    site: Site, desk: OriginContext
 ) -> None:
     index = f"<sitemapindex><sitemap><loc>{site.url}/pages.xml.gz</loc></sitemap></sitemapindex>"
     urls = "".join(f"<url><loc>{site.url}/{name}</loc></url>" for name in "abc")
@@ -108,7 +109,9 @@ async def test_sitemaps_and_feeds_list_pages_and_unchanged_ones_are_not_sent_aga
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
-async def test_a_page_that_fails_stays_and_its_links_too(site: Site, desk: Desk, status: int) -> None:
+async def test_a_page_that_fails_stays_and_its_links_too(
+    site: Site, desk: OriginContext, status: int
+) -> None:
     site.pages |= {"/": page("/a"), "/a": page("/b"), "/b": page()}
     settings = origin(f"{site.url}/", depth=3)
     look = await look_through_site(settings, desk)
@@ -120,7 +123,9 @@ async def test_a_page_that_fails_stays_and_its_links_too(site: Site, desk: Desk,
     assert later.state.keys() == look.state.keys()
 
 
-async def test_an_overloaded_server_is_asked_again_as_late_as_it_says(site: Site, desk: Desk) -> None:
+async def test_an_overloaded_server_is_asked_again_as_late_as_it_says(
+    site: Site, desk: OriginContext
+) -> None:
     def answer(_headers: Message) -> Reply:
         return (429, {"Retry-After": "0"}, b"") if site.paths.count("/") == 1 else (200, HTML, page())
 
@@ -134,7 +139,7 @@ async def test_an_overloaded_server_is_asked_again_as_late_as_it_says(site: Site
 HTML = {"Content-Type": "text/html"}
 
 
-async def test_robots_are_obeyed(site: Site, desk: Desk) -> None:
+async def test_robots_are_obeyed(site: Site, desk: OriginContext) -> None:
     ours = b"User-agent: refdesk\nDisallow: /private*.html$\nAllow: /\n"
     site.pages |= {
         "/robots.txt": b"User-agent: *\nDisallow: /\n" + ours,
@@ -155,7 +160,7 @@ async def test_robots_are_obeyed(site: Site, desk: Desk) -> None:
     assert "/" not in site.paths
 
 
-async def test_a_limit_ends_the_run_and_removes_nothing(site: Site, desk: Desk) -> None:
+async def test_a_limit_ends_the_run_and_removes_nothing(site: Site, desk: OriginContext) -> None:
     site.pages |= {"/": page(*(f"/{n}" for n in range(9)))} | {f"/{n}": page() for n in range(9)}
     look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
     assert len(found(look)) == 10
@@ -169,7 +174,7 @@ async def test_a_limit_ends_the_run_and_removes_nothing(site: Site, desk: Desk) 
     assert not [uri for uri in desk.stored if late.discovery.is_gone(uri)]
 
 
-async def test_a_redirect_leads_to_no_other_host(site: Site, desk: Desk) -> None:
+async def test_a_redirect_leads_to_no_other_host(site: Site, desk: OriginContext) -> None:
     site.pages |= {
         "/": page("/moved", "/away", "/loop", "/ring-1", "/ring-2"),
         "/moved": (301, {"Location": "/new"}, b""),
@@ -189,7 +194,7 @@ async def test_a_redirect_leads_to_no_other_host(site: Site, desk: Desk) -> None
 
 
 async def test_a_page_that_redirects_in_a_circle_or_to_one_that_fails_stays_as_it_was(
-    site: Site, desk: Desk
+    site: Site, desk: OriginContext
 ) -> None:
     names = ["/a", "/b", "/maintained", "/later", "/self", "/sound"]
     site.pages |= {"/": page(*names)} | {name: page() for name in names}
@@ -211,7 +216,9 @@ async def test_a_page_that_redirects_in_a_circle_or_to_one_that_fails_stays_as_i
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
-async def test_what_is_too_large_is_not_read_to_its_end(site: Site, desk: Desk, encoding: str) -> None:
+async def test_what_is_too_large_is_not_read_to_its_end(
+    site: Site, desk: OriginContext, encoding: str
+) -> None:
     def body(size: int) -> Reply:
         plain = b"x" * size
         packed = gzip.compress(plain) if encoding == "gzip" else plain
@@ -226,7 +233,7 @@ async def test_what_is_too_large_is_not_read_to_its_end(site: Site, desk: Desk, 
         assert reason == "it is over the limit of 0.0 MB (ingest.max_file_bytes)"
 
 
-async def test_an_address_that_is_not_public_is_refused(site: Site, desk: Desk) -> None:
+async def test_an_address_that_is_not_public_is_refused(site: Site, desk: OriginContext) -> None:
     site.pages["/"] = page()
     refused = await look_through_site(origin(f"{site.url}/", private_networks=("10.0.0.0/8",)), desk)
     assert "has the address 127.0.0.1, which is not public" in failures(refused)[0]
@@ -315,7 +322,7 @@ RUSSIAN = "Шапочка обязательна для всех посетит�
     ],
 )
 async def test_the_encoding_that_the_server_states_goes_before_that_of_the_page(
-    site: Site, desk: Desk, stated: str, meta: str, encoding: str
+    site: Site, desk: OriginContext, stated: str, meta: str, encoding: str
 ) -> None:
     is_page = "html" in stated.lower()
     written = f'<meta charset="{meta}"><p>{RUSSIAN}</p><a href="/о-нас">о нас</a>' if is_page else RUSSIAN
@@ -327,7 +334,7 @@ async def test_the_encoding_that_the_server_states_goes_before_that_of_the_page(
         assert any("%D0%BE-%D0%BD%D0%B0%D1%81" in path for path in site.paths)
 
 
-async def test_what_is_no_text_stays_as_the_server_sent_it(site: Site, desk: Desk) -> None:
+async def test_what_is_no_text_stays_as_the_server_sent_it(site: Site, desk: OriginContext) -> None:
     data = b'{"name": "caf\xc3\xa9"}'
     site.pages = {"/a.json": (200, {"Content-Type": "application/json; charset=windows-1251"}, data)}
     look = await look_through_site(origin(f"{site.url}/a.json"), desk)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import ParseError
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 GUIDE = """// licence
 = Guide to Clocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 CALENDAR = r"""BEGIN:VCALENDAR
 X-WR-CALNAME:Clock room

@@ -11,9 +11,9 @@ import pytest
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse import members, parse
 from rag.ingest.parse.decode import Decoded, codec_of, declared_in, decode, decode_part
-from rag.ingest.parse.office import ole
+from rag.ingest.parse.office import xls
+from rag.ingest.parse.parsers import members, parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -263,4 +263,4 @@ def _zip(names: Sequence[str], codepage: str, extra: bytes = b"") -> bytes:
 def test_a_property_of_an_old_office_file_is_in_its_code_page_or_what_its_bytes_are(
     written: bytes | str | None, codepage: int | None, text: str
 ) -> None:
-    assert ole._decoded(written, codepage) == text  # noqa: SLF001 no library writes such files
+    assert xls._decoded(written, codepage) == text  # noqa: SLF001 no library writes such files

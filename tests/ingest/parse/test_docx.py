@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.packages import core, heading, p, package, sheet, table, word, workbook, xml
 
 

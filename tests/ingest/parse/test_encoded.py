@@ -8,8 +8,7 @@ import string
 
 import pytest
 
-from rag.ingest.parse import parse
-from rag.ingest.parse.encoded import LEFT_OUT, without_encoded
+from rag.ingest.parse.parsers import DATA_LEFT_OUT, parse, without_encoded
 
 DATA = base64.b64encode(hashlib.shake_128(b"picture").digest(30_000)).decode()
 WRAPPED = "\n".join(DATA[start : start + 76] for start in range(0, len(DATA), 76))
@@ -18,8 +17,8 @@ WRAPPED = "\n".join(DATA[start : start + 76] for start in range(0, len(DATA), 76
 @pytest.mark.parametrize("data", [DATA, WRAPPED, base64.urlsafe_b64encode(DATA.encode()).decode()])
 def test_it_is_replaced_by_a_mark_and_a_remark(data: str) -> None:
     text, remark = without_encoded(f"Before.\n\n{data}\n\nAfter.\n")
-    assert text == f"Before.\n\n{LEFT_OUT}\n\nAfter.\n"
-    assert remark == f"{len(data) - len(LEFT_OUT)} characters of encoded data left out"
+    assert text == f"Before.\n\n{DATA_LEFT_OUT}\n\nAfter.\n"
+    assert remark == f"{len(data) - len(DATA_LEFT_OUT)} characters of encoded data left out"
 
 
 def test_a_picture_in_a_markdown_file_takes_no_room() -> None:

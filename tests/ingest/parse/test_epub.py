@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
-from rag.ingest.parse import epub, parse
+from rag.ingest.parse import epub
+from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rag.ingest.parse import parse
-from rag.ingest.parse.facts import FACT_LENGTH, facts, with_facts
+from rag.ingest.parse.document_parts import FACT_LENGTH, facts, with_facts
+from rag.ingest.parse.parsers import parse
 
 
 def test_facts_are_one_line_each_without_repetition_and_without_empty_ones() -> None:

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.budget import Budget
-from rag.ingest.extras import extra_notes
-from rag.ingest.parse import OF_EXTRA, SUFFIXES, formats, is_supported
+from rag.ingest.parse import xberg_formats
+from rag.ingest.parse.parsers import OF_EXTRA, SUFFIXES, is_supported
 from rag.ingest.report import Outcome
-from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.run_outcomes import extra_notes
+from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.work_limits import Budget
 from rag.runtime import install_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-installed = pytest.mark.skipif(not formats.is_installed(), reason="refdesk[formats] is not installed")
+installed = pytest.mark.skipif(not xberg_formats.is_installed(), reason="refdesk[formats] is not installed")
 
 
 def test_the_extra_takes_no_format_from_a_parser_of_ours() -> None:
     assert {".pages", ".key", ".wpd"} <= OF_EXTRA
     assert not {".pdf", ".docx", ".md", ".csv", ".eml", ".tex"} & OF_EXTRA
-    assert is_supported("a.key") == formats.is_installed()
+    assert is_supported("a.key") == xberg_formats.is_installed()
     assert ".pdf" in SUFFIXES
 
 
@@ -34,12 +35,12 @@ def test_a_run_says_what_the_extra_would_read(monkeypatch: pytest.MonkeyPatch) -
         Outcome("/d/c.exe", "ignored", "unsupported"),
         Outcome("/d/d.key", "added"),
     ]
-    monkeypatch.setattr(formats, "is_installed", lambda: False)
+    monkeypatch.setattr(xberg_formats, "is_installed", lambda: False)
     assert extra_notes(outcomes) == [
         f"2 files (.key, .pages) can be read after: {install_command('formats')}"
     ]
     assert extra_notes(outcomes[2:]) == []
-    monkeypatch.setattr(formats, "is_installed", lambda: True)
+    monkeypatch.setattr(xberg_formats, "is_installed", lambda: True)
     assert extra_notes(outcomes) == []
 
 

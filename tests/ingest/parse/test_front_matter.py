@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest.metadata import declared_fields
-from rag.ingest.parse import parse
 from rag.ingest.parse.front_matter import MAX_CHARS, items_of, listed, split_front_matter
-from rag.ingest.rights import Rights
+from rag.ingest.parse.parsers import parse
+from rag.ingest.rights.requested_rights import Rights
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"

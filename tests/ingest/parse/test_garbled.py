@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.budget import Budget
-from rag.ingest.parse import parse
-from rag.ingest.parse.pdf.garbled import is_garbled
-from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.parse.parsers import parse
+from rag.ingest.parse.pdf.readable_pages import is_garbled
+from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.work_limits import Budget
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,7 +193,7 @@ def test_only_noise_is_garbled(text: str, *, garbled: bool) -> None:
 async def test_a_pdf_is_a_pdf_whatever_its_name_and_parsed_in_the_sandbox(
     corpus: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.ingest.parse.parse", None)  # what would parse it in this process
+    monkeypatch.setattr("rag.ingest.parse.parsers.parse", None)  # what would parse it in this process
     data = (corpus / "the-longitude-problem.pdf").read_bytes()
     document = await parse_safely(data, name, budget=Budget(60))
     assert (document.mime_type, bool(document.pages)) == ("application/pdf", True)

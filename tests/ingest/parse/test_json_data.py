@@ -7,7 +7,7 @@ import pytest
 
 from rag.errors import ParseError
 from rag.ingest.metadata import described
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import EmptyFileError, ParseError
-from rag.ingest.parse import members, parse
+from rag.ingest.parse.parsers import members, parse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
-from rag.ingest.parse import members, parse
+from rag.ingest.parse.parsers import members, parse
 
 BOX = (
     b"From ann@x.org Wed May  1 10:00:00 2024\nFrom: Ann <ann@x.org>\nSubject: One\nMessage-ID: <1@x/y>\n"

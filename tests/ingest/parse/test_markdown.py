@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 PAGE = """---
 title: T

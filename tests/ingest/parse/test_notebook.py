@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,12 +12,13 @@ import pytest
 
 from rag.config.settings import IngestSettings
 from rag.errors import ConfigurationError, ParseError
-from rag.ingest.budget import Budget
 from rag.ingest.discover import discover
-from rag.ingest.extras import check_extras
-from rag.ingest.parse import family_of, is_supported, ocr
-from rag.ingest.parse.pdf.words import Box, Line
-from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.parse import ocr
+from rag.ingest.parse.parsers import family_of, is_supported
+from rag.ingest.parse.pdf.pdf_words import Box, Line
+from rag.ingest.run_outcomes import check_extras
+from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.work_limits import Budget
 from rag.runtime import install_command
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.packages import package
 
 SPACES = " ".join(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse import members, parse
 from rag.ingest.parse.mail.outlook import body_of, uncompressed
+from rag.ingest.parse.parsers import members, parse
 
 if TYPE_CHECKING:
     from pathlib import Path

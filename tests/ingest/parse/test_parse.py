@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
-from rag.ingest.parse import SUFFIXES, is_supported, parse
-from rag.ingest.parse.blocks import MAX_LEVEL, TITLE_LENGTH, date, title_line
+from rag.ingest.parse.document_parts import MAX_LEVEL, TITLE_LENGTH, date, title_line
+from rag.ingest.parse.parsers import SUFFIXES, is_supported, parse
 from rag.text.invisible import with_line_ends, without_hidden
 
 PIECES = st.sampled_from(

@@ -12,8 +12,8 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
-from rag.ingest.parse import parse
-from rag.ingest.parse.pdf.outline import MAX_ENTRIES
+from rag.ingest.parse.parsers import parse
+from rag.ingest.parse.pdf.pdf_sections import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from pathlib import Path

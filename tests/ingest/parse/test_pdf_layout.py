@@ -19,11 +19,11 @@ from pypdf.generic import (
 )
 
 from rag.errors import ParseError
-from rag.ingest.parse import is_container, members, parse
-from rag.ingest.parse.pdf import words as pdf_words
-from rag.ingest.parse.pdf.garbled import is_garbled
-from rag.ingest.parse.pdf.hyphens import joiner
-from rag.ingest.parse.pdf.words import HYPHEN, Box
+from rag.ingest.parse.parsers import is_container, members, parse
+from rag.ingest.parse.pdf import pdf_words
+from rag.ingest.parse.pdf.page_cleanup import joiner
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box
+from rag.ingest.parse.pdf.readable_pages import is_garbled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rag.errors import EmptyFileError
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.packages import core, relations, shape, sheet, slides, workbook, xml
 
 

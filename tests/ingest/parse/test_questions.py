@@ -6,7 +6,7 @@ import pytest
 
 from rag.corpus import Block, Chunking, Document
 from rag.ingest.chunk import passages
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 from tests.ingest.parse.packages import heading, p, word
 

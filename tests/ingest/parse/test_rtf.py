@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 HEAD = (
     r"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial Cyr;}{\f2\fcharset128 M;}}"

@@ -8,8 +8,7 @@ import zipfile
 
 import pytest
 
-from rag.ingest.parse import format_of, members, parse
-from rag.ingest.parse.sniff import recognized
+from rag.ingest.parse.parsers import format_of, members, parse, recognized
 
 MAIL = b"From: ann@example.org\nTo: bob@example.org\nMessage-ID: <1@x>\nSubject: Plans\n\ntext\n"
 NOTEBOOK = b'{"cells": [{"cell_type": "markdown", "source": ["text"]}], "nbformat": 4}'

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.ingest.budget import Budget
 from rag.ingest.chunk import passages
-from rag.ingest.parse import parse
-from rag.ingest.parse.syntax import GRAMMARS, definitions
-from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.parse.parsers import parse
+from rag.ingest.parse.source_code import GRAMMARS, definitions
+from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.work_limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

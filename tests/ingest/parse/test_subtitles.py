@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 SRT = """1
 00:00:01,000 --> 00:00:04,000

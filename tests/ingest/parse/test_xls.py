@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 
 def record(type_: int, content: bytes = b"") -> bytes:

@@ -8,8 +8,8 @@ import zipfile
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse import parse
 from rag.ingest.parse.office.number_format import shown
+from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.packages import package, relations, sheet, workbook, xml
 
 

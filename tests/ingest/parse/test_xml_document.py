@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import ParseError
-from rag.ingest.parse import parse
+from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
     from pathlib import Path

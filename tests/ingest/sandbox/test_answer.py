@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from rag.corpus import Block, Document
 from rag.errors import ParseError
-from rag.ingest import parse as parsers
-from rag.ingest.parse import parse
-from rag.ingest.parse.blocks import MAX_LEVEL
-from rag.ingest.sandbox import answer, child
-from rag.ingest.sandbox.answer import NoDocumentError, document_of
-from rag.ingest.sandbox.child import MAX_ABOUT_BYTES, _answer, _values, _written
+from rag.ingest.parse import parsers
+from rag.ingest.parse.document_parts import MAX_LEVEL
+from rag.ingest.parse.parsers import parse
+from rag.ingest.sandbox import parser_answer, parser_child
+from rag.ingest.sandbox.parser_answer import NoDocumentError, document_of
+from rag.ingest.sandbox.parser_child import MAX_ABOUT_BYTES, _answer, _values, _written
 
 TEXT = b"One\n\ntwo"
 GOOD: dict[str, Any] = {
@@ -128,8 +128,8 @@ def test_more_parts_than_a_document_has_never_leave_the_parser_process(
 def test_a_longer_text_than_can_be_cut_in_time_never_leaves_the_parser_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(child, "MAX_TEXT_CHARS", 10)
-    monkeypatch.setattr(answer, "MAX_TEXT_CHARS", 10)
+    monkeypatch.setattr(parser_child, "MAX_TEXT_CHARS", 10)
+    monkeypatch.setattr(parser_answer, "MAX_TEXT_CHARS", 10)
     with pytest.raises(ParseError, match=r"its text has over \d+ million characters") as refused:
         document_of(*_answer(b"a" * 11, "t.txt"))
     assert refused.value.cause == "too large"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.budget import Budget
-from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.work_limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,10 +27,10 @@ from pypdf import PdfWriter
 from rag.config.settings import IngestSettings
 from rag.confined.confinement import NOBODY
 from rag.errors import EmptyFileError, ParseError
-from rag.ingest.budget import Budget
-from rag.ingest.sandbox import pool as sandbox
-from rag.ingest.sandbox.child import PARSE
-from rag.ingest.sandbox.pool import members_safely, parse_safely
+from rag.ingest.sandbox import parser_pool as sandbox
+from rag.ingest.sandbox.parser_child import PARSE
+from rag.ingest.sandbox.parser_pool import members_safely, parse_safely
+from rag.ingest.work_limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -227,7 +227,7 @@ async def _kill_when_busy(before: set[int]) -> None:
 
 
 async def test_a_processor_is_lent_for_so_many_seconds_even_if_nobody_watches() -> None:
-    child = await sandbox._started(sandbox.MEMORY_BYTES, "rag.ingest.parse.pdf")  # noqa: SLF001 the outer limit would be faster
+    child = await sandbox._started(sandbox.MEMORY_BYTES, "rag.ingest.parse.pdf.pdf_document")  # noqa: SLF001 the outer limit would be faster
     await child.ask(PARSE, _pdf([HELLO]), "a.pdf", 0)
     assert (await child.receive())[1] == b"Hello"
     await child.ask(PARSE, SLOW, "a.pdf", 0)
@@ -507,8 +507,8 @@ async def test_a_process_that_does_not_start_is_a_reason_too(
 WORKING = """
 import anyio, contextlib, sys
 from rag.errors import ParseError
-from rag.ingest.budget import Budget
-from rag.ingest.sandbox.pool import members_safely, parse_safely
+from rag.ingest.work_limits import Budget
+from rag.ingest.sandbox.parser_pool import members_safely, parse_safely
 async def main():
     with contextlib.suppress(ParseError):
         await parse_safely(b"no PDF", "a.pdf", budget=Budget(60))

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
-from rag.ingest.parse.json_data import records_document
+from rag.ingest.parse.json_and_csv import records_document
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from rag.errors import EmptyFileError, ParseError
-from rag.ingest.parse import mail
 from rag.ingest.parse.decode import decode_part
-from rag.ingest.parse.mail.message import header
+from rag.ingest.parse.mail import eml_and_mbox
+from rag.ingest.parse.mail.mail_message import header
 from rag.ingest.parse.office import rtf
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from olefile import OleFileIO
 
     from rag.corpus import Document
-    from rag.ingest.parse.member import Member
+    from rag.ingest.parse.document_parts import Member
 
 SUFFIXES = (".msg", ".oft")
 LIBRARIES = ("olefile",)
@@ -52,13 +52,13 @@ def parse(data: bytes, name: str) -> Document:
     Raises:
         ParseError: it is no message, or is damaged.
     """
-    return mail.document_of(_message(data), name, "application/vnd.ms-outlook")
+    return eml_and_mbox.document_of(_message(data), name, "application/vnd.ms-outlook")
 
 
 def members(data: bytes, name: str) -> Iterator[Member]:
     """What is attached. A message that is attached is a .eml file."""
     del name
-    yield from mail.members_of(_message(data))
+    yield from eml_and_mbox.members_of(_message(data))
 
 
 def _message(data: bytes) -> Message:

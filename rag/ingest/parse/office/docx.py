@@ -10,16 +10,21 @@ from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
-from rag.ingest.parse import html_page, plain_text
+from rag.ingest.parse import html_page, text_and_settings
 from rag.ingest.parse.decode import decode
-from rag.ingest.parse.draft import PAGE_BREAK, Draft
+from rag.ingest.parse.document_draft import PAGE_BREAK, Draft, core_properties, left_out, written_document
 from rag.ingest.parse.office import xlsx
-from rag.ingest.parse.office.charts import chart_rows, diagram_lines, picture_words
 from rag.ingest.parse.office.docx_styles import Numbering, Styles
-from rag.ingest.parse.office.equations import linear
-from rag.ingest.parse.office.forms import field_value, fill_controls, symbol
-from rag.ingest.parse.office.properties import core_properties, left_out, written_document
-from rag.ingest.parse.zipped import ZIP, Package, child, descendants, is_on, value
+from rag.ingest.parse.office.drawings_and_forms import (
+    chart_rows,
+    diagram_lines,
+    field_value,
+    fill_controls,
+    linear,
+    picture_words,
+    symbol,
+)
+from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +146,7 @@ class _Reader:
             elif data.lstrip()[:1] == b"<":
                 document = html_page.parse(decode(data)[0], "")
             else:
-                document = plain_text.parse(decode(data)[0], "")
+                document = text_and_settings.parse(decode(data)[0], "")
         except ParseError:
             self.unread += 1
             return

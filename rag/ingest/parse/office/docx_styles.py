@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from rag.ingest.parse.zipped import child, descendants, is_on, value
+from rag.ingest.parse.zip_package import child, descendants, is_on, value
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
-from rag.ingest.parse.draft import Draft
+from rag.ingest.parse.document_draft import Draft, core_properties, left_out, written_document
 from rag.ingest.parse.office import xlsx
-from rag.ingest.parse.office.charts import chart_rows, diagram_lines, paragraph_text, picture_words
-from rag.ingest.parse.office.properties import core_properties, left_out, written_document
-from rag.ingest.parse.office.reading_order import Box, in_reading_order
-from rag.ingest.parse.zipped import Package, child, descendants
+from rag.ingest.parse.office.drawings_and_forms import (
+    Box,
+    chart_rows,
+    diagram_lines,
+    in_reading_order,
+    paragraph_text,
+    picture_words,
+)
+from rag.ingest.parse.zip_package import Package, child, descendants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

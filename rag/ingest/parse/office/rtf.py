@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
-from rag.ingest.parse.draft import Draft
-from rag.ingest.parse.office.properties import Properties, left_out, written_document
+from rag.ingest.parse.document_draft import Draft, Properties, left_out, written_document
 
 if TYPE_CHECKING:
     from rag.corpus import Document

@@ -7,16 +7,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
-from rag.ingest.parse.office.charts import chart_rows, diagram_lines, paragraph_text, picture_words
-from rag.ingest.parse.office.forms import ticked
-from rag.ingest.parse.zipped import child, descendants, xml_root
+from rag.ingest.parse.office.drawings_and_forms import (
+    chart_rows,
+    diagram_lines,
+    paragraph_text,
+    picture_words,
+    ticked,
+)
+from rag.ingest.parse.zip_package import child, descendants, xml_root
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from xml.etree.ElementTree import Element
 
-    from rag.ingest.parse.zipped import Package
+    from rag.ingest.parse.zip_package import Package
 
 ROW_HEIGHT = 190_500  # of a usual row, in the unit of drawings: a control belongs to the row of its middle
 

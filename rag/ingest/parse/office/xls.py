@@ -1,4 +1,7 @@
-"""Excel before 2007 (XLS): as XLSX; the formats of its cells are read, too."""
+"""Excel before 2007 (XLS): as XLSX; the formats of its cells are read, too.
+
+Such files are streams in an OLE container, with the properties of the document.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rag.errors import ParseError
-from rag.ingest.parse.draft import Draft
+from rag.ingest.parse.decode import decode_part
+from rag.ingest.parse.document_draft import Draft, Properties, left_out, written_document
 from rag.ingest.parse.office.number_format import general, shown
-from rag.ingest.parse.office.ole import opened, stream, summary
-from rag.ingest.parse.office.properties import left_out, written_document
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
-from rag.ingest.parse.zipped import ENCRYPTED
+from rag.ingest.parse.zip_package import ENCRYPTED
 
 if TYPE_CHECKING:
+    from olefile import OleFileIO
     from xlrd import Book
     from xlrd.sheet import Sheet as OldSheet
 
@@ -130,3 +133,66 @@ _ISO = {
     **dict.fromkeys(("m/d/yy h:mm", "m/d/yyyy h:mm"), "yyyy-mm-dd h:mm"),
 }
 """Formats that Excel shows in the order of each person's country."""
+
+
+OLE_LIBRARIES = ("olefile",)
+_UTF_16 = 1200  # a code page
+_LABELS = {10000: "macintosh", 10007: "x-mac-cyrillic"}
+"""Encodings by the numbers of code pages, where they are not called after them."""
+
+
+def opened(data: bytes) -> OleFileIO:
+    """The container in a file's content.
+
+    Raises:
+        ParseError: it is damaged, or holds a document that is encrypted.
+    """
+    import olefile  # noqa: PLC0415 needed in the child process only
+
+    try:
+        container = olefile.OleFileIO(io.BytesIO(data))
+    except Exception as error:  # it raises all kinds of errors on damaged files
+        raise ParseError("the file is damaged: it is no document of Office") from error
+    if container.exists("EncryptedPackage"):
+        raise ParseError(ENCRYPTED, "encrypted")
+    return container
+
+
+def stream(container: OleFileIO, name: str) -> bytes:
+    """The content of a stream, empty if there is none.
+
+    Raises:
+        ParseError: it is damaged.
+    """
+    try:
+        return bytes(container.openstream(name).read()) if container.exists(name) else b""
+    except Exception as error:
+        raise ParseError(f"the file is damaged: its stream {name} can't be read") from error
+
+
+def summary(data: bytes) -> Properties:
+    """The properties of a document; none if they are damaged."""
+    try:
+        about: Any = opened(data).get_metadata()
+    except Exception:  # noqa: BLE001 as above; the document can be read without them
+        return Properties()
+    codepage = about.codepage
+    saved = about.last_saved_time
+    return Properties(
+        title=_decoded(about.title, codepage),
+        author=_decoded(about.author, codepage),
+        keywords=_decoded(about.keywords, codepage),
+        subject=_decoded(about.subject, codepage),
+        description=_decoded(about.comments, codepage),
+        modified=saved.isoformat() if saved else "",
+    )
+
+
+def _decoded(text: bytes | str | None, codepage: int | None) -> str:
+    """A property, which is in the code page of its document, or in another one: many programs state 1252."""
+    if not isinstance(text, bytes):
+        return (text or "").strip("\x00 ")
+    number = (codepage or 1252) & 0xFFFF
+    if number == _UTF_16:
+        return text.decode("utf-16-le", "replace").strip("\x00 ")
+    return decode_part(text.strip(b"\x00 "), _LABELS.get(number, f"cp{number}")).text

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from rag.errors import ParseError
-from rag.ingest.parse.draft import Draft
-from rag.ingest.parse.office.forms import ticked
+from rag.ingest.parse.document_draft import Draft, core_properties, left_out, written_document
+from rag.ingest.parse.office.drawings_and_forms import ticked
 from rag.ingest.parse.office.number_format import BUILT_IN, shown
-from rag.ingest.parse.office.properties import core_properties, left_out, written_document
 from rag.ingest.parse.office.sheet_drawings import drawn_on, placed_control
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
-from rag.ingest.parse.zipped import MAX_ROWS_BYTES, Package, child, descendants, simplify
+from rag.ingest.parse.zip_package import MAX_ROWS_BYTES, Package, child, descendants, simplify
 from rag.text.locators import column_number
 
 if TYPE_CHECKING:

@@ -1,0 +1,181 @@
+"""The vectors of a run, of new texts and of those that have none yet, and what their cosines mean.
+
+A model can fail for single texts: it returns zeros or NaN, or its endpoint refuses them. Such a chunk is
+stored without a vector, and each later run asks for it again.
+
+What the cosines of an embedder mean is kept with the collection, as far as it is measured.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from rag.corpus import Calibration
+from rag.errors import ProviderError
+from rag.models.embed.calibration import measured, of_passages
+from rag.store.write.change_collection import change_collection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rag.corpus import Vectors
+    from rag.ingest.prepare import Prepared
+    from rag.ingest.report import Outcome
+    from rag.models.embed import Embedder
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import KnownSource, NewSource
+
+EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that large files show progress
+NAMED = 5  # files in a note; the report has them all
+CONTROL = "refdesk"  # every model has a vector for it
+
+
+async def vectors_of_texts(embedder: Embedder, texts: Iterable[str]) -> Vectors:
+    """The vectors of documents, zeros for those that get none.
+
+    Raises:
+        ProviderError: the model failed, or has no vector for anything any more.
+    """
+    none = np.empty((0, embedder.identity.dimension), np.float32)
+    async with aclosing(_in_parts(embedder, texts)) as parts:
+        return np.concatenate([none, *[part async for part in parts]])
+
+
+async def _in_parts(
+    embedder: Embedder, texts: Iterable[str], at_once: int = EMBED_AT_ONCE
+) -> AsyncGenerator[Vectors]:
+    """The same in parts."""
+    left = iter(texts)
+    while some := [*islice(left, at_once)]:
+        part = await embedder.embed(some, "document")
+        if not part.any():
+            await _check_model(embedder, len(part))
+        yield part
+
+
+async def with_vectors(
+    embedder: Embedder,
+    some: Sequence[Prepared],
+    collection: str,
+    count: Callable[[int], None],
+    *,
+    at_once: int = EMBED_AT_ONCE,
+) -> tuple[list[NewSource], ProviderError | None]:
+    """Documents with their vectors. `count` is told how many more are done, of so many `at_once`.
+
+    If the embedder fails, these are the first ones, all of whose vectors it gave, and its error.
+    """
+    ends = np.cumsum([len(one.chunked.passages) for one in some])
+    vectors = np.empty((ends[-1], embedder.identity.dimension), np.float32)
+    done, failure = 0, None
+    texts = (text for one in some for text in one.texts())
+    try:
+        async with aclosing(_in_parts(embedder, texts, at_once)) as parts:
+            async for part in parts:
+                vectors[done : done + len(part)] = part
+                done += len(part)
+                count(len(part))
+    except ProviderError as error:
+        failure = error
+    of_each = zip(some, np.split(vectors, ends[:-1]), ends, strict=True)
+    return [one.new_source(collection, part) for one, part, end in of_each if end <= done], failure
+
+
+async def _check_model(embedder: Embedder, texts: int) -> None:
+    if not (await embedder.embed([CONTROL], "document")).any():
+        raise ProviderError(
+            f"The embedding model {embedder.identity.model or embedder.identity.provider} returned no valid "
+            f"vector for any of {texts} texts, nor for a plain word: only zeros, NaN or infinite values. "
+            "Check the model. What was stored before stays; run the command again to go on."
+        )
+
+
+def vector_notes(outcomes: Iterable[Outcome], *, mended: int) -> Iterator[str]:
+    """What the report must say about chunks without a vector, and about those that have theirs now."""
+    if mended:
+        yield f"{_chunks(mended)} got the vector that an earlier run asked for in vain."
+    lacking = {one.path: one.without_vector for one in outcomes if one.without_vector}
+    if not lacking:
+        return
+    named = [f"{path} ({count})" for path, count in lacking.items()][:NAMED]
+    others = f" and {len(lacking) - NAMED} other files" if len(lacking) > NAMED else ""
+    yield (
+        f"The embedding model has no valid vector for {_chunks(sum(lacking.values()))}: {', '.join(named)}"
+        f"{others}. Searches find them by their words only. The next run asks again."
+    )
+
+
+def _chunks(count: int) -> str:
+    return "1 chunk" if count == 1 else f"{count} chunks"
+
+
+async def ask_again(
+    writer: CollectionWriter, embedder: Embedder, known: Mapping[str, KnownSource]
+) -> dict[str, int]:
+    """Ask again for the vectors that stored chunks lack. Returns how many each source, by URI, still lacks.
+
+    Sources that lack none before are left out.
+
+    Raises:
+        ProviderError, StoreError: the embedder or the storage failed.
+    """
+    uris = {one.id: uri for uri, one in known.items() if one.without_vector}
+    if not uris:
+        return {}
+    ids = list(uris)
+    rows = await writer.without_vector(ids)
+    texts = cast("list[str]", rows["body"].to_pylist())
+    vectors = await vectors_of_texts(embedder, texts)
+    left = await writer.give_vectors(ids, rows, vectors)
+    return {uri: left[id_] for id_, uri in uris.items()}
+
+
+SAMPLE = 2_000  # chunks; their vectors take 12 MB at 1,536 dimensions
+GROWTH = 4  # times as many chunks as before are worth another measurement
+LARGE = 1_000  # chunks; from so many on, more change nothing any more
+
+
+class Sampled(Protocol):
+    """Tables of chunks."""
+
+    async def sample(self, most: int) -> tuple[list[str], Vectors]:
+        """As `CollectionWriter.sample`."""
+
+
+async def calibration(embedder: Embedder, tables: Sampled, known: Calibration | None) -> Calibration | None:
+    """The scale of the embedder, by the model itself or else by the passages in `tables`.
+
+    `known` is what is stored. It stays unless the tables have grown much since, so that similarities don't
+    change with every run. The built-in model has none: its scale is what others are measured by.
+    """
+    match embedder.identity.provider:
+        case "onnx":
+            try:
+                return known or await measured(embedder)
+            except ProviderError:  # a text without a vector; cosines count as they are
+                return None
+        case "openai":
+            sources, vectors = await tables.sample(SAMPLE)
+            before = known.passages if known else 0
+            if known and (len(sources) < GROWTH * before or before >= LARGE):
+                return known
+            unrelated = of_passages(sources, vectors)
+            return known if unrelated is None else Calibration(unrelated, passages=len(sources))
+    return known
+
+
+async def calibrate(writer: CollectionWriter, embedder: Embedder) -> None:
+    """Store the scale with the collection, unless the run is only rehearsed."""
+    made = writer.collection
+    if not writer.writes:
+        return
+    found = await calibration(embedder, writer, made.calibration)
+    if found != made.calibration:
+        writer.collection = await change_collection(
+            writer.data, made.tenant, made.name, lambda one: replace(one, calibration=found)
+        )

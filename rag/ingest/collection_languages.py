@@ -1,0 +1,147 @@
+"""By which languages' rules the words of a collection are analysed: noted as documents come and go.
+
+With the language `auto`, each document's words follow its own language, and those of a document without one
+the most frequent language of the collection. A query is analysed in all of the languages that are noted, so
+one is noted before its first document is stored, and forgotten after its last one is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from rag.corpus import USUAL_LANGUAGE
+from rag.ingest.detect_language import with_language
+from rag.ingest.stored_document import document_of
+from rag.report.tables import counted
+from rag.store.read import schema
+from rag.store.read.word_analysis import asked_languages
+from rag.store.write.change_collection import change_collection
+from rag.text.languages import LANGUAGE, analysed_in, name_of, rules_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rag.corpus import Collection, Language, LanguageChoice
+    from rag.ingest.report import Outcome
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import NewSource
+
+READ_AT_ONCE = 50  # sources with their texts
+
+
+async def note_languages(writer: CollectionWriter, wave: Iterable[NewSource]) -> None:
+    """Let queries be analysed in the languages of these sources, before the first of them is stored."""
+    made = writer.collection
+    if not writer.writes or made.language != "auto":
+        return
+    before = made.languages or (USUAL_LANGUAGE,)
+    new = {analysed_in(made, one.source.metadata) for one in wave}
+    if missing := sorted(new.difference(made.languages)):
+        added = tuple(one for one in missing if one not in before)
+        await _note(writer, languages=(*before, *added))
+
+
+async def settle_languages(writer: CollectionWriter) -> None:
+    """Bring the languages of a collection, and the words of documents without one, to what it holds now."""
+    made = writer.collection
+    if not writer.writes or made.language != "auto":
+        return
+    tags = await _tags(writer)
+    languages = _ranked(tags.values())
+    if languages == made.languages:
+        return
+    usual = replace(made, languages=languages).usual_language
+    if usual != made.usual_language and (without := [id_ for id_, tag in tags.items() if not tag]):
+        await writer.analyse_anew(without, usual)
+    await _note(writer, languages=languages)
+
+
+async def change_language(writer: CollectionWriter, language: LanguageChoice) -> Collection:
+    """Analyse the words of all stored documents anew. Nothing is embedded.
+
+    Meanwhile searches find by the earlier words and the new ones. After an interruption, another call
+    completes it. Returns the changed collection.
+    """
+    made = writer.collection
+    tags = await _told_anew(writer) if language == "auto" else await _tags(writer)
+    languages = _ranked(tags.values()) if language == "auto" else (language,)
+    coming = replace(made, language=language, languages=languages if language == "auto" else ())
+    both = dict.fromkeys((*asked_languages(made), *languages, coming.usual_language))
+    await _note(writer, language="auto", languages=tuple(both))
+    by_rules: dict[Language, list[str]] = defaultdict(list)
+    for id_, tag in tags.items():
+        by_rules[analysed_in(coming, {LANGUAGE: tag})].append(id_)
+    for rules, ids in by_rules.items():
+        await writer.analyse_anew(ids, rules)
+    await _note(writer, language=coming.language, languages=coming.languages)
+    return writer.collection
+
+
+def language_notes(outcomes: Iterable[Outcome], collection: Collection) -> Iterator[str]:
+    """What the report must say if most of the documents aren't in the collection's language.
+
+    Example: "12 of 15 documents are in Russian, but the collection wiki is analysed as English: …".
+    """
+    tags = Counter(one.language for one in outcomes if one.language)
+    if collection.language in {"auto", "none"} or not tags:
+        return
+    others = Counter({tag: n for tag, n in tags.items() if rules_of(tag) != collection.language})
+    if 2 * others.total() > tags.total():
+        tag, _ = others.most_common(1)[0]
+        number = sum(n for other, n in others.items() if name_of(other) == name_of(tag))
+        yield (
+            f"{number} of {counted(tags.total(), 'document')} {'is' if number == 1 else 'are'} in "
+            f"{name_of(tag)}, but the words of the collection {collection.name} are analysed as "
+            f"{collection.language}: other forms of a word are missed. Run refdesk-admin collection set "
+            f"{collection.name} --language auto. That embeds nothing."
+        )
+
+
+def _ranked(tags: Iterable[str]) -> tuple[Language, ...]:
+    """The rules for documents with these tags, most frequent first."""
+    counts = Counter(rules_of(tag) for tag in tags if tag)
+    return tuple(sorted(counts, key=lambda rules: (-counts[rules], rules)))
+
+
+async def _tags(writer: CollectionWriter) -> dict[str, str]:
+    """The tags of the languages of all sources by id, empty for those without one."""
+    rows = await writer.source_rows()
+    return {row["id"]: json.loads(row["metadata"]).get(LANGUAGE, "") for row in rows}
+
+
+async def _told_anew(writer: CollectionWriter) -> dict[str, str]:
+    """The same, told from the stored texts and recorded."""
+    ids = [row["id"] for row in await writer.source_rows()]
+    tags = {}
+    for at in range(0, len(ids), READ_AT_ONCE):
+        changed: dict[str, Mapping[str, str]] = {}
+        for one in await writer.whole(ids[at : at + READ_AT_ONCE]):
+            source = one.source(writer.collection.name)
+            outline = schema.outline_record(one.row["outline"])
+            stored = replace(document_of(source, outline, one.row["text"]), metadata=source.metadata)
+            told = (await to_thread.run_sync(with_language, stored)).metadata
+            tags[source.id] = told.get(LANGUAGE, "")
+            if told != source.metadata:
+                changed[source.id] = told
+        await writer.describe(changed)
+    return tags
+
+
+async def _note(
+    writer: CollectionWriter, *, languages: tuple[Language, ...], language: LanguageChoice | None = None
+) -> None:
+    """Write the languages, and what is chosen, into the collection's definition."""
+    made = writer.collection
+    chosen = language or made.language
+    await change_collection(
+        writer.data,
+        made.tenant,
+        made.name,
+        lambda one: replace(one, language=chosen, languages=languages),
+    )
+    writer.collection = replace(made, language=chosen, languages=languages)

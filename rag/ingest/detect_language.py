@@ -1,0 +1,209 @@
+"""The language of a document, and the parts of it in languages that its embedder doesn't know.
+
+The language is known by the words, or as the document states it where its words don't contradict. Office
+programs state the language of their template ("en-US") whatever is written, so a statement alone proves
+little. Code has no language, nor has a text of a few words.
+
+An embedder knows the languages that its vocabulary was made for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rag.ingest.split_text import LINES, parts
+from rag.text.languages import LANGUAGE, primary
+from rag.text.segments import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import numpy.typing as npt
+    from py3langid.langid import LanguageIdentifier
+
+    from rag.corpus import Document
+
+STRETCHES = 7  # read at even distances, so that a preface or a chapter doesn't speak for all; an odd number
+STRETCH = 400  # characters of words, of which 99.6 % are recognized rightly in six languages
+LEAST = 4  # characters; fewer say nothing, not even of a script
+SURE, SURE_IF_SHORT = 0.6, 0.85  # probability of a language that is believed, of long and short texts
+SHORT = 200  # characters
+CREDIBLE, POSSIBLE = 0.2, 0.01  # of the language that a document states, with and without another one told
+_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+_SAME = {"nb": "no", "nn": "no"}  # which written Norwegian it is, changes with the sentence
+
+
+def with_language(document: Document) -> Document:
+    """The document with its language in its metadata, as a BCP 47 tag; with none if that can't be told.
+
+    Example: stated "en-US", written in German -> "de"; stated "de-AT", written in German -> "de-AT".
+    """
+    stated = document.metadata.get(LANGUAGE, "").strip().replace("_", "-")
+    tag = language_of(_prose(document), stated if _TAG.fullmatch(stated) else "")
+    others = {key: value for key, value in document.metadata.items() if key != LANGUAGE}
+    return replace(document, metadata=others | ({LANGUAGE: tag} if tag else {}))
+
+
+def language_of(text: str, stated: str = "") -> str:
+    """The tag of the language of a text, or what is stated if the words allow it; empty if nobody knows."""
+    votes: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    stretches = _stretches(text)
+    for words in stretches:
+        shares = _probabilities(words)
+        best = max(shares, key=shares.__getitem__)
+        if shares[best] >= (SURE if len(words) >= SHORT else SURE_IF_SHORT):
+            votes[best] += len(words)
+        total.update(shares)
+    told = votes.most_common(1)[0][0] if votes else ""
+    if not stated:
+        return told
+    own = _SAME.get(primary(stated), primary(stated))
+    known = own in _labels()
+    if not stretches or not known or total[own] / len(stretches) >= (CREDIBLE if told else POSSIBLE):
+        return stated
+    return told
+
+
+def _prose(document: Document) -> str:
+    """What of a document is in a language: all but code, and headings only beside something else."""
+    text = document.text
+    kinds = {one.kind for one in document.blocks} - {"code"}
+    if kinds <= {"heading"} and len(kinds) < len({one.kind for one in document.blocks}):
+        return ""  # the headings of source code are names
+    return "\n".join(text[one.start : one.end] for one in document.blocks if one.kind in kinds)
+
+
+def _stretches(text: str) -> list[str]:
+    """Parts of a text at even distances, of which only words are left."""
+    size = 2 * STRETCH  # numbers and addresses are taken out
+    count = min(STRETCHES, max(1, len(text) // size))
+    step = len(text) // count
+    found = [words_in(text[at * step : at * step + size])[:STRETCH] for at in range(count)]
+    return [words for words in found if len(words) >= LEAST]
+
+
+def load() -> None:
+    """Load what tells languages, which takes a moment the first time."""
+    _identifier()
+
+
+@lru_cache(1)
+def _identifier() -> LanguageIdentifier:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 takes 0.4 s, and 24 MB
+
+    return LanguageIdentifier.from_pickled_model(MODEL_FILE)
+
+
+@lru_cache(1)
+def _labels() -> frozenset[str]:
+    return frozenset(_SAME.get(one, one) for one in _identifier().nb_classes)
+
+
+def _probabilities(words: str) -> Mapping[str, float]:
+    """The probability of each language.
+
+    The classifier is sure of anything. Its scores are divided by the square root of the text's bytes, as
+    py3langid 0.4 does; that release itself takes 2 s and 88 MB to load.
+    """
+    identifier = _identifier()
+    text = words.lower() if words.isupper() else words
+    features = identifier.instance2fv(text, datatype="float32")
+    present = features.nonzero()[0]  # a product with all 7,480 features takes 30 times as long
+    scores: npt.NDArray[np.float32] = features[present] @ identifier.nb_ptc[present] + identifier.nb_pc
+    scores = np.exp((scores - scores.max()) / np.sqrt(len(text.encode(errors="surrogatepass"))))
+    shares: Counter[str] = Counter()
+    for label, share in zip(identifier.nb_classes, (scores / scores.sum()).tolist(), strict=True):
+        shares[_SAME.get(label, label)] += share
+    return shares
+
+
+if TYPE_CHECKING:
+    Known = Callable[[str], float]
+
+KNOWN = 0.3  # of a text; Latin scripts .4 and more by `Embedder.known`, others .15 and less
+REGION = 400  # characters of words that are judged together, so that a chapter is told apart
+REGION_LEAST = 40  # characters of words; fewer say nothing of their language
+
+_ASCII = re.compile(r"[!-~]+")
+_NO_WORD = re.compile(r"[\d_@/\\=<>{}|#$%^*+~\[\]]")
+
+
+def words_in(text: str) -> str:
+    """The words of a text: without numbers, addresses, identifiers and other signs of no language.
+
+    Example: "Restart nginx_2 (see https://a.b): теперь 5 раз" -> "Restart (see теперь раз".
+    """
+    return " ".join(_ASCII.sub(lambda run: " " if _NO_WORD.search(run[0]) else run[0], text).split())
+
+
+class _Region(NamedTuple):
+    span: Span
+    foreign: bool | None
+    """None if it has too few words to tell."""
+
+
+def foreign_parts(document: Document, known: Known) -> list[Span]:
+    """The parts of a document that an embedder doesn't know, in order. `known` is that of the embedder.
+
+    Code isn't foreign. What has few words is like what follows it, and at the end like what is before it.
+    """
+    if document.text.isascii():
+        return []  # in any language written so, the units of a text are its tokens
+    regions = [*_regions(document, known)]
+    following: bool | None = None
+    told: list[bool | None] = []
+    for region in reversed(regions):
+        following = region.foreign if region.foreign is not None else following
+        told.append(following)
+    told.reverse()
+    last = next((one for one in reversed(told) if one is not None), False)
+    pairs = zip(regions, told, strict=True)
+    runs = groupby(pairs, key=lambda pair: last if pair[1] is None else pair[1])
+    return [
+        Span(run[0][0].span.start, run[-1][0].span.end)
+        for foreign, run in ((foreign, [*group]) for foreign, group in runs)
+        if foreign
+    ]
+
+
+def _regions(document: Document, known: Known) -> Iterator[_Region]:
+    text = document.text
+    begun: list[Span] = []
+    words: list[str] = []
+
+    def judged() -> Iterator[_Region]:
+        if begun:
+            joined = " ".join(words)
+            foreign = known(joined) < KNOWN if len(joined) >= REGION_LEAST else None
+            yield _Region(Span(begun[0].start, begun[-1].end), foreign)
+            begun.clear()
+            words.clear()
+
+    for block in document.blocks:
+        span = Span(block.start, block.end)
+        if block.kind == "code":
+            yield from judged()
+            yield _Region(span, foreign=False)
+            continue
+        for line in parts(text, span, LINES):
+            begun.append(line)
+            words.append(words_in(text[slice(*line)]))
+            if sum(map(len, words)) >= REGION:
+                yield from judged()
+        if sum(map(len, words)) >= REGION_LEAST:
+            yield from judged()
+    yield from judged()
+
+
+def is_within(foreign: Iterable[Span], span: tuple[int, int]) -> bool:
+    """Whether a slice lies within one of these parts."""
+    start, end = span
+    return any(one.start <= start and end <= one.end for one in foreign)

@@ -1,0 +1,131 @@
+"""A file's bytes, the two digests that identify them, and the chunking settings that count in them.
+
+The *content digest* recognizes a document under another name. The *digest* tells whether the stored text is
+still what a run would store; it covers everything that the text and its chunks depend on, also which chunking
+applies to the document, written like this: "a7…/254/sentence/32/0/1".
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from rag.corpus import Chunking
+from rag.ingest.local_files import read
+from rag.ingest.metadata import read_sidecar
+from rag.ingest.source_paths import is_local
+from rag.originals import digest_of, local_path, state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rag.corpus import FileState
+    from rag.ingest.local_files import Found
+    from rag.store.write.table_rows import KnownSource
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """A file that was read, with its sidecar, and its state right before; None if that couldn't be told."""
+
+    found: Found
+    data: bytes
+    sidecar: bytes
+    content: str
+    digest: str
+    state: FileState | None = None
+
+
+async def read_content(found: Found, *, max_bytes: int, cut: str, door: str = "") -> FileContent:
+    """Read a file and its sidecar; `cut` and `door` say how it is cut and what may enter, for its digest.
+
+    Raises:
+        ParseError: one of them can't be read.
+    """
+    return await to_thread.run_sync(_content, found, max_bytes, cut, door)
+
+
+def _content(found: Found, max_bytes: int, cut: str, door: str) -> FileContent:
+    state = _state(found)
+    data = read(found, max_bytes)
+    sidecar = read_sidecar(found)
+    digest = _digest(data + sidecar + stated_json(found) + door.encode(), cut)
+    return FileContent(found, data, sidecar, content_digest(data), digest, state)
+
+
+def as_stored(found: Found, source: KnownSource) -> FileContent:
+    """What `read_content` would give of a part that is as it is stored, but without its bytes."""
+    return FileContent(found, b"", b"", source.record.content, source.digest, _state(found))
+
+
+def _state(found: Found) -> FileState | None:
+    """The state of the file, or of the file that it is a part of; None for what lies elsewhere."""
+    with suppress(OSError):
+        return state_of(local_path(found.uri)) if is_local(found.uri) else None
+    return None
+
+
+def stated_json(found: Found) -> bytes:
+    """What is stated of a document and requested for it, for its digest."""
+    if not (found.stated or found.requests):
+        return b""
+    return json.dumps([dict(one) for one in (found.stated, *found.requests)], sort_keys=True).encode()
+
+
+def content_digest(data: bytes) -> str:
+    """A digest of a document's content, whatever its name and however it is parsed.
+
+    A byte order mark, the kind of line ends and trailing white space don't count: editors and archives
+    change them.
+    """
+    plain = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").rstrip()
+    return hashlib.blake2b(plain, digest_size=16).hexdigest()
+
+
+def recipe_of(cuts: str) -> str:
+    """What digests depend on besides the documents, `cuts` being all ways in which a run may cut them."""
+    return _digest(cuts.encode(), "")
+
+
+def _digest(data: bytes, cut: str) -> str:
+    """A digest of the bytes, and how they are cut: "a7…/254". A rebuild can change the latter."""
+    return recut(digest_of(data), cut)
+
+
+def chunking_of(name: str, chunkings: Iterable[Chunking], max_tokens: int) -> Chunking:
+    """The first that matches a file's path for readers or its last part; `max_tokens` where none says it."""
+    last = name.rpartition("/")[2]
+    found = (one for one in chunkings if fnmatchcase(name, one.match) or fnmatchcase(last, one.match))
+    chosen = next(found, Chunking())
+    return replace(chosen, max_tokens=chosen.max_tokens or max_tokens, match="*")
+
+
+def limit_of(chunking: Chunking, window: int) -> int:
+    """The tokens that a passage has at most, for an embedder with this window."""
+    return min(chunking.max_tokens or window, window)
+
+
+def written(chunking: Chunking, window: int) -> str:
+    """All that passages depend on, as part of a digest: "254" of the usual one, or "254/sentence/32/20/1"."""
+    limit = str(limit_of(chunking, window))
+    if replace(chunking, max_tokens=None, match="*") == Chunking():
+        return limit
+    parts = (limit, chunking.strategy, chunking.min_tokens, chunking.overlap, int(chunking.headers))
+    return "/".join(map(str, parts))
+
+
+def recut(digest: str, cut: str) -> str:
+    """The digest of the same bytes that are cut so: ("a7/254", "99") -> "a7/99"."""
+    return f"{digest.partition('/')[0]}/{cut}"
+
+
+def cut_of(digest: str) -> str:
+    """How a source with this digest is cut: "a7/254/sentence/32/0/1" -> "254/sentence/32/0/1"."""
+    return digest.partition("/")[2]

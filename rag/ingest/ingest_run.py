@@ -1,0 +1,111 @@
+"""One ingestion run: discover, read, parse, chunk, embed and write, each step while the next one is busy.
+
+files -> move unchanged ones -> prepare -> Prepared -> embed -> NewSource -> write
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import anyio
+from anyio import to_thread
+
+from rag.ingest.container_cache import ContainerCache, file_of
+from rag.ingest.containers import open_containers, spooling
+from rag.ingest.discover import discover
+from rag.ingest.prepare import Prepared
+from rag.ingest.report import InterruptedRunError
+from rag.ingest.run_outcomes import check_extras
+from rag.ingest.run_steps import Instructions, Steps
+from rag.runtime import concurrently
+from rag.store.write.table_rows import NewSource
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from rag.ingest.containers import Spool
+    from rag.ingest.discover import Discovery
+    from rag.ingest.report import Report
+    from rag.ingest.rights.requested_rights import Rights
+    from rag.ingest.run_progress import Progress
+    from rag.models.embed import Embedder
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import KnownSource
+
+
+@dataclass(frozen=True, slots=True)
+class Beforehand:
+    """What a run knows before it looks for documents: where copies of them go, and what is stored by URI.
+
+    `recipe` changes when every document must be read again, and `opened` are the containers of earlier runs.
+    """
+
+    spool: Spool
+    known: Mapping[str, KnownSource]
+    recipe: str
+    rights: Rights
+    opened: ContainerCache
+
+
+Origin: TypeAlias = "Callable[[Beforehand], Awaitable[Discovery]]"
+"""Looks through an origin that is no folder; see `rag.ingest.origins`."""
+
+
+async def ingest(
+    writer: CollectionWriter,
+    embedder: Embedder,
+    paths: Iterable[Path] | Origin,
+    instructions: Instructions,
+    progress: Progress,
+) -> Report:
+    """Bring the collection to the state of the files at `paths`, or of an origin.
+
+    A file that can't be read is skipped with its reason, and an earlier version of it stays.
+
+    Raises:
+        ConfigurationError: the settings need an extra that isn't installed.
+        InterruptedRunError: the embedder failed; what it had embedded is stored.
+        ProviderError, StoreError: it failed before the first file, or the storage failed; what was written
+        stays.
+    """
+    check_extras(instructions.files)
+    with spooling(writer.spools_in, writer.collection) as spool:
+        steps = Steps(writer, embedder, instructions, progress, await writer.records())
+        known = await steps.look_up()
+        noted, rights = file_of(writer.data, writer.collection), instructions.rights
+        opened = ContainerCache.read(noted, steps.recipe, instructions.files, rights, known)
+        if callable(paths):
+            discovery = await paths(Beforehand(spool, known, steps.recipe, rights, opened))
+        else:
+            look = partial(discover, paths, instructions.files, without=writer.data)
+            discovery = await to_thread.run_sync(look)
+        await open_containers(discovery, spool, instructions.files, known, opened)
+        report = await _bring_to(steps, discovery)
+        if writer.writes:
+            opened.keep(noted, discovery, steps.outcomes)
+        return report
+
+
+async def _bring_to(steps: Steps, discovery: Discovery) -> Report:
+    await steps.begin(discovery)
+    await steps.move(discovery)
+    to_embed, prepared = anyio.create_memory_object_stream[Prepared](math.inf)  # `steps.ahead` bounds both
+    to_write, embedded = anyio.create_memory_object_stream[NewSource](math.inf)
+    await concurrently(
+        [
+            partial(steps.prepare, discovery, to_embed),
+            partial(steps.embed, prepared, to_write),
+            partial(steps.write, embedded),
+        ]
+    )
+    await steps.settle()
+    notes = [] if steps.failure else await steps.remove(discovery)
+    report = await steps.report(discovery, notes)
+    if steps.failure:
+        left = len(discovery.found) + len(discovery.outcomes) - len(report.outcomes)
+        raise InterruptedRunError(steps.failure, report, left) from steps.failure
+    return report

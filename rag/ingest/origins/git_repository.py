@@ -1,0 +1,272 @@
+"""Reads the files of a git repository at a ref from its objects, never from a work tree.
+
+No hook, filter, pager or external program of the repository runs, and nothing is fetched but the ref: a
+repository can be hostile, and so can its configuration. A file whose blob is unchanged is not read.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+import anyio
+
+from rag.errors import ConfigurationError
+from rag.ingest.origins.guarded_http import too_large
+from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, RefusedError
+from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rag.config.origin_settings import GitOrigin
+
+LFS = b"version https://git-lfs.github.com/spec/"
+OPTIONS = (
+    *("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"),
+    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false"),
+    *("-c", "gc.autoDetach=false", "-c", "transfer.fsckObjects=true", "-c", "fetch.recurseSubmodules=false"),
+    *("-c", "credential.interactive=false", "-c", "core.askPass=", "-c", "submodule.recurse=false"),
+)
+_KINDS = {"120000": "a link", "160000": "a submodule"}
+
+
+class _Entry(NamedTuple):
+    """A file of the tree: its mode, blob and bytes."""
+
+    mode: str
+    blob: str
+    size: int
+
+
+async def look_through_repository(
+    origin: GitOrigin, desk: OriginContext, folder: Path, environment: Mapping[str, str]
+) -> Look:
+    """What a git origin has at its ref. A clone is kept in `folder`.
+
+    Raises:
+        ConfigurationError: git is not installed, or `repository` is none.
+        FetchError: the repository or the ref can't be read.
+    """
+    try:
+        with anyio.fail_after(origin.timeout_seconds):
+            git = await _opened(origin, folder, environment)
+            return await _look(git, origin, desk)
+    except TimeoutError as error:
+        raise FetchError(f"git was not done within {origin.timeout_seconds:g} seconds") from error
+
+
+async def _look(git: _Git, origin: GitOrigin, desk: OriginContext) -> Look:
+    look = Look()
+    look.discovery.whole.add(desk.prefix)
+    tree = await git.tree(origin.folder)
+    dates = await git.dates(origin.folder) if origin.dates else {}
+    wanted: dict[str, str] = {}
+    for path, entry in tree.items():
+        if path.endswith(SIDECAR_SUFFIX) or not desk.is_wanted(path) or _is_hidden(path, desk):
+            continue
+        if entry.mode in _KINDS:
+            look.ignored_for(path, _KINDS[entry.mode])
+        elif not desk.may_read(path):
+            look.ignored(path, desk.uri(path))
+        else:
+            wanted[path] = _token(path, tree, dates)
+    for path, token in wanted.items():
+        uri = desk.uri(path)
+        look.state[path] = {"uri": uri, "token": token}
+        if desk.before.get(path, {}).get("token") == token and desk.is_current(uri):
+            look.discovery.unchanged.add(uri)
+            continue
+        try:
+            data, sidecar = await _contents(git, path, tree, desk)
+            if not desk.reads(path, data):
+                look.ignored(path, uri)
+                del look.state[path]
+                continue
+            found = desk.found(path, data, stated=_stated(path, dates), sidecar=sidecar)
+        except FetchError as error:
+            look.failed(path, str(error))
+            look.discovery.kept.add(uri)
+            del look.state[path]
+        else:
+            look.discovery.found[uri] = found
+    return look
+
+
+async def _contents(
+    git: _Git, path: str, tree: Mapping[str, _Entry], desk: OriginContext
+) -> tuple[bytes, bytes]:
+    """A file's bytes and those of its sidecar.
+
+    Raises:
+        RefusedError: one of them is too large, or lies elsewhere.
+    """
+    entry, sidecar = tree[path], tree.get(path + SIDECAR_SUFFIX)
+    if entry.size > desk.most_bytes(path):
+        raise too_large(desk.most_bytes(path))
+    if sidecar and (sidecar.mode in _KINDS or sidecar.size > SIDECAR_BYTES):
+        raise RefusedError(f"its {SIDECAR_SUFFIX} file is too large, or no file")
+    data = await git.blob(entry.blob)
+    if data.startswith(LFS):
+        raise RefusedError("its content is in Git LFS, which is not read")
+    return data, await git.blob(sidecar.blob) if sidecar else b""
+
+
+def _token(path: str, tree: Mapping[str, _Entry], dates: Mapping[str, str]) -> str:
+    sidecar = tree.get(path + SIDECAR_SUFFIX)
+    return " ".join((tree[path].blob, sidecar.blob if sidecar else "", dates.get(path, ""))).strip()
+
+
+def _stated(path: str, dates: Mapping[str, str]) -> dict[str, str]:
+    return {"date": dates[path]} if path in dates else {}
+
+
+def _is_hidden(path: str, desk: OriginContext) -> bool:
+    return not desk.files.hidden and any(part.startswith(".") for part in path.split("/"))
+
+
+async def _opened(origin: GitOrigin, folder: Path, environment: Mapping[str, str]) -> _Git:
+    """The repository, which is cloned or brought up to date if it is elsewhere."""
+    if origin.repository.startswith("/"):
+        local = _Git(origin.repository, _environment(environment, "none", origin.repository))
+        return await local.at(f"{origin.ref}^{{commit}}")
+    clone = _Git(str(folder), _environment(environment, "https:ssh", str(folder)))
+    await anyio.Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    await clone.run("init", "--quiet", "--bare", "--template=", ".")
+    depth = () if origin.dates else ("--depth=1",)
+    quiet = ("--quiet", "--no-tags", "--no-recurse-submodules", "--force", *depth)
+    await clone.run("fetch", *quiet, "--end-of-options", origin.repository, origin.ref)
+    return await clone.at("FETCH_HEAD^{commit}")
+
+
+def _environment(given: Mapping[str, str], protocols: str, folder: str) -> dict[str, str]:
+    """The environment for git: nobody is asked, and no other protocol or repository is used."""
+    kept = {name: value for name, value in given.items() if not name.startswith("GIT_") or name in _KEPT}
+    return {
+        "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+        **kept,
+        "SSH_ASKPASS_REQUIRE": "never",
+        "GIT_ALLOW_PROTOCOL": protocols,
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_CEILING_DIRECTORIES": os.path.dirname(folder.rstrip("/")) or "/",  # noqa: PTH120 a plain string
+        "LC_ALL": "C",
+    }
+
+
+_KEPT = frozenset({"GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_CONFIG_GLOBAL"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Git:
+    """git in one repository, at one commit."""
+
+    folder: str
+    environment: Mapping[str, str]
+    commit: str = ""
+
+    async def run(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        """The output of a git command.
+
+        Raises:
+            ConfigurationError: git is not installed.
+            FetchError: it failed.
+        """
+        command = ["git", *OPTIONS, "-C", self.folder, *arguments]
+        try:
+            done = await anyio.run_process(
+                command,
+                input=stdin,
+                env=self.environment,
+                check=False,
+                start_new_session=True,  # without a terminal, no ssh can ask anybody, whatever its settings
+            )
+        except FileNotFoundError as error:
+            raise ConfigurationError(
+                "The command git is not installed. An origin of type git needs it."
+            ) from error
+        if done.returncode:
+            told = done.stderr.decode("utf-8", "replace")
+            reason = _why_ssh(told, arguments[-2]) if arguments[0] == "fetch" else ""
+            raise FetchError(reason or _why(arguments[0], told))
+        return done.stdout
+
+    async def at(self, ref: str) -> _Git:
+        """The repository at a ref."""
+        found = await self.run("rev-parse", "--verify", "--quiet", "--end-of-options", ref)
+        return _Git(self.folder, self.environment, found.decode().strip())
+
+    async def tree(self, below: str) -> dict[str, _Entry]:
+        """The files below a folder by their path below it, in the order of names."""
+        tree = f"{self.commit}:{below.rstrip('/')}"
+        entries = {}
+        for line in (await self.run("ls-tree", "-r", "-z", "-l", "--full-tree", tree)).split(b"\0"):
+            about, _, path = line.partition(b"\t")
+            if path:
+                mode, _, blob, size = about.decode().split()
+                entries[os.fsdecode(path)] = _Entry(mode, blob, int(size) if size.isdecimal() else 0)
+        return entries
+
+    async def blob(self, id_: str) -> bytes:
+        """The content of a blob."""
+        return await self.run("cat-file", "blob", id_)
+
+    async def dates(self, below: str) -> dict[str, str]:
+        """The date of the last commit that changed each file, by its path below the folder."""
+        head = below.rstrip("/") + "/" if below else ""
+        log = ("log", "-z", "--format=%x00%cI", "--name-only", "--no-renames", "--no-show-signature", "-m")
+        dates: dict[str, str] = {}
+        day, is_day = "", False
+        listed = await self.run(*log, self.commit, *(("--", below) if below else ()))
+        for part in listed.split(b"\0"):
+            if not part:
+                is_day = True
+                continue
+            if is_day:
+                day, is_day = part.decode().partition("\n")[0], False
+            else:
+                path = os.fsdecode(part.removeprefix(b"\n"))
+                if path.startswith(head):
+                    dates.setdefault(path.removeprefix(head), day)
+        return dates
+
+
+def _why_ssh(error: str, repository: str) -> str:
+    """Why ssh got no connection, and what to do about it; "" if that is not the reason."""
+    if repository.startswith("https:"):
+        return ""
+    parts = urlsplit(repository if "://" in repository else "ssh://" + repository.replace(":", "/", 1))
+    host, port, user = parts.hostname or "", parts.port, parts.username
+    where = (f"-p {port} " if port else "") + (f"{user}@" if user else "") + host
+    if "HOST IDENTIFICATION HAS CHANGED" in error:
+        noted = f"[{host}]:{port}" if port else host
+        return (
+            f"the key of {host} is another one than the one that is known. Ask its administrator; if the key "
+            f"was changed, run ssh-keygen -R '{noted}' and then ssh -T {where}, and compare the new key"
+        )
+    if "Host key verification failed" in error:
+        return (
+            f"the key of {host} is not known to ssh; run ssh -T {where} once as the user that runs "
+            "refdesk-admin, and compare the key that it shows"
+        )
+    if "Permission denied" in error:
+        return f"the host accepts none of your keys; ssh -T {where} must work without a question (ssh-add -l)"
+    return ""
+
+
+def _why(command: str, error: str) -> str:
+    """Why git failed, in our own words."""
+    if "dubious ownership" in error:
+        return "the repository belongs to another user; allow it with git config --global safe.directory"
+    if "not a git repository" in error:
+        return "it is not a git repository"
+    if command == "rev-parse" or "couldn't find remote ref" in error:
+        return "the repository has no such branch, tag or commit (ref)"
+    if command == "ls-tree":
+        return "the commit has no such folder"
+    if command == "fetch":
+        return "the repository can't be fetched: check its URL, the network and the credentials of git"
+    return "git can't read the repository"

@@ -1,0 +1,156 @@
+"""What an origin gets from the run when it is looked through, what it gives, and what can go wrong.
+
+An error of a single document ends as a line of the report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
+
+from rag.ingest.containers import MAX_CONTAINER_BYTES
+from rag.ingest.discover import Discovery, is_wanted, unsupported
+from rag.ingest.local_files import Found
+from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
+from rag.ingest.report import Outcome
+from rag.ingest.source_paths import place_of, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rag.config.settings import IngestSettings
+    from rag.ingest.containers import Spool
+
+
+class FetchError(Exception):
+    """The document can't be fetched now. What is stored of it stays."""
+
+
+class RefusedError(FetchError):
+    """refdesk won't fetch it: its address, size or type is not allowed."""
+
+
+class GoneError(FetchError):
+    """The document doesn't exist any more."""
+
+
+State: TypeAlias = "dict[str, dict[str, Any]]"
+"""What an origin keeps of each document, by what the origin calls it. Each entry has its "uri"."""
+
+
+@dataclass(frozen=True, slots=True)
+class OriginContext:
+    """The desk as an origin sees it.
+
+    `before` is the state of the last run. `stored` are the URIs of the origin's documents. `is_current` tells
+    whether a document need not be fetched if the origin says that it is unchanged. `files` has the limits,
+    and `agent` is how refdesk introduces itself to servers.
+    """
+
+    name: str
+    spool: Spool
+    files: IngestSettings
+    before: Mapping[str, Mapping[str, Any]]
+    stored: frozenset[str]
+    is_current: Callable[[str], bool]
+    agent: str = "refdesk"
+
+    @property
+    def prefix(self) -> str:
+        """What the URIs of all its documents start with."""
+        return prefix_of_origin(self.name)
+
+    def uri(self, path: str) -> str:
+        """The URI of the document at a path."""
+        return self.prefix + quote(path, safe="/", errors="surrogateescape")
+
+    def found(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        stated: Mapping[str, str] | None = None,
+        sidecar: bytes = b"",
+        suffix: str = "",
+    ) -> Found:
+        """A document, put into the spool. `suffix` tells its type where its path doesn't."""
+        uri = self.uri(path)
+        place = place_of(uri)
+        if suffix:
+            place = place.with_name(place.name + suffix)
+        return Found(uri, place, path, self.spool.add(data, sidecar), stated or {})
+
+    def knows(self, path: str) -> bool:
+        """Whether a file of this name is read."""
+        return is_wanted(path.rpartition("/")[2], self.files)
+
+    def may_read(self, path: str) -> bool:
+        """Whether a file of this name is read, or could be by its content (`reads`)."""
+        return self.knows(path) or is_unnamed(path.rpartition("/")[2])
+
+    def reads(self, path: str, data: bytes) -> bool:
+        """Whether a file is read, by its name or else by its content."""
+        return self.knows(path) or is_recognized(data, path.rpartition("/")[2])
+
+    def most_bytes(self, path: str) -> int:
+        """How large a file may be. One that only contains documents may be larger than one."""
+        name, most = path.rpartition("/")[2], self.files.max_file_bytes
+        contains = may_contain(name, archives=self.files.archives) and not is_supported(name)
+        return max(MAX_CONTAINER_BYTES, most) if contains else most
+
+    def unseen(self, discovery: Discovery) -> set[str]:
+        """The stored documents that were neither found nor deleted. A part is seen with its container."""
+        seen = discovery.found.keys() | discovery.unchanged | discovery.deleted
+        return {uri for uri in self.stored if uri.partition("#")[0] not in seen}
+
+    def is_wanted(self, path: str) -> bool:
+        """Whether the settings take a document at this path."""
+        if matches(path, self.files.exclude):
+            return False
+        return not self.files.include or matches(path, self.files.include)
+
+
+@dataclass(slots=True)
+class Look:
+    """What was found: the discovery, and the state for the next run."""
+
+    discovery: Discovery = field(default_factory=Discovery)
+    state: State = field(default_factory=dict)
+
+    def failed(self, path: str, reason: str) -> None:
+        """Report what could not be fetched."""
+        self.discovery.outcomes.append(Outcome(printable(path), "skipped", reason, cause="not fetched"))
+
+    def ignored(self, path: str, uri: str = "", kind: str = "") -> None:
+        """Report what has no supported type, or `kind`. What is stored of an archive at `uri` stays."""
+        name, reason = path.rpartition("/")[2], f"unsupported file type ({kind})"
+        if may_contain(name, archives=True):
+            self.discovery.kept.add(uri)
+        if may_contain(name, archives=True) or not kind:
+            reason = unsupported(name)
+        self.discovery.outcomes.append(Outcome(printable(path), "ignored", reason, kind="unsupported"))
+
+    def ignored_for(self, path: str, reason: str) -> None:
+        """Report what holds no document for refdesk for another reason."""
+        self.discovery.outcomes.append(Outcome(printable(path), "ignored", reason))
+
+
+def prefix_of_origin(name: str) -> str:
+    """What the URIs of all documents of an origin start with."""
+    return f"origin:{name}/"
+
+
+def suffix_of(path: str) -> str:
+    """The suffix of a path's last part, with its dot."""
+    last = path.rpartition("/")[2]
+    stem, dot, suffix = last.rpartition(".")
+    return f".{suffix}" if dot and stem else ""
+
+
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern matches the path, its last part, or a folder in it; * matches across folders."""
+    parts = path.split("/")
+    heads = ["/".join(parts[: end + 1]) for end in range(len(parts))]
+    return any(fnmatchcase(one, pattern) for pattern in patterns for one in (*heads, *parts))

@@ -1,0 +1,172 @@
+"""One origin in one run: what it kept from the last run, what it has now, and what it keeps for the next."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from anyio import to_thread
+
+from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin, S3Origin, WebOrigin
+from rag.corpus import Access
+from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, prefix_of_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rag.config.origin_settings import OriginSettings
+    from rag.config.settings import IngestSettings
+    from rag.ingest.discover import Discovery
+    from rag.ingest.ingest_run import Beforehand
+    from rag.ingest.report import Outcome
+    from rag.ingest.rights.requested_rights import Rights
+    from rag.store.write.table_rows import KnownSource
+
+VERSION = 1
+
+
+class OriginRun:
+    """Looks through an origin when called, and keeps its state in `folder` when the run was committed.
+
+    `agent` is how refdesk introduces itself to servers. `stdin` is for records without a command or file.
+    `scratch` is where a clone goes that shall not be kept.
+    """
+
+    def __init__(  # noqa: PLR0913 what an origin needs
+        self,
+        name: str,
+        origin: OriginSettings,
+        files: IngestSettings,
+        folder: Path,
+        *,
+        agent: str,
+        environment: Mapping[str, str],
+        stdin: IO[bytes] | None = None,
+        scratch: Path | None = None,
+    ) -> None:
+        self._name = name
+        self._origin = origin
+        self._files = files
+        self._folder = folder
+        self._scratch = scratch or folder
+        self._agent = agent
+        self._environment = environment
+        self._stdin = stdin
+        self._look = Look()
+        self._recipe = ""
+
+    async def __call__(self, beforehand: Beforehand) -> Discovery:
+        """What the origin has now. If it can't be told, everything that is stored of it stays.
+
+        Raises:
+            ConfigurationError: its settings can't work on this machine.
+        """
+        self._recipe = beforehand.recipe
+        state = await to_thread.run_sync(self._state)
+        desk = self._desk(beforehand, state)
+        try:
+            self._look = await self._looked(desk, beforehand.rights)
+        except FetchError as error:
+            self._look = Look()
+            self._look.failed(f"origin:{self._name}", str(error))
+            self._look.discovery.kept |= desk.stored
+            self._look.state = {key: dict(one) for key, one in desk.before.items()}
+        return self._look.discovery
+
+    async def _looked(self, desk: OriginContext, rights: Rights) -> Look:
+        match self._origin:
+            case WebOrigin():
+                from rag.ingest.origins.web_site import look_through_site  # noqa: PLC0415 only its own type
+
+                return await look_through_site(self._origin, desk)
+            case GitOrigin():
+                from rag.ingest.origins.git_repository import look_through_repository  # noqa: PLC0415 the same
+
+                clone = self._scratch / f"{self._name}.git"
+                return await look_through_repository(self._origin, desk, clone, self._environment)
+            case S3Origin():
+                from rag.ingest.origins.s3_bucket import look_through_bucket  # noqa: PLC0415 the same
+
+                return await look_through_bucket(self._origin, desk, self._environment)
+            case RecordsOrigin():
+                from rag.ingest.origins.piped_records import look_through_records  # noqa: PLC0415 the same
+
+                usual = rights.command.record(rights.usual) if rights.command else Access(rights.usual)
+                look = partial(
+                    look_through_records, self._origin, desk, usual, self._stdin, self._environment
+                )
+                return await to_thread.run_sync(look, abandon_on_cancel=True)
+            case FolderOrigin():
+                raise TypeError  # it is ingested like a folder of the command line
+
+    def _desk(self, beforehand: Beforehand, state: Mapping[str, Any]) -> OriginContext:
+        known, rights, opened = beforehand.known, beforehand.rights, beforehand.opened
+        before = state["documents"] if state.get("recipe") == beforehand.recipe else {}
+        digests = {one["uri"]: one["digest"] for one in before.values()}
+
+        def is_current(uri: str) -> bool:
+            source = known.get(uri)
+            if source is None or not opened.may_skip(uri):
+                return opened.is_current(uri)
+            return not rights.asks(source.record.requested) and source.digest == digests.get(uri)
+
+        prefix = prefix_of_origin(self._name)
+        return OriginContext(
+            self._name,
+            beforehand.spool,
+            self._files,
+            before,
+            frozenset(uri for uri in known if uri.startswith(prefix)),
+            is_current,
+            self._agent,
+        )
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / f"{self._name}.json"
+
+    def _state(self) -> Mapping[str, Any]:
+        """What the last run kept; nothing if it is missing, damaged or of another kind: all is fetched."""
+        try:
+            state = json.loads(self._file.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        kind = [VERSION, self._origin.type]
+        return state if isinstance(state, dict) and state.get("kind") == kind else {}
+
+    def keep(self, known: Mapping[str, KnownSource], outcomes: Iterable[Outcome]) -> None:
+        """Keep the state for the next run, of what is `known` to be stored now.
+
+        A document that came, but could not be stored, is fetched again. An archive is none itself.
+
+        Raises:
+            OSError: it can't be written. The next run fetches more than it must.
+        """
+        stored = {one.source_id for one in outcomes if one.outcome not in {"removed", "missing"}}
+        discovery = self._look.discovery
+
+        def digest(entry: Mapping[str, Any]) -> str | None:
+            uri = entry["uri"]
+            if one := known.get(uri):
+                return one.digest if one.id in stored or uri in discovery.kept else None
+            return "none" if uri in discovery.containers or entry.get("other") else None
+
+        seen = self._look.state.items()
+        documents = {key: one | {"digest": found} for key, one in seen if (found := digest(one))}
+        if not documents:
+            self._file.unlink(missing_ok=True)
+            return
+        state = {"kind": [VERSION, self._origin.type], "recipe": self._recipe, "documents": documents}
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=self._folder)  # only its owner can read it
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(state, file)
+            Path(name).replace(self._file)
+        except BaseException:
+            Path(name).unlink()
+            raise

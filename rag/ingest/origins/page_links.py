@@ -1,0 +1,260 @@
+"""Which addresses web pages, sitemaps and feeds name, and what a page says of itself.
+
+A page has links, its canonical address, and orders to robots. Its tags are looked for in time proportional to
+the page: this runs outside of the sandbox. XML with a document type is not read: it could be a bomb.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import zlib
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit, urlunsplit
+from xml.parsers import expat
+
+from rag.ingest.origins.guarded_http import inflated, too_large
+from rag.ingest.origins.origin_look import FetchError
+from rag.ingest.parse.decode import rough_text
+from rag.uris import web_address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_LINKS = 5000  # of one page
+MAX_TAGS = 20_000  # of one page that are looked at, which takes a second
+_STANDARD = {"https": 443, "http": 80}
+_TAG = re.compile(r"<(a|base|link|meta)\s([^<>]{0,4000})>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(
+    r"""([a-z-]{1,20})\s{0,9}=\s{0,9}(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE
+)
+_UNRESERVED = re.compile(r"%([0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class PageFacts:
+    """The addresses that a page links to, its canonical address or "", and what it asks of robots."""
+
+    links: tuple[str, ...] = ()
+    canonical: str = ""
+    noindex: bool = False
+    nofollow: bool = False
+
+
+def canonical(written: str, base: str = "") -> str | None:
+    """An address in the one form in which it is compared: None if it is no http or https address.
+
+    Example: "HTTPS://Example.org:443/a/../b/%7ejoe#x" -> "https://example.org/b/~joe".
+    """
+    try:
+        joined, _ = urldefrag(urljoin(base, written.strip()))
+        address = web_address(joined)
+        if address is None:
+            return None
+        parts = urlsplit(urljoin(address, urlsplit(address).path or "/"))  # resolves dots
+        port = parts.port
+    except ValueError:
+        return None
+    host = parts.hostname or ""
+    netloc = f"[{host}]" if ":" in host else host
+    if port is not None and port != _STANDARD[parts.scheme]:
+        netloc = f"{netloc}:{port}"
+    query = urlsplit(address).query
+    return urlunsplit((parts.scheme, netloc, _normal(parts.path or "/"), _normal(query), ""))
+
+
+def host_of(url: str) -> tuple[str, str]:
+    """Scheme and host with port: what two addresses have in common that belong to one server."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
+
+
+def path_below(url: str) -> str:
+    """An address as a path: "https://example.org/a/?b=c" -> "example.org/a/index?b=c"."""
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    path = f"{path}index" if path.endswith("/") else path
+    named = [one for one in path.split("/") if one not in {"", ".", ".."}]
+    return "/".join((parts.netloc, *named)) + (f"?{parts.query}" if parts.query else "")
+
+
+def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
+    """The facts of an HTML page that came from an address."""
+    text = rough_text(body)
+    base, main, asked = url, "", [headers.get("x-robots-tag", "")]
+    links: dict[str, None] = {}
+    for match in islice(_TAG.finditer(text), MAX_TAGS):
+        attributes = {
+            one[1].lower(): html.unescape(one[2] or one[3] or one[4] or "")
+            for one in _ATTRIBUTE.finditer(match[2])
+        }
+        target, relation = attributes.get("href", ""), attributes.get("rel", "").lower().split()
+        match match[1].lower():
+            case "base" if target:
+                base = canonical(target, url) or url
+            case "link" if "canonical" in relation and not main:
+                main = canonical(target, base) or ""
+            case "meta" if attributes.get("name", "").lower() in {"robots", "refdesk"}:
+                asked.append(attributes.get("content", ""))
+            case "a" if target and "nofollow" not in relation and len(links) < MAX_LINKS:
+                if address := canonical(target, base):
+                    links[address] = None
+    orders = {order.strip().lower() for one in asked for order in one.split(",")}
+    return PageFacts(
+        tuple(links), main, bool(orders & {"noindex", "none"}), bool(orders & {"nofollow", "none"})
+    )
+
+
+def _normal(part: str) -> str:
+    """Percent-encoding in one form: only where it is needed, in upper case."""
+
+    def plain(match: re.Match[str]) -> str:
+        character = chr(int(match[1], 16))
+        return (
+            character
+            if character.isascii() and (character.isalnum() or character in "-._~")
+            else match[0].upper()
+        )
+
+    return _UNRESERVED.sub(plain, quote(part, safe="/%:@!$&'()*+,;=~?[]"))
+
+
+MAX_ENTRIES = 100_000
+MAX_CHARS = 4000  # of a title or an address
+MAX_DEPTH = 100
+GZIP = b"\x1f\x8b"
+_ROOTS = {"urlset": "sitemap", "sitemapindex": "index", "rss": "feed", "feed": "feed", "RDF": "feed"}
+_ITEMS = {"sitemap": {"url"}, "index": {"sitemap"}, "feed": {"item", "entry"}}
+_DATES = ("pubDate", "published", "date", "updated")
+"""In a feed, the first that is there counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A listed address, as written, with what a feed says of it."""
+
+    url: str
+    title: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The entries of a sitemap, of an index of sitemaps, or of a feed."""
+
+    kind: Literal["sitemap", "index", "feed"]
+    entries: tuple[Entry, ...]
+
+
+def unpacked(body: bytes, most: int) -> bytes:
+    """A body without its gzip, as in sitemap.xml.gz.
+
+    Raises:
+        RefusedError: it is larger than `most` bytes.
+        FetchError: it is damaged.
+    """
+    if not body.startswith(GZIP):
+        return body
+    inflate = zlib.decompressobj(wbits=31)
+    plain = inflated(inflate, body, most)
+    if len(plain) > most:
+        raise too_large(most)
+    if not inflate.eof:
+        raise FetchError("its compressed content is incomplete")
+    return plain
+
+
+def listing(body: bytes) -> Listing | None:
+    """The entries of a sitemap or feed; None if it is neither.
+
+    Raises:
+        FetchError: it begins like one, but is damaged or cut off: what it lists can't be told.
+    """
+    reader = _Reader()
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.StartElementHandler = reader.start
+    parser.EndElementHandler = reader.end
+    parser.CharacterDataHandler = reader.text
+    parser.StartDoctypeDeclHandler = reader.refuse
+    try:
+        parser.Parse(body, True)  # noqa: FBT003 expat's own
+    except (expat.ExpatError, _NoListingError) as error:
+        if reader.kind:
+            raise FetchError("it is a damaged sitemap or feed") from error
+        return None
+    return Listing(reader.kind, tuple(reader.entries)) if reader.kind else None  # type: ignore[arg-type]
+
+
+class _NoListingError(Exception):
+    pass
+
+
+@dataclass(slots=True)
+class _Reader:
+    kind: str = ""
+    entries: list[Entry] = field(default_factory=list)
+    _open: list[str] = field(default_factory=list)
+    _item: dict[str, str] | None = None
+    _depth: int = 0
+
+    def refuse(self, *_declared: object) -> None:
+        raise _NoListingError
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        local = name.rpartition(" ")[2]
+        if not self._open and (kind := _ROOTS.get(local)) is None:
+            raise _NoListingError
+        if not self._open:
+            self.kind = kind or ""
+        if len(self._open) >= MAX_DEPTH or len(self.entries) > MAX_ENTRIES:
+            raise _NoListingError
+        self._open.append(local)
+        if self._item is None and local in _ITEMS[self.kind]:
+            self._item, self._depth = {}, len(self._open)
+        is_page = attributes.get("rel", "alternate") == "alternate"
+        if (
+            self._is_part()
+            and local == "link"
+            and is_page
+            and "href" in attributes
+            and self._item is not None
+        ):
+            self._item.setdefault("link", attributes["href"][:MAX_CHARS])
+
+    def text(self, part: str) -> None:
+        if self._item is None or not self._is_part():
+            return
+        before = self._item.get(self._open[-1], "")
+        if len(before) < MAX_CHARS:
+            self._item[self._open[-1]] = before + part[:MAX_CHARS]
+
+    def _is_part(self) -> bool:
+        """Whether the open element is a direct part of an entry: feeds nest other titles and links in it."""
+        return self._item is not None and len(self._open) == self._depth + 1
+
+    def end(self, _name: str) -> None:
+        closed = len(self._open)
+        self._open.pop()
+        if self._item is None or closed != self._depth:
+            return
+        item = {key: " ".join(value.split()) for key, value in self._item.items()}
+        self._item = None
+        address = item.get("loc", "") if self.kind in {"sitemap", "index"} else item.get("link", "")
+        if not address:
+            return
+        if self.kind == "feed":
+            date = next((item[key] for key in _DATES if item.get(key)), "")
+            self.entries.append(Entry(address, item.get("title", ""), _day(date)))
+        else:
+            self.entries.append(Entry(address))
+
+
+def _day(written: str) -> str:
+    """A date of RSS or Atom as ISO 8601; "" if it is none."""
+    try:
+        return parsedate_to_datetime(written).isoformat()
+    except (TypeError, ValueError):
+        return written if written[:4].isdecimal() else ""

@@ -1,0 +1,206 @@
+"""Takes records from a pipe: from a command, from a file or from standard input.
+
+The origin owns its documents and their rights. A stream that is cut off, or whose command failed, removes
+nothing; what it says of the records that came is taken, above all whom it keeps out.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from rag.access.rule import narrower
+from rag.errors import ConfigurationError, ParseError
+from rag.ingest.discover import unsupported
+from rag.ingest.local_files import over_limit, read_if_there
+from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, suffix_of
+from rag.ingest.origins.records_format import NOBODY, SUFFIXES, Record, Stream, StreamError, longest_line
+from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rag.config.origin_settings import RecordsOrigin
+    from rag.corpus import Access
+    from rag.ingest.local_files import Found
+
+
+def look_through_records(
+    origin: RecordsOrigin,
+    desk: OriginContext,
+    usual: Access,
+    stdin: IO[bytes] | None,
+    environment: Mapping[str, str],
+) -> Look:
+    """What a stream of records says. `usual` is the access of a record without one, if that is optional.
+
+    Raises:
+        ConfigurationError: there is no such file or command, or nothing comes from standard input.
+        FetchError: it is no stream of records.
+    """
+    with _opened(origin, stdin, environment) as opened:
+        stream = Stream(opened.file, longest_line(desk.files.max_file_bytes))
+        try:
+            stream.begin()
+            look = _taken(stream, origin, desk, usual)
+        except StreamError as error:
+            raise FetchError(str(error)) from error
+    for problem in stream.problems:
+        look.failed(f"origin:{desk.name}", f"line {problem.line}: {problem.text}")
+    if opened.failure:
+        look.failed(f"origin:{desk.name}", opened.failure)
+    is_whole = stream.sync == "full" and stream.is_complete and not opened.failure
+    discovery = look.discovery
+    discovery.whole.add(desk.prefix)
+    if not is_whole:
+        discovery.kept |= desk.unseen(discovery)
+    if stream.sync == "full" and not is_whole:
+        discovery.notes.append(
+            f"{desk.name}: the stream was not complete, so nothing was removed. What it says of the records "
+            "that came was taken."
+        )
+    return look
+
+
+def _taken(stream: Stream, origin: RecordsOrigin, desk: OriginContext, usual: Access) -> Look:
+    look = Look()
+    discovery = look.discovery
+    for record in stream.records():
+        uri = desk.uri(record.id)
+        if record.deleted:
+            discovery.deleted.add(uri)
+            discovery.found.pop(uri, None)
+            continue
+        access = _access_of(record, origin, usual)
+        before = discovery.rights.get(uri)
+        discovery.rights[uri] = narrower(before, access) or NOBODY if before else access
+        if record.problems or before or uri in discovery.deleted:
+            discovery.kept.add(uri)
+            continue
+        try:
+            found = _found(record, origin, desk)
+        except FetchError as error:
+            look.failed(record.id, str(error))
+            discovery.kept.add(uri)
+        else:
+            discovery.found[uri] = found
+    discovery.kept -= discovery.found.keys() | discovery.deleted
+    return look
+
+
+def _access_of(record: Record, origin: RecordsOrigin, usual: Access) -> Access:
+    if record.access is not None:
+        return record.access
+    return NOBODY if origin.access == "required" else usual
+
+
+def _found(record: Record, origin: RecordsOrigin, desk: OriginContext) -> Found:
+    """The document of a record.
+
+    Raises:
+        FetchError: its file can't be read.
+    """
+    if record.text is not None:
+        data, suffix, sidecar = record.text.encode("utf-8", "replace"), SUFFIXES[record.type], b""
+    else:
+        data, suffix, sidecar = _file(record.path or "", origin.folder, desk)
+    if suffix_of(record.id).lower() == suffix.lower():
+        suffix = ""
+    return desk.found(record.id, data, stated=record.stated, suffix=suffix, sidecar=sidecar)
+
+
+def _file(path: str, folder: Path | None, desk: OriginContext) -> tuple[bytes, str, bytes]:
+    """The content of a record's file, its suffix, and the content of its sidecar.
+
+    Raises:
+        FetchError: it lies outside of the origin's folder, or can't be read.
+    """
+    if folder is None:
+        raise FetchError('its "path" is not allowed: the settings of the origin name no folder')
+    root = Path(os.path.realpath(folder))
+    file = Path(os.path.normpath(root / path))
+    if "\0" in path or not file.is_relative_to(root) or file == root:
+        raise FetchError('its "path" lies outside of the folder of the origin')
+    if not desk.may_read(file.name):
+        raise FetchError(unsupported(file.name))
+    try:
+        data = read_if_there(file, desk.most_bytes(file.name), over_limit)
+        sidecar = read_if_there(Path(f"{file}{SIDECAR_SUFFIX}"), SIDECAR_BYTES) or b""
+    except ParseError as error:
+        raise FetchError(str(error)) from error
+    if data is None:
+        raise FetchError("the folder of the origin has no such file")
+    if not desk.reads(file.name, data):
+        raise FetchError(unsupported(file.name))
+    return data, file.suffix, sidecar
+
+
+class _Opened:
+    """A stream, and why its command failed, once it was read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.failure = ""
+
+
+@contextmanager
+def _opened(
+    origin: RecordsOrigin, stdin: IO[bytes] | None, environment: Mapping[str, str]
+) -> Iterator[_Opened]:
+    if origin.command:
+        with _running(origin, environment) as opened:
+            yield opened
+    elif origin.file:
+        try:
+            with origin.file.open("rb") as file:
+                yield _Opened(file)
+        except OSError as error:
+            raise ConfigurationError(
+                f"The file of records {origin.file} can't be read: {error.strerror}."
+            ) from error
+    elif stdin is None or stdin.isatty():
+        raise ConfigurationError(
+            "This origin takes records from standard input, and there are none. Write refdesk-admin sync "
+            "NAME < FILE, or set command or file in the settings."
+        )
+    else:
+        yield _Opened(stdin)
+
+
+@contextmanager
+def _running(origin: RecordsOrigin, environment: Mapping[str, str]) -> Iterator[_Opened]:
+    """The output of the origin's command, which is ended if it takes too long."""
+    try:
+        process = subprocess.Popen(  # noqa: S603 the operator's own command, without a shell
+            origin.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=dict(environment)
+        )
+    except OSError as error:
+        raise ConfigurationError(
+            f"The command {origin.command[0]!r} can't be run: {error.strerror}."
+        ) from error
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(origin.timeout_seconds, end)
+    timer.start()
+    assert process.stdout is not None  # noqa: S101 it is a pipe
+    opened = _Opened(process.stdout)
+    try:
+        with process.stdout:
+            yield opened
+        code = process.wait()
+    finally:
+        timer.cancel()
+        process.kill()
+        process.wait()
+    if late.is_set():
+        opened.failure = f"the command was not done within {origin.timeout_seconds:g} seconds"
+    elif code:
+        opened.failure = f"the command ended with exit code {code}"

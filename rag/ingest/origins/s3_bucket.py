@@ -1,0 +1,242 @@
+"""Looks through the objects below a prefix of an S3-compatible bucket.
+
+The listing has each object's ETag, so an unchanged one costs no request. Requests are signed with version 4
+of AWS's signature; without credentials in the environment they are anonymous.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from anyio import to_thread
+
+from rag.errors import ConfigurationError
+from rag.home import CONNECT_SECONDS, RETRIES, RETRY_SECONDS, reason
+from rag.ingest.origins.guarded_http import Client, too_large
+from rag.ingest.origins.origin_look import FetchError, GoneError, Look, OriginContext, RefusedError
+from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
+from rag.runtime import install_command
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from rag.config.origin_settings import S3Origin
+
+ALL_NETWORKS = ("0.0.0.0/0", "::/0")  # the operator names the endpoint, and redirects are not followed
+ANONYMOUS = "AWS_SKIP_SIGNATURE"  # the library's own variable
+_WHY = {
+    301: "the bucket is in another region; set region",
+    400: "the request is not valid: check region and endpoint",
+    403: "the credentials don't allow it",
+    404: "there is no such bucket",
+}
+_NO_KEY = (
+    "there are no credentials, neither in the environment nor as this machine's role; for a bucket that "
+    f"everybody may read, set {ANONYMOUS}=true in the environment"
+)
+_WORDS = {  # in the text of an error of the library
+    "invalid path": "a key in it has an empty part (a//b), a part . or .., or a control character, which "
+    "can't be read; rename the object, or set a prefix without it",
+    "edirect": _WHY[301],
+    "403 Forbidden": _WHY[403],
+    "latest/api/token": _NO_KEY,
+    "security-credentials": _NO_KEY,
+}
+
+
+class _Object(NamedTuple):
+    etag: str
+    size: int
+
+
+async def look_through_bucket(origin: S3Origin, desk: OriginContext, environment: Mapping[str, str]) -> Look:
+    """What an S3 origin has now. The library reads the variables AWS_… of this process by itself.
+
+    Raises:
+        ConfigurationError: the library isn't installed, or a variable is not valid.
+        FetchError: it can't be listed.
+    """
+    is_open = environment.get(ANONYMOUS, "").lower() in {"1", "true"}
+    client = Client(agent=desk.agent, timeout_seconds=origin.timeout_seconds, networks=ALL_NETWORKS)
+    bucket = _Bucket(client, _store(origin, desk.name, is_open=is_open), origin.timeout_seconds, is_open)
+    try:
+        return await _look(bucket, origin, desk)
+    finally:
+        await client.aclose()
+
+
+def _store(origin: S3Origin, name: str, *, is_open: bool) -> Any:  # noqa: ANN401 its package is only there with the extra
+    try:
+        from obstore.store import S3Store  # noqa: PLC0415 few desks have such an origin
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"origins.{name} needs the extra cloud, which isn't installed. Run: {install_command('cloud')}"
+        ) from error
+    stated = {"endpoint": origin.endpoint, "region": origin.region}
+    options: Any = {option: value for option, value in stated.items() if value}
+    if is_open:  # else it asks for credentials to make addresses
+        options |= {"skip_signature": True, "access_key_id": "none", "secret_access_key": "none"}
+    try:
+        return S3Store(
+            origin.bucket,
+            config=options,
+            client_options={
+                "allow_http": origin.endpoint.startswith("http://"),
+                "timeout": timedelta(seconds=origin.timeout_seconds),
+                "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+            },
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        )
+    except Exception as error:
+        raise ConfigurationError(
+            f"origins.{name} can't be opened: a setting of it or a variable AWS_… of the environment is not "
+            "valid."
+        ) from error
+
+
+async def _look(bucket: _Bucket, origin: S3Origin, desk: OriginContext) -> Look:
+    look = Look()
+    look.discovery.whole.add(desk.prefix)
+    prefix = origin.prefix.rstrip("/") + "/" if origin.prefix else ""
+    objects = {key.removeprefix(prefix): entry for key, entry in (await bucket.objects(prefix)).items()}
+    fetched = 0
+    for path, entry in objects.items():
+        if path.endswith(SIDECAR_SUFFIX) or not path or not desk.is_wanted(path):
+            continue
+        uri, sidecar = desk.uri(path), objects.get(path + SIDECAR_SUFFIX)
+        if not desk.may_read(path):
+            look.ignored(path, uri)
+            continue
+        token = f"{entry.etag} {sidecar.etag if sidecar else ''}".strip()
+        look.state[path] = {"uri": uri, "token": token}
+        if entry.etag and _is_unchanged(desk.before.get(path, {}), path, look, desk):
+            continue
+        try:
+            _check_size(entry.size, desk.most_bytes(path), origin.max_bytes - fetched, origin.max_bytes)
+            data = await bucket.read(prefix + path, desk.most_bytes(path))
+            beside = await bucket.read(prefix + path + SIDECAR_SUFFIX, SIDECAR_BYTES) if sidecar else b""
+        except GoneError:
+            del look.state[path]  # somebody deleted it meanwhile
+        except FetchError as error:
+            look.failed(path, str(error))
+            look.discovery.kept.add(uri)
+            del look.state[path]
+        else:
+            fetched += len(data)
+            if desk.reads(path, data):
+                look.discovery.found[uri] = desk.found(path, data, sidecar=beside)
+            else:
+                look.ignored(path, uri)
+                look.state[path]["other"] = True  # no document: it isn't fetched again while it is the same
+    await _keep_unlisted(bucket, prefix, objects, look, desk)
+    return look
+
+
+async def _keep_unlisted(
+    bucket: _Bucket, prefix: str, objects: Collection[str], look: Look, desk: OriginContext
+) -> None:
+    """Keep the documents that the listing lacks, unless the bucket itself says that they are gone.
+
+    The library takes any XML or HTML for a listing with nothing in it, a portal's login page too.
+    """
+    unseen = desk.unseen(look.discovery)
+    for uri in sorted({uri.partition("#")[0] for uri in unseen} - {desk.uri(path) for path in objects}):
+        path = unquote(uri.removeprefix(desk.prefix), errors="surrogateescape")
+        try:
+            await bucket.read(prefix + path, 0)
+        except GoneError:
+            continue
+        except FetchError:
+            pass  # too large for nothing, or no answer to the question
+        look.failed(path, "the bucket's listing lacks it, but it isn't gone")
+        look.discovery.kept |= {part for part in unseen if part.partition("#")[0] == uri}
+        if path in desk.before:
+            look.state[path] = dict(desk.before[path])
+
+
+def _is_unchanged(before: Mapping[str, Any], path: str, look: Look, desk: OriginContext) -> bool:
+    """Whether an object is what it was `before`: a document that is stored, or none."""
+    now = look.state[path]
+    if before.get("token") != now["token"]:
+        return False
+    if before.get("other"):
+        look.ignored(path, now["uri"])
+        now["other"] = True
+        return True
+    if not desk.is_current(now["uri"]):
+        return False
+    look.discovery.unchanged.add(now["uri"])
+    return True
+
+
+def _check_size(size: int, most: int, left: int, in_all: int) -> None:
+    """Check that an object may be fetched.
+
+    Raises:
+        RefusedError: it is over a limit.
+    """
+    if size > left:
+        raise RefusedError(f"the limit of {in_all / 1e6:,.0f} MB a run is reached (max_bytes)")
+    if size > most:
+        raise too_large(most)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    client: Client
+    store: Any
+    seconds: float
+    is_open: bool
+    """Whether requests are sent without a signature."""
+
+    async def objects(self, prefix: str) -> dict[str, _Object]:
+        """All objects whose keys begin with the prefix, by key, in the order of keys.
+
+        Raises:
+            FetchError: they can't be listed as a whole.
+        """
+        return await to_thread.run_sync(self._listed, prefix, abandon_on_cancel=True)
+
+    def _listed(self, prefix: str) -> dict[str, _Object]:
+        try:
+            listed = [entry for batch in self.store.list(prefix) for entry in batch]
+        except Exception as error:
+            raise FetchError(_why(error)) from error
+        objects = {
+            entry["path"]: _Object((entry["e_tag"] or "").strip('"'), entry["size"]) for entry in listed
+        }
+        return dict(sorted(objects.items()))
+
+    async def read(self, key: str, most: int) -> bytes:
+        """The content of an object.
+
+        Raises:
+            GoneError: there is none.
+            FetchError: it can't be read.
+        """
+        url = await to_thread.run_sync(self._url, key, abandon_on_cancel=True)
+        reply = await self.client.get(url, {"Accept-Encoding": "identity"}, max_bytes=most)
+        if reply.status == 404:  # noqa: PLR2004 HTTP's
+            raise GoneError("it is gone")
+        if reply.status != 200:  # noqa: PLR2004 the same
+            raise FetchError(_WHY.get(reply.status, f"the endpoint answers with status {reply.status}"))
+        return reply.body
+
+    def _url(self, key: str) -> str:
+        """The address of an object, with a signature that holds for one request."""
+        from obstore import sign  # noqa: PLC0415 few desks have such an origin
+
+        try:
+            url = sign(self.store, "GET", key, timedelta(seconds=self.seconds + 60))
+        except Exception as error:
+            raise FetchError(_why(error)) from error
+        return url.partition("?")[0] if self.is_open else url
+
+
+def _why(error: Exception) -> str:
+    """Why the library failed, in our own words; what an endpoint writes is in its."""
+    text = str(error)
+    return next((words for part, words in _WORDS.items() if part in text), reason(error))

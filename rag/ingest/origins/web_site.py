@@ -1,0 +1,306 @@
+"""Looks through a web site: the listed pages, what sitemaps and feeds list, and what pages link to.
+
+`polite_client` asks for them, one at a time. An unchanged page (304) is not fetched, and its links are those
+of the last run. A page that is gone (404, 410) or that the server doesn't give out any more (401, 403, 451)
+is removed; one that can't be fetched now stays as it is.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections import deque
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import anyio
+
+from rag.ingest.origins.guarded_http import MAX_REDIRECTS, Client, Reply
+from rag.ingest.origins.origin_look import (
+    FetchError,
+    GoneError,
+    Look,
+    OriginContext,
+    RefusedError,
+    matches,
+    suffix_of,
+)
+from rag.ingest.origins.page_links import (
+    Entry,
+    Listing,
+    PageFacts,
+    canonical,
+    host_of,
+    listing,
+    page_facts,
+    path_below,
+    unpacked,
+)
+from rag.ingest.origins.polite_client import REDIRECTS, Visitor
+from rag.ingest.parse.decode import in_utf8
+from rag.ingest.report import Outcome
+from rag.ingest.source_paths import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rag.config.origin_settings import WebOrigin
+    from rag.ingest.origins.guarded_http import Resolve
+
+WITHDRAWN = frozenset({401, 403, 404, 410, 451})
+_SUFFIXES = {
+    "text/html": ".html",
+    "application/xhtml+xml": ".html",
+    "text/plain": ".txt",
+    "text/markdown": ".md",
+    "application/pdf": ".pdf",
+    "application/json": ".json",
+    "text/csv": ".csv",
+}
+_PAGES = frozenset({"text/html", "application/xhtml+xml"})
+_NO_TEXT = frozenset(
+    {"image", "audio", "video", "font", "text/css", "text/javascript", "application/javascript"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """An address to fetch: how many links from the start, whether it may be a listing, what a feed says."""
+
+    url: str
+    depth: int = 0
+    may_list: bool = False
+    hops: int = 0
+    stated: dict[str, str] = field(default_factory=dict)
+
+
+async def look_through_site(origin: WebOrigin, desk: OriginContext, resolve: Resolve | None = None) -> Look:
+    """What a web origin has now."""
+    more = {"resolve": resolve} if resolve else {}
+    client = Client(
+        agent=desk.agent, timeout_seconds=origin.timeout_seconds, networks=origin.private_networks, **more
+    )
+    crawl = _Crawl(origin, desk, client)
+    try:
+        with anyio.move_on_after(origin.max_seconds) as limited:
+            await crawl.run()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await client.aclose()
+    if limited.cancelled_caught:
+        crawl.stop(f"the limit of {origin.max_seconds:g} seconds is reached (max_seconds)")
+    return crawl.finished()
+
+
+class _Crawl:
+    """The state of one crawl."""
+
+    def __init__(self, origin: WebOrigin, desk: OriginContext, client: Client) -> None:
+        self._origin = origin
+        self._desk = desk
+        self._look = Look()
+        self._starts = [url for one in origin.urls if (url := canonical(one))]
+        self._hosts = {host_of(url) for url in self._starts}
+        most = desk.files.max_file_bytes
+        self._visitor = Visitor(client, self._hosts, origin.delay_seconds, most)
+        self._queue: deque[_Visit] = deque()
+        self._seen: set[str] = set()
+        self._withdrawn: set[str] = set()
+        self._redirects: dict[str, str] = {}
+        self._failed: set[str] = set()
+        self._complete = True
+        self._feeds = False
+        self._elsewhere = self._forbidden = self._missing = 0
+
+    async def run(self) -> None:
+        """Visit everything, breadth first; then ask for what a feed doesn't list any more."""
+        for url in self._starts:
+            self._add(_Visit(url, may_list=True))
+        await self._visit_all()
+        if self._feeds and self._complete:
+            for url, entry in self._desk.before.items():
+                if entry.get("uri") in self._desk.stored:
+                    self._add(_Visit(url, self._origin.depth, stated=dict(entry.get("stated", {}))))
+            await self._visit_all()
+
+    async def _visit_all(self) -> None:
+        while self._queue:
+            if self._visitor.fetched >= self._origin.max_pages:
+                self.stop(f"the limit of {self._origin.max_pages} pages is reached (max_pages)")
+            elif self._visitor.received >= self._origin.max_bytes:
+                self.stop(f"the limit of {self._origin.max_bytes / 1e6:,.0f} MB is reached (max_bytes)")
+            else:
+                await self._visit(self._queue.popleft())
+
+    def stop(self, why: str) -> None:
+        """End the crawl early. What is stored of the rest stays."""
+        left = f"; {len(self._queue)} known URLs were left" if self._queue else ""
+        self._look.failed(f"origin:{self._desk.name}", why + left)
+        self._queue.clear()
+        self._complete = False
+
+    def finished(self) -> Look:
+        """The result. What wasn't seen is gone only if everything was looked through."""
+        discovery, state = self._look.discovery, self._look.state
+        discovery.whole.add(self._desk.prefix)
+        for url in self._redirects:
+            if self._failed.intersection(self._chain(url)):  # what is there is not known
+                discovery.kept.add(self._uri(url))
+        if not self._complete:
+            discovery.kept |= self._desk.unseen(discovery) - self._withdrawn
+        kept = {url: dict(one) for url, one in self._desk.before.items() if one.get("uri") in discovery.kept}
+        self._look.state = kept | state
+        for number, reason in (
+            (self._elsewhere, "lead to other hosts"),
+            (self._forbidden, "robots.txt forbids"),
+            (self._missing, "lead to pages that don't exist, or that the server doesn't give out"),
+        ):
+            if number:
+                discovery.notes.append(f"URLs of {self._desk.name} that {reason}: {number}.")
+        return self._look
+
+    def _add(self, visit: _Visit) -> None:
+        """Note an address to visit, once, if it belongs to this origin."""
+        url = visit.url
+        if url in self._seen:
+            return
+        self._seen.add(url)
+        if host_of(url) not in self._hosts:
+            self._elsewhere += 1
+        elif visit.may_list or not (_is_no_text(url) or matches(path_below(url), self._desk.files.exclude)):
+            self._queue.append(visit)
+
+    async def _visit(self, visit: _Visit) -> None:
+        before = self._desk.before.get(visit.url, {})
+        uri = self._uri(visit.url)
+        try:
+            robots = await self._visitor.robots_of(visit.url)
+            if not robots.allow(visit.url):
+                self._forbidden += 1
+                if visit.may_list:
+                    raise RefusedError("robots.txt forbids it")
+                return
+            most = self._desk.most_bytes(path_below(visit.url))
+            reply = await self._visitor.reply(visit.url, self._conditions(before), most)
+            await self._take(visit, reply, before, uri)
+        except GoneError as error:
+            self._missing += 1
+            self._withdrawn.add(uri)
+            if visit.may_list and not visit.hops:
+                self._look.failed(visit.url, str(error))
+        except FetchError as error:
+            self._look.failed(visit.url, str(error))
+            self._failed.add(visit.url)
+            self._look.discovery.kept.add(uri)
+            self._follow(visit, before.get("links", ()))
+            self._complete = self._complete and bool(before)
+
+    def _uri(self, url: str) -> str:
+        """Under which URI an address was stored, or would be."""
+        return self._desk.before.get(url, {}).get("uri") or self._desk.uri(path_below(url))
+
+    def _chain(self, url: str) -> list[str]:
+        """An address and where it redirects to, as far as that is known, each once."""
+        chain = [url]
+        while (url := self._redirects.get(url, "")) and url not in chain:
+            chain.append(url)
+        return chain
+
+    def _conditions(self, before: Mapping[str, Any]) -> dict[str, str]:
+        """The headers that ask only for a page that has changed."""
+        if not before or not self._desk.is_current(before["uri"]):
+            return {}
+        asked = (("If-None-Match", before.get("etag")), ("If-Modified-Since", before.get("modified")))
+        return {name: value for name, value in asked if value}
+
+    async def _take(self, visit: _Visit, reply: Reply, before: Mapping[str, Any], uri: str) -> None:
+        """Take what the server answered."""
+        discovery = self._look.discovery
+        if reply.status == HTTPStatus.NOT_MODIFIED and before:
+            discovery.found.pop(uri, None)  # perhaps from a page that calls this one its canonical address
+            discovery.unchanged.add(uri)
+            self._look.state[visit.url] = dict(before)
+            self._follow(visit, before.get("links", ()))
+        elif reply.status in REDIRECTS:
+            self._redirect(visit, reply)
+        elif reply.status in WITHDRAWN:
+            raise GoneError(f"the server answers with status {reply.status}")
+        elif not 200 <= reply.status < 300:  # noqa: PLR2004 HTTP's
+            raise FetchError(f"the server answers with status {reply.status}")
+        elif visit.may_list and (listed := listing(unpacked(reply.body, self._desk.files.max_file_bytes))):
+            self._list(listed)
+        else:
+            self._take_page(visit, reply)
+
+    def _take_page(self, visit: _Visit, reply: Reply) -> None:
+        kind = reply.kind
+        if kind in _PAGES or (kind.startswith("text/") and kind != "text/xml"):  # XML declares its own
+            reply = replace(reply, body=in_utf8(reply.body, reply.charset))
+        facts = page_facts(reply.body, visit.url, reply.headers) if kind in _PAGES else PageFacts()
+        links = () if facts.nofollow else facts.links
+        self._follow(visit, links)
+        url = facts.canonical if host_of(facts.canonical) in self._hosts else visit.url
+        path, suffix = path_below(url), _SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ""
+        if (self._desk.knows(path) and kind not in _PAGES) or not self._desk.knows(f"page{suffix}"):
+            suffix = ""  # its path says what it is, or only its content can
+        is_picture = bool({kind, kind.partition("/")[0]} & _NO_TEXT)
+        if facts.noindex:
+            self._look.discovery.outcomes.append(
+                Outcome(printable(url), "ignored", "the page asks not to be indexed")
+            )
+        elif is_picture or not self._desk.reads(f"page{suffix or suffix_of(path)}", reply.body):
+            self._look.ignored(url, self._desk.uri(path), kind)
+        elif self._desk.is_wanted(path):
+            self._store(visit, url, reply, links, "" if suffix and path.endswith(suffix) else suffix)
+
+    def _store(self, visit: _Visit, url: str, reply: Reply, links: Sequence[str], suffix: str) -> None:
+        discovery = self._look.discovery
+        stated = visit.stated | {"url": url}
+        found = self._desk.found(path_below(url), reply.body, stated=stated, suffix=suffix)
+        own = url == visit.url
+        if not own and (found.uri in discovery.found or found.uri in discovery.unchanged):
+            return  # the canonical page itself was here
+        discovery.unchanged.discard(found.uri)
+        discovery.found[found.uri] = found
+        self._look.state[visit.url] = {
+            "uri": found.uri,
+            "etag": reply.headers.get("etag", ""),
+            "modified": reply.headers.get("last-modified", ""),
+            "links": list(links) if visit.depth < self._origin.depth else [],
+            "stated": visit.stated,
+        }
+
+    def _follow(self, visit: _Visit, links: Iterable[str]) -> None:
+        if visit.depth < self._origin.depth:
+            for url in links:
+                self._add(_Visit(url, visit.depth + 1))
+
+    def _redirect(self, visit: _Visit, reply: Reply) -> None:
+        target = canonical(reply.headers.get("location", ""), visit.url)
+        if target is None or visit.hops >= MAX_REDIRECTS:
+            raise FetchError("it redirects too often, or to no address")
+        if host_of(target) not in self._hosts:
+            raise RefusedError(f"it redirects to another host: {target}. If that is right, add it to urls")
+        self._redirects[visit.url] = target
+        if visit.url in self._chain(target):
+            raise FetchError(f"it redirects in a circle, to itself by way of {target}")
+        self._add(replace(visit, url=target, hops=visit.hops + 1))
+
+    def _list(self, listed: Listing) -> None:
+        """Visit what a sitemap or a feed lists."""
+        self._feeds = self._feeds or listed.kind == "feed"
+        for entry in listed.entries:
+            if url := canonical(entry.url):
+                self._add(_Visit(url, may_list=listed.kind == "index", hops=1, stated=_stated(entry)))
+
+
+def _stated(entry: Entry) -> dict[str, str]:
+    """What a feed says of a page."""
+    return {key: value for key, value in (("title", entry.title), ("date", entry.date)) if value}
+
+
+def _is_no_text(url: str) -> bool:
+    """Whether an address names a picture, a recording, a font, or what pages need to look good."""
+    kind, _ = mimetypes.guess_type(urlsplit(url).path)
+    return bool(kind) and (str(kind).partition("/")[0] in _NO_TEXT or kind in _NO_TEXT)

@@ -1,0 +1,184 @@
+"""Archives: ZIP, tar, and what gzip, bzip2 or xz have compressed. Their members are documents of their own.
+
+Nothing is unpacked to where its name says, only handed on. What is no file, or larger than any document may
+be, is refused, and so is what needs a password.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from typing import IO, TYPE_CHECKING
+
+from rag.errors import ParseError
+from rag.ingest.parse.decode import decode_part
+from rag.ingest.parse.document_parts import Member
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+if TYPE_CHECKING:
+    _Stream = IO[bytes] | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+
+ZIP_SUFFIXES = (".zip",)
+TAR_SUFFIXES = (".tar", ".tgz", ".tbz2", ".txz")
+PACKED_SUFFIXES = (".gz", ".bz2", ".xz")
+SUFFIXES = (*ZIP_SUFFIXES, *TAR_SUFFIXES, *PACKED_SUFFIXES)
+
+MAX_MEMBER_BYTES = 64 << 20  # no document may be larger; ingest.max_file_bytes is usually less
+MAX_UNPACKED_BYTES = 1 << 30  # of a whole tar, whose members must be unpacked to be passed over
+_ENCRYPTED, _UTF_8 = 0x1, 0x800  # flags of an entry
+_FIELD = struct.Struct("<HH")  # id and length of an extra field of an entry
+_UNICODE_NAME = 0x7075  # Info-ZIP's: a version, the CRC of the name that it is for, and that name in UTF-8
+
+_OPENERS: dict[bytes, Callable[[IO[bytes]], _Stream]] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+}
+"""What unpacks a stream, by how it begins."""
+_DAMAGE = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError)
+
+
+def members(data: bytes, name: str) -> Iterator[Member]:
+    """The files in an archive; a file that is only compressed has one, named without the suffix.
+
+    Raises:
+        ParseError: it is damaged, or unpacks to more than 1 GiB.
+    """
+    try:
+        if data.startswith(b"PK"):
+            yield from _of_zip(data)
+            return
+        opener = next((one for start, one in _OPENERS.items() if data.startswith(start)), None)
+        file = _Unpacked(opener(io.BytesIO(data)) if opener else io.BytesIO(data))
+        if _is_tar(file.ahead):
+            yield from _of_tar(file)
+        elif opener:
+            yield _checked(name.rpartition(".")[0] or name, file.read(MAX_MEMBER_BYTES + 1))
+        else:
+            raise ParseError("the archive is damaged, or of another format")
+    except NotImplementedError as error:
+        raise ParseError(
+            "the archive is packed with a method that refdesk can't unpack", "unsupported"
+        ) from error
+    except _DAMAGE as error:
+        raise ParseError("the archive is damaged") from error
+
+
+def _of_zip(data: bytes) -> Iterator[Member]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for entry, name in zip(archive.infolist(), _names(archive.infolist()), strict=True):
+            entry.filename = name
+            mode = entry.external_attr >> 16
+            if entry.is_dir():
+                continue
+            if mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
+                yield Member(entry.filename, refused="a link or a device, not a file")
+            elif entry.flag_bits & _ENCRYPTED:
+                reason = "encrypted with a password; store a copy without one"
+                yield Member(entry.filename, refused=reason, cause="encrypted")
+            elif entry.file_size > MAX_MEMBER_BYTES:
+                yield _too_large(entry.filename)
+            else:
+                yield _zipped(archive, entry)
+
+
+def _names(entries: list[zipfile.ZipInfo]) -> list[str]:
+    """The names of the members. Those that state no encoding share that of the system that packed them.
+
+    All together show which one that is, as a single name is too short. It is DOS's unless they contradict.
+    """
+    names = {at: _stated_name(entry) for at, entry in enumerate(entries)}
+    raw = {at: entries[at].filename.encode("cp437") for at, name in names.items() if name is None}
+    is_dos = all(entries[at].create_system == 0 for at in raw)
+    label = "cp437" if is_dos else ""
+    read = decode_part(b"\n".join(raw.values()), label).text.split("\n")
+    if len(read) != len(raw):
+        read = [decode_part(name, label).text for name in raw.values()]
+    names |= dict(zip(raw, read, strict=True))
+    return [name or "" for name in names.values()]
+
+
+def _stated_name(entry: zipfile.ZipInfo) -> str | None:
+    """The name of a member by its flag, its field, or in UTF-8; None if it is in another encoding."""
+    if entry.flag_bits & _UTF_8 or entry.filename.isascii():
+        return entry.filename
+    raw, extra = entry.filename.encode("cp437"), entry.extra
+    while len(extra) >= _FIELD.size:
+        id_, size = _FIELD.unpack_from(extra)
+        field, extra = extra[_FIELD.size : _FIELD.size + size], extra[_FIELD.size + size :]
+        if id_ == _UNICODE_NAME and field[1:5] == zlib.crc32(raw).to_bytes(4, "little"):
+            raw = field[5:]
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _zipped(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
+    try:
+        with archive.open(entry) as file:
+            return _checked(entry.filename, file.read(MAX_MEMBER_BYTES + 1))
+    except (*_DAMAGE, NotImplementedError, RuntimeError):
+        return Member(entry.filename, refused="it can't be unpacked: the archive is damaged", cause="damaged")
+
+
+def _of_tar(file: _Unpacked) -> Iterator[Member]:
+    with tarfile.open(fileobj=file, mode="r|") as archive:
+        for entry in archive:
+            if entry.isdir():
+                continue
+            if entry.issparse() or not entry.isreg():
+                yield Member(_readable(entry.name), refused="a link, a device or a file with holes")
+            elif entry.size > MAX_MEMBER_BYTES:
+                yield _too_large(_readable(entry.name))
+            elif content := archive.extractfile(entry):
+                yield _checked(_readable(entry.name), content.read())
+
+
+def _readable(name: str) -> str:
+    """The name of a member of a tar archive, which states no encoding."""
+    return decode_part(name.encode("utf-8", "surrogateescape"), "").text
+
+
+def _checked(name: str, data: bytes) -> Member:
+    return _too_large(name) if len(data) > MAX_MEMBER_BYTES else Member(name, data)
+
+
+def _too_large(name: str) -> Member:
+    reason = f"unpacked it takes over {MAX_MEMBER_BYTES >> 20} MB"
+    return Member(name, refused=reason, cause="too large")
+
+
+def _is_tar(beginning: bytes) -> bool:
+    return beginning[257:262] == b"ustar" or (bool(beginning) and not beginning.strip(b"\0"))
+
+
+class _Unpacked(io.RawIOBase):
+    """A stream, of which `ahead` is known before it is read, and which ends in an error if it is too long."""
+
+    def __init__(self, file: _Stream) -> None:
+        self.ahead = file.read(tarfile.BLOCKSIZE)
+        self._file = file
+        self._rest = self.ahead
+        self._left = MAX_UNPACKED_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        wanted = MAX_UNPACKED_BYTES if size is None or size < 0 else size
+        data, self._rest = self._rest[:wanted], self._rest[wanted:]
+        data += self._file.read(wanted - len(data))
+        self._left -= len(data)
+        if self._left < 0:
+            raise ParseError(f"it unpacks to more than {MAX_UNPACKED_BYTES >> 30} GB", "too large")
+        return data

@@ -1,0 +1,315 @@
+"""Writes a document block by block, as the parsers of office formats find its parts, and its properties.
+
+Of what an office document says of itself, only what a person said counts, not what a program filled in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rag.corpus import Block, Document
+from rag.ingest.parse.document_parts import clean, date, first_heading, moved, title_line
+from rag.ingest.parse.titles_and_questions import with_questions
+from rag.text.segments import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from xml.etree.ElementTree import Element
+
+    from rag.corpus import BlockKind
+    from rag.ingest.parse.zip_package import Package
+
+PAGE_BREAK = "\x0c"
+"""A new page begins here, within the text of a block."""
+MAX_BOLD_HEADING = 80  # characters of a bold line that stands for a heading
+
+_INDENT = "  "
+_SENTENCE_END = tuple(".,;:!?…。")
+_NUMBER = re.compile(r"[\s(+\-−–]*[$€£¥]?\s?[\d.,'\u00a0\u202f ]*\d[\d.,'\u00a0\u202f]*\s?[%€$£¥)]{0,2}\s*")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+
+
+class Draft:
+    """A document that is being written: blocks in order, a blank line between them."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.pages: list[int] = []
+        self._parts: list[str] = []
+        self._length = 0
+        self._bold: list[int] = []
+
+    @property
+    def text(self) -> str:
+        """All that was written."""
+        return "".join(self._parts)
+
+    @property
+    def bold(self) -> frozenset[int]:
+        """Where the bold paragraphs begin."""
+        return frozenset(self.blocks[at].start for at in self._bold)
+
+    def heading(self, text: str, level: int, *, title: str | None = None) -> None:
+        """A heading on one line. With an empty `title` it ends the section above, and names none."""
+        line = " ".join(text.split("\n"))
+        self._add("heading", line, level=level, title=one_line(line) if title is None else title)
+
+    def paragraph(self, text: str, *, cells: str = "", bold: bool = False) -> None:
+        """A paragraph. A short `bold` one becomes a heading if the document has no others."""
+        if self._add("paragraph", text, title=cells) and bold:
+            self._bold.append(len(self.blocks) - 1)
+
+    def item(self, text: str, depth: int = 0, mark: str = "-") -> None:
+        """An item of a list; those that follow each other are one list."""
+        first, *rest = clean(text).strip("\n ").split("\n")
+        if not any(line.strip() for line in (first, *rest)):
+            return
+        indent = _INDENT * min(depth, 9)
+        lines = [f"{indent}{mark} {first}".rstrip(), *(f"{indent}{_INDENT}{line}" for line in rest)]
+        self._add("list", "\n".join(lines), joined="list")
+
+    def table(self, rows: Sequence[Sequence[str]]) -> None:
+        """A table of pipe rows. What stands alone above its columns or in its only column is a paragraph."""
+        rows = [[cell.strip() for cell in row] for row in rows]
+        used = sorted({at for row in rows for at, cell in enumerate(row) if cell.strip(PAGE_BREAK)})
+        kept = [[row[at] if at < len(row) else "" for at in used] for row in rows]
+        kept = [row for row in kept if any(cell.strip(PAGE_BREAK) for cell in row)]
+        while kept and (len(used) == 1 or (kept[0][0] and sum(map(bool, kept[0])) == 1)):
+            self.paragraph("".join(kept.pop(0)))
+        if not kept:
+            return
+        lines = [pipe_row(row) for row in kept]
+        if len(kept) > 1 and is_header(kept[0]):
+            lines.insert(1, rule(len(used)))
+        self._add("table", "\n".join(lines))
+
+    def row(self, line: str, cells: str, *, continues: bool) -> None:
+        """A row of a sheet, a block of its own; it `continues` a table, or begins one."""
+        self._add("table", line, title=cells, joined="table" if continues else None, apart=True)
+
+    def document(self, document: Document, *, sections: bool = True) -> None:
+        """All that another document says, whose headings are paragraphs here without `sections`."""
+        gap = "\n\n" if self.blocks else ""
+        start = self._length + len(gap)
+        self._parts += [gap, document.text]
+        self._length = start + len(document.text)
+        for block in moved(document.blocks, start):
+            is_text = block.kind == "heading" and not sections
+            self.blocks.append(Block("paragraph", block.start, block.end) if is_text else block)
+
+    def page(self) -> None:
+        """Begin a page."""
+        self.pages.append(self._length + 2 if self._length else 0)
+
+    def _add(
+        self,
+        kind: BlockKind,
+        text: str,
+        *,
+        level: int = 0,
+        title: str = "",
+        joined: BlockKind | None = None,
+        apart: bool = False,
+    ) -> bool:
+        """Append a block; with `joined`, below a block of that kind, and in it unless they stay `apart`."""
+        breaks, text = _without_breaks(
+            clean(text).strip("\n") if kind == "list" else clean(text).strip(" \t\n")
+        )
+        if not text.strip():
+            if breaks:
+                self.page()
+            return False
+        below = bool(joined and self.blocks and self.blocks[-1].kind == joined)
+        gap = "" if not self.blocks else "\n" if below else "\n\n"
+        start = self._length + len(gap)
+        self._parts += [gap, text]
+        self._length = start + len(text)
+        self.pages += [start + at for at in breaks]
+        start = self.blocks.pop().start if below and not apart else start + len(text) - len(text.lstrip())
+        end = self._length - (len(text) - len(text.rstrip()))
+        self.blocks.append(Block(kind, start, end, level, title_line(title)))
+        return True
+
+    def promote(self) -> None:
+        """Make headings of short bold paragraphs if there are no headings."""
+        if any(one.kind == "heading" and one.title for one in self.blocks):
+            return
+        text = self.text
+        for at in self._bold:
+            block = self.blocks[at]
+            line = text[block.start : block.end]
+            above_text = at + 1 < len(self.blocks) and at + 1 not in self._bold
+            short = len(line) <= MAX_BOLD_HEADING and "\n" not in line and not line.endswith(_SENTENCE_END)
+            if above_text and short and any(map(str.isalpha, line)):
+                self.blocks[at] = Block("heading", block.start, block.end, 1, title_line(line))
+
+
+def _without_breaks(text: str) -> tuple[list[int], str]:
+    """The positions of page breaks in a text, and the text without them."""
+    if PAGE_BREAK not in text:
+        return [], text
+    first, *parts = text.split(PAGE_BREAK)
+    breaks, kept = [], first
+    for part in parts:
+        breaks.append(len(kept))
+        kept += part
+    return breaks, kept
+
+
+def pipe_row(cells: Iterable[str]) -> str:
+    """A row of a table on one line: "| Ann | 3 |"."""
+    return f"| {' | '.join(_flat(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _flat(cell: str) -> str:
+    marks = PAGE_BREAK * cell.count(PAGE_BREAK)
+    return marks + one_line(cell)
+
+
+def rule(columns: int) -> str:
+    """The line below a header row."""
+    return f"|{' --- |' * columns}"
+
+
+def is_header(row: Sequence[str]) -> bool:
+    """Whether a row can name columns: it has words, and no numbers except years."""
+    filled = [cell for cell in row if cell]
+    numbers = [cell for cell in filled if _NUMBER.fullmatch(cell)]
+    enough = len(filled) > 1 or (len(row) == 2 and not row[0])  # noqa: PLR2004 names of rows, and one column
+    return enough and len(numbers) < len(filled) and all(map(_YEAR.fullmatch, numbers))
+
+
+_NO_TITLE = re.compile(
+    r"(?i)untitled.*|microsoft (?:word|powerpoint|excel) ?-? .*|(?:new )?microsoft .* document"
+    r"|powerpoint[- ](?:presentation|präsentation|presentatie)|презентация powerpoint|powerpoint 演示文稿"
+    r"|(?:présentation|presentación|apresentação|presentazione)(?: de| do| di)? powerpoint"
+    r"|(?:document|dokument|slide|folie|book|mappe|presentation|präsentation|spreadsheet|title|titel|template"
+    r"|vorlage|pptx?|docx?|xlsx?|excel|word)[ _-]?\d*"
+    r"|.*\.(?:docx?|docm|dotx?|pptx?|potx?|xlsx?|xltx?|od[tsp]|ot[tsp]|rtf|pdf)|[a-z]:\\.*|file:.*"
+)
+_NOBODY = re.compile(
+    r"(?i)python-docx|python-pptx|openpyxl|apache poi|microsoft office[ -](?:user|anwender)|author|users?|win"
+    r"|pc|admin|administrator|unknown|root|owner|default|none|-|windows[ -]user|windows-benutzer"
+    r"|utilisateur.*|usuario.*"
+)
+_GENERATED = re.compile(r"(?i)generated (?:by|using) .*")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8}){0,3}")
+_TEMPLATES = frozenset({"2013-12-23T23:15:00+00:00", "2013-01-27T09:14:16+00:00"})
+"""When the templates of python-docx and python-pptx were saved: every document made with them says so."""
+_OLDEST = datetime(1990, 1, 1, tzinfo=UTC)  # earlier moments are a clock at its start, as 1601 or 1980 are
+_YOUNGEST = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """The properties of a document, as it states them; "" where it states none."""
+
+    title: str = ""
+    author: str = ""
+    keywords: str = ""
+    subject: str = ""
+    description: str = ""
+    language: str = ""
+    modified: str = ""
+
+
+def core_properties(package: Package) -> Properties:
+    """The properties of an Office Open XML package."""
+    path = package.related_as("", "core-properties") or "docProps/core.xml"
+    found = _texts(package.xml_if_there(path))
+    return Properties(
+        title=found.get("title", ""),
+        author=found.get("creator", ""),
+        keywords=found.get("keywords", ""),
+        subject=found.get("subject", ""),
+        description=found.get("description", ""),
+        language=found.get("language", ""),
+        modified=found.get("modified", ""),
+    )
+
+
+def open_document_properties(meta: Element | None) -> Properties:
+    """Those of an OpenDocument file, in its part meta.xml or in the flat file itself."""
+    found = _texts(meta)
+    return Properties(
+        title=found.get("title", ""),
+        author=found.get("initial-creator", "") or found.get("creator", ""),
+        keywords=found.get("keyword", ""),
+        subject=found.get("subject", ""),
+        description=found.get("description", ""),
+        language=found.get("language", ""),
+        modified=found.get("date", ""),
+    )
+
+
+def _texts(root: Element | None) -> dict[str, str]:
+    texts: dict[str, list[str]] = {}
+    for one in root.iter() if root is not None else ():
+        if one.text and one.text.strip():
+            texts.setdefault(one.tag, []).append(one.text.strip())
+    return {tag: ", ".join(found) if tag == "keyword" else found[0] for tag, found in texts.items()}
+
+
+def written_document(
+    draft: Draft,
+    name: str,
+    mime_type: str,
+    properties: Properties,
+    *,
+    remarks: Iterable[str] = (),
+    title: str = "",
+) -> Document:
+    """The document of a draft. Its title is that of its properties, else `title`, else its first heading.
+
+    Its date is when it was last saved by its program: nobody else writes this property. When it was created
+    isn't used, because a copy keeps that of its template.
+    """
+    draft.promote()
+    text = draft.text
+    blocks = with_questions(text, draft.blocks, bold=draft.bold)
+    keywords = [word for part in re.split(r"[;,]", properties.keywords) if (word := title_line(part))]
+    said = {
+        "author": _author(properties.author),
+        "keywords": ", ".join(dict.fromkeys(keywords)),
+        "subject": title_line(properties.subject),
+        "description": ""
+        if _GENERATED.fullmatch(properties.description)
+        else title_line(properties.description),
+        "language": properties.language if _LANGUAGE.fullmatch(properties.language) else "",
+    }
+    own = title_line(properties.title)
+    own = "" if _NO_TITLE.fullmatch(own) else own
+    return Document(
+        text=text,
+        title=("" if _NO_TITLE.fullmatch(own) else own) or title_line(title) or first_heading(blocks) or name,
+        mime_type=mime_type,
+        blocks=blocks,
+        pages=tuple(min(at, len(text)) for at in draft.pages),
+        date=_saved(properties.modified),
+        metadata={key: value for key, value in said.items() if value},
+        remarks=tuple(remarks),
+    )
+
+
+def _author(written: str) -> str:
+    people = [person for part in written.split(";") if (person := title_line(part))]
+    return ", ".join(person for person in people if not _NOBODY.fullmatch(person))
+
+
+def _saved(written: str) -> datetime | None:
+    moment = date(written) if written else None
+    if moment is None or moment.isoformat() in _TEMPLATES or not _OLDEST <= moment < _YOUNGEST:
+        return None
+    return moment
+
+
+def left_out(count: int, thing: str, things: str = "") -> list[str]:
+    """The remark that something was left out: 2, "hidden slide" -> "2 hidden slides were left out"."""
+    if not count:
+        return []
+    return [
+        f"{count} {thing} was left out" if count == 1 else f"{count} {things or f'{thing}s'} were left out"
+    ]

@@ -1,0 +1,238 @@
+"""What the parsers share: blocks, titles, dates, clean characters, facts, and documents inside of files.
+
+A fact is what a document states of itself, under the names that all formats share: `author`, `keywords`,
+`language` (BCP 47), `subject` and `description`; for mails also `from`, `to` and `cc`. A fact that a document
+doesn't state has no entry. A member is a document inside another file: what a format that contains others
+yields.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from itertools import accumulate
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.corpus import Block, BlockKind
+from rag.text.invisible import without_hidden
+from rag.text.segments import one_line, trimmed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rag.errors import Cause
+
+GAP = "\n\n"  # between two parts of a text that is put together
+TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
+MAX_LEVEL = 20  # of a heading: each passage is stored with all headings that it is under
+
+_BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
+_UNFIT = re.compile(r"[\x00\ud800-\udfff]")  # engines and encoders refuse them
+_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # as terminals take them
+
+
+class Lines(NamedTuple):
+    """A block by its lines: from line `first` to before line `last`, counted from 0."""
+
+    kind: BlockKind
+    first: int
+    last: int
+    level: int = 0
+    title: str = ""
+
+
+class Part(NamedTuple):
+    """A block by its text; `title` is that of a heading, if it differs from the text."""
+
+    kind: BlockKind
+    text: str
+    level: int = 0
+    title: str = ""
+
+
+def composed(parts: Iterable[Part]) -> tuple[str, tuple[Block, ...]]:
+    """The text of the parts with a blank line between them, and their blocks. Empty parts are left out."""
+    texts: list[str] = []
+    blocks: list[Block] = []
+    at = 0
+    for part in parts:
+        text = part.text.strip("\n").rstrip()
+        if inside := trimmed(text, 0, len(text)):
+            title = title_line(part.title or text) if part.kind == "heading" else ""
+            blocks.append(Block(part.kind, at + inside.start, at + inside.end, part.level, title))
+            texts.append(text)
+            at += len(text) + len(GAP)
+    return GAP.join(texts), tuple(blocks)
+
+
+def moved(blocks: Iterable[Block], by: int) -> Iterator[Block]:
+    """The blocks of a text that now begins at this position of another."""
+    return (replace(one, start=one.start + by, end=one.end + by) for one in blocks)
+
+
+def line_blocks(text: str, parts: Iterable[Lines], start: int = 0, end: int | None = None) -> Iterator[Block]:
+    """The blocks of the parts of `text[start:end]`, whose first line is line 0."""
+    lines = text[start:end].split("\n")
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=start))
+    for part in parts:
+        yield from block(
+            text, part.kind, starts[part.first], starts[part.last] - 1, level=part.level, title=part.title
+        )
+
+
+def block(
+    text: str, kind: BlockKind, start: int, end: int, *, level: int = 0, title: str = ""
+) -> Iterator[Block]:
+    """The block at `text[start:end]` without the white space at its ends; none if nothing is left."""
+    if span := trimmed(text, start, end):
+        yield Block(kind, *span, level, title_line(title))
+
+
+def paragraphs(
+    text: str, start: int = 0, end: int | None = None, *, kind: BlockKind = "paragraph"
+) -> Iterator[Block]:
+    """One block for each part of `text[start:end]` between blank lines."""
+    end = len(text) if end is None else end
+    for gap in _BLANK_LINES.finditer(text, start, end):
+        yield from block(text, kind, start, gap.start())
+        start = gap.end()
+    yield from block(text, kind, start, end)
+
+
+def within_levels(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The blocks; headings that lie deeper than `MAX_LEVEL` are beside each other there."""
+    return tuple(replace(one, level=MAX_LEVEL) if one.level > MAX_LEVEL else one for one in blocks)
+
+
+def first_heading(blocks: tuple[Block, ...]) -> str:
+    """The title of the first level 1 heading, else of the first of any level, "" if there is none."""
+    headings = [block for block in blocks if block.kind == "heading" and block.title]
+    outermost = (block.title for block in headings if block.level == 1)
+    return next(outermost, headings[0].title if headings else "")
+
+
+def title_line(words: str) -> str:
+    """A title as it is shown: one line, nothing hidden, at most `TITLE_LENGTH` characters."""
+    return one_line(clean(words[: 2 * TITLE_LENGTH]))[:TITLE_LENGTH].rstrip()
+
+
+def clean(text: str) -> str:
+    """The visible characters of a text: NUL and lone surrogates become U+FFFD, line ends LF.
+
+    Unicode's own line separators stay until the text is parsed: JSON strings may contain them.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\x1b" in text:
+        text = _COLORS.sub("", text)
+    return without_hidden(_UNFIT.sub("\ufffd", text))
+
+
+def date(written: str) -> datetime | None:
+    """A date in ISO 8601 or RFC 5322 format, in UTC; None if it is in neither.
+
+    Example: "2024-05-01" -> 2024-05-01 00:00 UTC.
+    """
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            return utc(read(written.strip()))
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def utc(moment: datetime) -> datetime:
+    """The same moment in UTC; without a time zone it is UTC already.
+
+    Raises:
+        OverflowError: the moment is at the first or last day of the calendar.
+    """
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+FACT_LENGTH = 1000  # characters: a fact is shown with each hit
+
+_ALIASES = {
+    "author": ("author", "authors", "authors.name", "author.name", "creator", "by"),
+    "keywords": ("keywords", "keyword"),
+    "language": ("language", "lang", "locale"),
+    "subject": ("subject",),
+    "description": ("description", "summary", "abstract", "excerpt"),
+}
+SHARED = frozenset(_ALIASES)
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
+
+
+def facts(**stated: str | Iterable[str | None] | None) -> dict[str, str]:
+    """The facts that are stated, each on one line. Several values are joined by commas, each of them once.
+
+    A language that isn't a BCP 47 tag is left out.
+    Example: author=["A", "B", "A"], language="en_GB", subject=" " -> {"author": "A, B", "language": "en-GB"}.
+    """
+    lines = {name: _line(value) for name, value in stated.items()}
+    language = lines.get("language", "")
+    lines["language"] = language.replace("_", "-") if _LANGUAGE.fullmatch(language) else ""
+    return {name: line for name, line in lines.items() if line}
+
+
+def with_facts(entries: Mapping[str, str]) -> dict[str, str]:
+    """Entries as their author named them, and below the shared names those that mean the same.
+
+    Example: {"Authors": "A, B", "lang": "de"} -> the same, and "author": "A, B", "language": "de".
+    """
+    found = {key.casefold(): value for key, value in entries.items()}
+    shared = {
+        name: next((found[alias] for alias in aliases if found.get(alias)), "")
+        for name, aliases in _ALIASES.items()
+    }
+    return {**facts(**shared), **entries}
+
+
+def _line(value: str | Iterable[str | None] | None) -> str:
+    values = [value] if value is None or isinstance(value, str) else value
+    words = dict.fromkeys(one_line(clean(str(one)[: 2 * FACT_LENGTH])) for one in values if one)
+    return ", ".join(filter(None, words))[:FACT_LENGTH].rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A document inside another file. `name` is its path there, with "/".
+
+    `stated` is what the container says of it, in the keys and words of a sidecar: title, date, url, from.
+    `refused` is the reason, for people, why it can't be taken out; then it has no data, and `cause` is the
+    same for statistics. The container is a failure only if it can't be read at all.
+    """
+
+    name: str
+    data: bytes = b""
+    stated: Mapping[str, str] = field(default_factory=dict)
+    refused: str = ""
+    cause: Cause = "unsupported"
+
+
+@dataclass(slots=True)
+class Names:
+    """Names that are taken, each only once.
+
+    It remembers the last number that a name was given: to count from 2 again for each of ten thousand members
+    of one name would take minutes.
+    """
+
+    _taken: set[str] = field(default_factory=set)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Names that are taken, too."""
+        self._taken.update(names)
+
+    def take(self, name: str) -> str:
+        """Take a name, or it with a number if it is taken: a/b.md -> a/b (2).md."""
+        path, unused, number = PurePosixPath(name), name, self._numbers.get(name, 1)
+        while unused in self._taken:
+            number += 1
+            unused = str(path.with_name(f"{path.stem} ({number}){path.suffix}"))
+        self._numbers[name] = number
+        self._taken.add(unused)
+        return unused

@@ -1,0 +1,216 @@
+"""JSON, JSON lines, CSV and TSV: records become readable lines, one block each.
+
+Every row of a CSV table is written with the names of its columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from itertools import accumulate, chain, islice
+from typing import TYPE_CHECKING, Any
+
+from rag.corpus import Block, Document
+from rag.errors import ParseError
+from rag.ingest.parse import json_exports
+from rag.ingest.parse.document_draft import is_header
+from rag.ingest.parse.document_parts import GAP, clean, moved
+from rag.ingest.parse.json_exports import chat_document
+from rag.ingest.parse.source_code import code_blocks
+from rag.text.segments import one_line, without_note_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+JSON_SUFFIXES = (".json",)
+LINES_SUFFIXES = (".jsonl", ".ndjson")
+
+_READABLE = 200  # characters per line on average; JSON with longer lines was not written to be read
+
+
+def parse_json(text: str, name: str) -> Document:
+    """The document of a JSON file; a feed and the export of a chat are read as what they are.
+
+    A list of objects is read as records, one block each. Anything else stays as it is, unless its lines are
+    too long to read: then it is one record. A single record tells the document's title and its `url`.
+    """
+    value = _value(text, "")
+    if json_exports.is_feed(value):
+        return json_exports.feed_document(value, name)
+    if chat := chat_document(value, name):
+        return chat
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        return records_document(value, name, "application/json")
+    if len(text) <= _READABLE * (1 + text.count("\n")):
+        title, metadata = _about([value])
+        return Document(text, title or name, "application/json", tuple(code_blocks(text)), metadata=metadata)
+    return records_document([_record(value)], name, "application/json")
+
+
+def parse_json_lines(text: str, name: str) -> Document:
+    """The document of a file with a JSON value on each line: a block for each."""
+    return records_document(map(_record, _values(text)), name, "application/jsonl")
+
+
+def _values(text: str) -> Iterator[object]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield _value(line, f"line {number}: ")
+
+
+def _value(text: str, where: str) -> object:
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ParseError(f"{where}JSON nested too deeply") from error
+    except json.JSONDecodeError as error:
+        where = where or f"line {error.lineno}: "
+        raise ParseError(f"{where}invalid JSON ({error.msg}, column {error.colno})") from error
+    except ValueError as error:
+        raise ParseError(f"{where}a number is too large") from error
+
+
+def _record(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {"value": value}
+
+
+_GAP = "\n\n"  # between two records
+
+
+def records_document(records: Iterable[Mapping[str, object]], name: str, mime_type: str) -> Document:
+    """The document of a sequence of records: each one is a block of `key: value` lines."""
+    records = list(records)
+    title, metadata = _about(records)
+    texts = [text for record in records if (text := record_lines(record))]
+    whole = _GAP.join(texts)
+    starts = accumulate((len(text) + len(_GAP) for text in texts), initial=0)
+    blocks = (Block("table", start, start + len(text)) for start, text in zip(starts, texts, strict=False))
+    return Document(whole, title or name, mime_type, tuple(blocks), metadata=metadata)
+
+
+def _about(values: Sequence[object]) -> tuple[str, dict[str, str]]:
+    """The title of a single record, and its `url` as metadata. Of several records each has its own."""
+    record = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
+    title, url = (value if isinstance(value := record.get(key), str) else "" for key in ("title", "url"))
+    return title, {"url": clean(url)} if url else {}
+
+
+def record_lines(record: Mapping[str, object]) -> str:
+    """`key: value` lines, without empty values.
+
+    Example: {"name": "Ada", "born": 1815, "tags": ["a", "b"], "died": None} ->
+    "name: Ada", "born: 1815" and "tags: a, b".
+    """
+    values = ((key.strip(), _readable(value).strip()) for key, value in record.items())
+    return clean("\n".join(f"{key}: {value}" for key, value in values if value)).strip()
+
+
+def _readable(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case list() if not any(isinstance(item, list | dict) for item in value):
+            return ", ".join(map(_readable, value))
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+CSV_SUFFIXES = (".csv", ".tsv", ".tab")
+
+_DELIMITERS = "\t;|,"
+_LOOKED_AT = 50  # rows that tell how a table is written
+_SEPARATOR = re.compile(r"\"?sep=(.)\"?[ \t]*(?:\n|\Z)", re.IGNORECASE)  # as Excel takes it in the first line
+_COMMENT = re.compile(r"(?:#{2}|//|#\s)")
+
+
+def parse_csv(text: str, name: str) -> Document:
+    """The document of a table: a block for each row, with `column: value` lines, readable on its own.
+
+    The first row that has about as many cells as the others names the columns. What stands above it (a title,
+    comments, when it was exported) is a paragraph.
+    """
+    text = without_note_ids(text.lstrip("\n\ufeff "))
+    stated = _SEPARATOR.match(text)
+    text = text[stated.end() :] if stated else text
+    delimiter = stated[1] if stated else max(_DELIMITERS, key=lambda sign: _evidence(text, sign))
+    above, names, rows = _parts(_rows(text, delimiter))
+    mime_type = "text/tab-separated-values" if delimiter == "\t" else "text/csv"
+    table = records_document(_records(names, rows), name, mime_type)
+    return replace(table, **_below(above, table)) if above and table.blocks else table
+
+
+def _below(above: str, table: Document) -> dict[str, Any]:
+    """The text and the blocks of a table below what stands above it."""
+    start = len(above) + len(GAP)
+    blocks = (Block("paragraph", 0, len(above)), *moved(table.blocks, start))
+    return {"text": f"{above}{GAP}{table.text}", "blocks": blocks}
+
+
+def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
+    """The rows that have any text.
+
+    Raises:
+        ParseError: a cell is too large, as one is whose quotation mark has no end.
+    """
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=delimiter != "\t")
+    try:
+        yield from (row for row in rows if any(cell.strip() for cell in row))
+    except csv.Error as error:
+        raise ParseError(f"line {rows.line_num}: {error}") from error
+
+
+def _evidence(text: str, delimiter: str) -> tuple[float, int]:
+    """What speaks for a delimiter: the share of rows that it cuts into equally many cells, and how many."""
+    try:
+        rows = [*islice(_rows(text, delimiter), _LOOKED_AT)]
+    except ParseError:
+        return 0.0, text.partition("\n")[0].count(delimiter)
+    width = _width(rows)
+    alike = sum(len(row) == width for row in rows)
+    return (alike / len(rows) if width > 1 else 0.0), width
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """How many cells most rows have, more than one if there are any such rows."""
+    widths = Counter(len(row) for row in rows if len(row) > 1)
+    return max(widths, key=lambda width: (widths[width], width)) if widths else 1
+
+
+def _parts(rows: Iterator[list[str]]) -> tuple[str, list[str], Iterator[list[str]]]:
+    """What stands above a table, the row that names its columns, and the rows below it."""
+    first = [*islice(rows, _LOOKED_AT)]
+    width = _width(first)
+    at = next((at for at, row in enumerate(first) if _names_columns(row, first[at + 1 : at + 2], width)), 0)
+    lines = (" ".join(cell.strip() for cell in row if cell.strip()) for row in first[:at])
+    return clean("\n".join(lines)).strip(), first[at] if first else [], chain(first[at + 1 :], rows)
+
+
+def _names_columns(row: Sequence[str], below: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether a row can name the columns of a table, and the one below it doesn't do so rather."""
+    filled = sum(bool(cell.strip()) for cell in row)
+    if _COMMENT.match(row[0]) or (width > 1 and (filled == 1 or 2 * filled < width)):
+        return False
+    return len(row) >= width or not any(len(next_) >= width and is_header(next_) for next_ in below)
+
+
+def _records(header: list[str], rows: Iterable[list[str]]) -> Iterator[dict[str, object]]:
+    names = dict(enumerate(_names(header)))
+    for row in rows:
+        yield {names.get(number, f"column {number + 1}"): cell for number, cell in enumerate(row)}
+
+
+def _names(header: list[str]) -> Iterator[str]:
+    """The names of the columns. A missing or repeated name gets the number of its column."""
+    seen: set[str] = set()
+    for number, cell in enumerate(header, 1):
+        name = one_line(cell)
+        if not name or name in seen:
+            name = f"{name or 'column'} {number}"
+        seen.add(name)
+        yield name

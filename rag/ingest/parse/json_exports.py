@@ -1,0 +1,358 @@
+"""What programs write as JSON for people to read: Jupyter notebooks, JSON Feed, and exports of chats.
+
+Notebooks: texts and code in order, with those outputs that are text. JSON Feed (jsonfeed.org, version 1.1):
+read as other feeds are, a section for each entry. Chats (Slack, Telegram, ChatGPT and Claude): a day or a
+conversation is a section, and each message a paragraph: who, when, what. Ids, reactions and what else only
+the program needs are left out. A question to an assistant heads its answer.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+
+from rag.corpus import Document
+from rag.errors import ParseError
+from rag.ingest.parse import html_page, markdown_mdx
+from rag.ingest.parse.document_parts import Part, clean, date, facts, title_line
+from rag.ingest.parse.xml_document import composed_entries, entry_head
+from rag.text.segments import one_line
+from rag.uris import web_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+NOTEBOOK_SUFFIXES = (".ipynb",)
+
+_MAX_OUTPUT = 4000  # characters of one output: a training log would drown the rest
+_FENCE = re.compile(r"^\s*(`{3,})", re.MULTILINE)
+_IMAGE = re.compile(r"!\[([^\]]*)\]\((?:data:|attachment:)[^)]*\)|<img\b[^>]*\bsrc=[\"']data:[^>]*>")
+
+
+def parse_notebook(text: str, name: str) -> Document:
+    """The document of a notebook, read as Markdown with fenced code.
+
+    Raises:
+        ParseError: it is not a notebook.
+    """
+    try:
+        book = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParseError("the notebook is damaged: it is not valid JSON") from error
+    cells = _cells(book)
+    if cells is None:
+        raise ParseError("it is not a notebook: it has no cells")
+    about = _mapping(book.get("metadata"))
+    kernel = _mapping(about.get("kernelspec")) | _mapping(about.get("language_info"))
+    language = kernel.get("language") or kernel.get("name")
+    parts = [part for cell in cells for part in _parts(cell, language if isinstance(language, str) else "")]
+    document = markdown_mdx.parse(clean("\n\n".join(parts)), name)
+    authors = about.get("authors")
+    people = [_mapping(one).get("name") for one in authors] if isinstance(authors, list) else []
+    stated = facts(author=[one for one in people if isinstance(one, str)])
+    title = about.get("title")
+    return replace(
+        document,
+        title=title if isinstance(title, str) and title else document.title,
+        mime_type="application/x-ipynb+json",
+        metadata={**stated, **document.metadata},
+    )
+
+
+def _cells(book: object) -> list[dict[str, object]] | None:
+    """The cells; those of format 3 are in worksheets."""
+    sheets = _mapping(book).get("worksheets")
+    books = sheets if isinstance(sheets, list) else [book]
+    found = [cells for one in books if isinstance(cells := _mapping(one).get("cells"), list)]
+    return [_mapping(cell) for cells in found for cell in cells] if found else None
+
+
+def _parts(cell: dict[str, object], language: str) -> Iterator[str]:
+    text = _joined(cell.get("source", cell.get("input"))).strip("\n")
+    match cell.get("cell_type"):
+        case "markdown" | "raw":
+            yield _IMAGE.sub(r"\1", text)
+        case "heading":
+            level = cell.get("level")
+            yield f"{'#' * (level if isinstance(level, int) else 1)} {text}"
+        case "code":
+            yield _fenced(text, language)
+            outputs = cell.get("outputs")
+            for output in outputs if isinstance(outputs, list) else []:
+                yield _shown(_mapping(output))
+
+
+def _shown(output: dict[str, object]) -> str:
+    """What a reader sees of an output, if it is text: a table as a table, an error without its trace."""
+    if output.get("output_type") in {"error", "pyerr"}:
+        return _fenced(f"{_joined(output.get('ename'))}: {_joined(output.get('evalue'))}", "")
+    data = _mapping(output.get("data")) or output
+    page = _joined(data.get("text/html") or data.get("html"))
+    if "<table" in page:
+        return html_page.content_of(page[: 10 * _MAX_OUTPUT])[:_MAX_OUTPUT]
+    if text := _joined(data.get("text/markdown") or data.get("text/latex")):
+        return _IMAGE.sub(r"\1", text)[:_MAX_OUTPUT]
+    return _fenced(_cut(_joined(data.get("text/plain") or data.get("text"))), "")
+
+
+def _cut(text: str) -> str:
+    left = len(text) - _MAX_OUTPUT
+    return f"{text[:_MAX_OUTPUT]}\n… ({left:,} more characters)" if left > 0 else text
+
+
+def _fenced(text: str, language: str) -> str:
+    text = clean(text).strip("\n")
+    longest = max((len(match[1]) for match in _FENCE.finditer(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}" if text.strip() else ""
+
+
+def _joined(value: object) -> str:
+    """A text, which may be written as a list of its lines."""
+    if isinstance(value, list):
+        return "".join(line for line in value if isinstance(line, str))
+    return value if isinstance(value, str) else ""
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+_VERSION = "https://jsonfeed.org/version/1"
+_DATES = ("date_published", "date_modified")
+
+
+def is_feed(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a JSON value says that it is a feed, and has a list of entries."""
+    if not isinstance(value, dict):
+        return False
+    return _feed_text(value, "version").startswith(_VERSION) and isinstance(value.get("items"), list)
+
+
+def feed_document(feed: Mapping[str, Any], name: str) -> Document:
+    """The document of a feed: each entry with its date, author and address, then what it says."""
+    entries = [one for one in feed["items"] if isinstance(one, dict)]
+    text, blocks = composed_entries((_head(one), _body(one)) for one in entries)
+    return Document(
+        text=text,
+        title=_feed_text(feed, "title") or name,
+        mime_type="application/feed+json",
+        blocks=blocks,
+        url=web_address(_feed_text(feed, "home_page_url")),
+        metadata=facts(
+            author=_people(feed),
+            language=_feed_text(feed, "language"),
+            description=_feed_text(feed, "description"),
+        ),
+    )
+
+
+def _head(entry: Mapping[str, Any]) -> Iterator[Part]:
+    day = next((day for key in _DATES if (day := date(_feed_text(entry, key)))), None)
+    address = _feed_text(entry, "url") or _feed_text(entry, "external_url")
+    return entry_head(_feed_text(entry, "title") or _feed_text(entry, "id"), day, _people(entry), address)
+
+
+def _body(entry: Mapping[str, Any]) -> str:
+    if written := _written(entry, "content_html"):
+        return html_page.content_of(written)
+    return clean(_written(entry, "content_text") or _written(entry, "summary"))
+
+
+def _people(item: Mapping[str, Any]) -> list[str]:
+    """The names of the authors; version 1 had one."""
+    authors = item.get("authors")
+    several = authors if isinstance(authors, list) else [item.get("author")]
+    return [name for one in several if isinstance(one, dict) and (name := _feed_text(one, "name"))]
+
+
+def _feed_text(item: Mapping[str, Any], key: str) -> str:
+    return one_line(clean(_written(item, key)))
+
+
+def _written(item: Mapping[str, Any], key: str) -> str:
+    value = item.get(key)
+    return value if isinstance(value, str) else ""
+
+
+MAX_QUESTION = 300  # characters: a longer message to an assistant is a text, and heads nothing
+
+_LINK = re.compile(r"<([^<>|\s]+)(?:\|([^<>]*))?>")
+_MEDIA = ("photo", "file", "media_type", "sticker_emoji")
+_JOINS = frozenset({"channel_join", "channel_leave", "group_join", "group_leave", "bot_add", "bot_remove"})
+
+
+class _Message(NamedTuple):
+    """A message; who asks an assistant is "User"."""
+
+    who: str
+    at: datetime | None
+    text: str
+
+
+class _Chat(NamedTuple):
+    """A conversation, with people or with an assistant."""
+
+    title: str
+    messages: list[_Message]
+    with_assistant: bool = False
+
+
+def chat_document(value: object, name: str) -> Document | None:
+    """The document of an export, None if a JSON value is none."""
+    chats = [chat for chat in _chats(value) if chat.messages]
+    if not chats:
+        return None
+    is_one = len(chats) == 1
+    text, blocks = composed_entries(
+        entry for chat in chats for entry in _entries(chat, with_title=not is_one)
+    )
+    title, last = (chats[0].title, chats[0].messages[-1].at) if is_one else ("", None)
+    return Document(text, title or name, "application/json", blocks, date=last)
+
+
+def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str]]:
+    """The parts of a conversation, each with what follows in Markdown."""
+    level = 1
+    if with_title and chat.title:
+        yield [Part("heading", f"# {title_line(chat.title)}", 1, chat.title)], ""
+        level = 2
+    if not chat.with_assistant:
+        yield [*_days(chat.messages, level)], ""
+        return
+    for message in chat.messages:
+        is_short = len(message.text) <= MAX_QUESTION and "\n" not in message.text
+        if message.who != "User":
+            yield [Part("paragraph", f"{message.who}:")], message.text
+        elif is_short:
+            yield [Part("heading", f"{'#' * level} {message.text}", level, message.text)], ""
+        else:
+            yield [Part("paragraph", f"User: {message.text}")], ""
+
+
+def _days(messages: list[_Message], level: int) -> Iterator[Part]:
+    """The messages of people, those of each day below its date."""
+    day = ""
+    for message in messages:
+        if message.at and f"{message.at:%Y-%m-%d}" != day:
+            day = f"{message.at:%Y-%m-%d}"
+            yield Part("heading", f"{'#' * level} {day}", level, day)
+        time = f" ({message.at:%H:%M})" if message.at else ""
+        yield Part("paragraph", f"{message.who}{time}: {message.text}")
+
+
+def _chats(value: object) -> Iterator[_Chat]:
+    """The conversations of an export; none of another value."""
+    if isinstance(value, dict):
+        several = value.get("chats")
+        listed = several.get("list") if isinstance(several, dict) else [value]
+        for chat in _dicts(listed):
+            if "type" in chat and any("date_unixtime" in message for message in _dicts(chat.get("messages"))):
+                yield _Chat(_chat_text(chat, "name"), [*_of_telegram(chat)])
+        return
+    items = _dicts(value)
+    if items and all(isinstance(item.get("mapping"), dict) for item in items):
+        yield from (
+            _Chat(_chat_text(item, "title"), [*_of_chatgpt(item)], with_assistant=True) for item in items
+        )
+    elif items and all(isinstance(item.get("chat_messages"), list) for item in items):
+        yield from (
+            _Chat(_chat_text(item, "name"), [*_of_claude(item)], with_assistant=True) for item in items
+        )
+    elif items and all(item.get("type") == "message" and "ts" in item for item in items):
+        yield _Chat("", [*_of_slack(items)])
+
+
+def _of_telegram(chat: Mapping[str, Any]) -> Iterator[_Message]:
+    for message in _dicts(chat.get("messages")):
+        written = message.get("text", "")
+        pieces = written if isinstance(written, list) else [written]
+        text = "".join(piece if isinstance(piece, str) else _chat_text(piece, "text") for piece in pieces)
+        media = next((f"({key.replace('_', ' ')})" for key in _MEDIA if message.get(key)), "")
+        if message.get("type") == "message" and (
+            said := " ".join(filter(None, (clean(text).strip(), media)))
+        ):
+            yield _Message(_chat_text(message, "from") or "somebody", date(_chat_text(message, "date")), said)
+
+
+def _of_slack(items: list[dict[str, Any]]) -> Iterator[_Message]:
+    """The messages of a channel; people are called as their profiles say, if these are among the messages."""
+    profiles = {
+        _chat_text(item, "user"): item["user_profile"]
+        for item in items
+        if isinstance(item.get("user_profile"), dict)
+    }
+    names = {
+        user: _chat_text(about, "real_name") or _chat_text(about, "display_name")
+        for user, about in profiles.items()
+    }
+
+    def plain(link: re.Match[str]) -> str:
+        target, label = link[1], link[2] or ""
+        if target.startswith("@"):
+            return f"@{label or names.get(target[1:]) or target[1:]}"
+        if target.startswith(("#", "!")):
+            return f"{target[0].strip('!')}{label or target[1:]}"
+        return f"{label} ({target})" if label and label not in target else target
+
+    for item in items:
+        text = html.unescape(_LINK.sub(plain, _chat_text(item, "text")))
+        files = ", ".join(filter(None, (_chat_text(file, "name") for file in _dicts(item.get("files")))))
+        said = " ".join(filter(None, (clean(text).strip(), f"(file: {files})" if files else "")))
+        user = _chat_text(item, "user")
+        if said and item.get("subtype") not in _JOINS:
+            who = names.get(user) or _chat_text(item, "username") or user or "somebody"
+            yield _Message(who, _moment(item.get("ts")), said)
+
+
+def _of_chatgpt(conversation: Mapping[str, Any]) -> Iterator[_Message]:
+    """The messages that a person sees: the branch which ends at the current one."""
+    nodes = conversation["mapping"]
+    at: object = conversation.get("current_node") or next(reversed(nodes), "")
+    branch: list[Mapping[str, Any]] = []
+    seen: set[str] = set()
+    while isinstance(at, str) and isinstance(node := nodes.get(at), dict) and at not in seen:
+        seen.add(at)
+        message = node.get("message")
+        about = message.get("metadata") if isinstance(message, dict) else None
+        if isinstance(message, dict) and not (
+            isinstance(about, dict) and about.get("is_visually_hidden_from_conversation")
+        ):
+            branch.append(message)
+        at = node.get("parent")
+    for message in reversed(branch):
+        author, content = message.get("author"), message.get("content")
+        role = _chat_text(author, "role") if isinstance(author, dict) else ""
+        parts = content.get("parts") if isinstance(content, dict) else None
+        said = [part for part in parts if isinstance(part, str)] if isinstance(parts, list) else []
+        if role in {"user", "assistant"} and (text := clean("\n\n".join(said)).strip()):
+            yield _Message(role.title(), _moment(message.get("create_time")), text)
+
+
+def _of_claude(conversation: Mapping[str, Any]) -> Iterator[_Message]:
+    for message in _dicts(conversation["chat_messages"]):
+        if text := clean(_chat_text(message, "text")).strip():
+            who = "User" if message.get("sender") == "human" else "Assistant"
+            yield _Message(who, date(_chat_text(message, "created_at")), text)
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _chat_text(item: Mapping[str, Any], key: str) -> str:
+    value = item.get(key) if isinstance(item, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _moment(seconds: object) -> datetime | None:
+    """A moment from seconds since 1970, which Slack writes as text."""
+    try:
+        return datetime.fromtimestamp(float(seconds), UTC)  # type: ignore[arg-type]  # the errors of others are caught
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None

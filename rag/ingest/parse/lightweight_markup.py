@@ -1,0 +1,358 @@
+"""AsciiDoc, Org and reStructuredText: headings, lists, tables and code, without their marks.
+
+Left out are the attributes, comments and block marks of AsciiDoc, and the drawers and Emacs settings of Org.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.corpus import Document
+from rag.ingest.parse.document_draft import pipe_row, rule
+from rag.ingest.parse.document_parts import Lines, Part, composed, date, facts, first_heading, line_blocks
+from rag.ingest.parse.text_and_settings import Headers, field_list, rfc822_headers
+from rag.ingest.parse.titles_and_questions import starred, with_questions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rag.corpus import BlockKind
+
+ASCIIDOC_SUFFIXES = (".adoc", ".asciidoc", ".asc")
+
+_ASCIIDOC_HEADING = re.compile(r"(?P<marks>={1,6}|#{1,6})[ \t]+(?P<title>\S.*?)(?:[ \t]+(?:=+|#+))?[ \t]*$")
+_ATTRIBUTE = re.compile(r":(?P<key>!?[\w-]+!?):(?:[ \t]+(?P<value>.*))?$")
+_BLOCK_ATTRIBUTES = re.compile(r"\[(?:\[[^\]]*\]|[^\[\]]*)\][ \t]*$")
+_SOURCE = re.compile(r"\[(?:source)?,\s*(\w[\w+-]*)")
+_COLUMNS = re.compile(r"cols\s*=\s*\"?([^\"\]]+)")
+_DIRECTIVE = re.compile(r"(?:ifdef|ifndef|ifeval|endif)::")
+_INCLUDE = re.compile(r"include::([^\[\]]+)\[")
+_BLOCK_TITLE = re.compile(r"\.([^\s.].*)$")
+_FENCE = re.compile(r"(?:-{4,}|\.{4,}|`{3,}\w*|\+{4,}|/{4,})[ \t]*$")
+_BOX = re.compile(r"(?:={4,}|\*{4,}|_{4,}|--|\"\")[ \t]*$")
+_ASCIIDOC_TABLE = re.compile(r"[|,:!]={3,}[ \t]*$")
+_ASCIIDOC_ITEM = re.compile(r"[ \t]*(?:\*{1,6}|\.{1,6}|-|\d+\.)[ \t]+\S|\S.*?:{2,4}(?:[ \t]|$)")
+_AUTHOR = re.compile(r"(?P<name>[^\W\d_][^<>:=|]{1,80}?)[ \t]*(?:<[^<>\s]+>)?(?:;.*)?$")
+_REVISION = re.compile(r"(?:v[\d.]+,?[ \t]*)?(?P<day>\d{4}-\d\d-\d\d)")
+_ASCIIDOC_LINK = re.compile(r"(?:link:|xref:)?((?:https?://|mailto:)[^\s\[\]<>]+)\[([^\[\]]+)\]")
+_REFERENCE = re.compile(
+    r"<<[^<>,]+,\s*([^<>]+)>>|(?:xref|link):[^\s\[\]]+\[([^\[\]]+)\]"
+    r"|image::?[^\s\[\]]+\[([^\[\],]*)[^\]]*\]"
+)
+_CELL = re.compile(r"(?:\d+(?:\.\d+)?[+*])?[<^>.]{0,3}[aehlmdsv]?\|")
+
+
+def parse_asciidoc(text: str, name: str) -> Document:
+    """The document of an AsciiDoc file; its header states the title, the author and the date."""
+    lines = text.split("\n")
+    stated: dict[str, str] = {}
+    for match in filter(None, map(_ATTRIBUTE.match, lines)):
+        stated.setdefault(match["key"].casefold(), match["value"] or "")
+    start, author, day = _header(lines)
+    body, blocks = composed(_asciidoc_parts(lines, start, author))
+    blocks = with_questions(body, blocks, bold=starred(body, blocks))
+    included = [match[1] for match in filter(None, map(_INCLUDE.match, lines))]
+    return Document(
+        text=body,
+        title=stated.get("title", "") or first_heading(blocks) or stated.get("navtitle", "") or name,
+        mime_type="text/asciidoc",
+        blocks=blocks,
+        date=date(stated.get("revdate", "") or day),
+        metadata=facts(
+            author=stated.get("author") or stated.get("authors") or author,
+            keywords=stated.get("keywords") or stated.get("page-tags"),
+            language=stated.get("lang"),
+            description=stated.get("description"),
+        ),
+        remarks=tuple(f"it includes {one}, which was not read with it" for one in included),
+    )
+
+
+def _header(lines: Sequence[str]) -> tuple[int, str, str]:
+    """The line after the header, and the author and the date in it. Without a title there is no header."""
+    at = next((i for i, line in enumerate(lines) if line.strip() and not _is_left_out_of_asciidoc(line)), 0)
+    if not lines[at].startswith("= "):
+        return 0, "", ""
+    author = day = ""
+    for number, line in enumerate(lines[at + 1 : at + 4], at + 1):
+        if not line.strip() or _ATTRIBUTE.match(line):
+            return number, author, day
+        if match := _REVISION.match(line):
+            day = match["day"]
+        elif not author and (match := _AUTHOR.match(line)):
+            author = match["name"]
+    return at + 1, author, day
+
+
+def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[Part]:
+    kept: list[str] = []
+    kind: BlockKind = "paragraph"
+    attributes = ""
+    at = 0
+    while at < len(lines):
+        line, first = lines[at].rstrip(), at
+        at += 1
+        if 0 < first < start and author and not _ASCIIDOC_HEADING.match(line):
+            continue
+        special = line[:4] == "////" or any(
+            pattern.match(line)
+            for pattern in (_FENCE, _ASCIIDOC_TABLE, _BOX, _ASCIIDOC_HEADING, _BLOCK_TITLE)
+        )
+        here: BlockKind = "list" if _ASCIIDOC_ITEM.match(line) else kind if kept else "paragraph"
+        if special or not line or here != kind or _is_left_out_of_asciidoc(line):
+            yield Part(kind, _readable_asciidoc("\n".join(kept)))
+            kept, kind = [], here
+        if _FENCE.match(line):
+            at = _asciidoc_end(lines, at, line)
+            yield _code(lines[first + 1 : at - 1], line, attributes)
+        elif _ASCIIDOC_TABLE.match(line):
+            at = _asciidoc_end(lines, at, line)
+            yield Part("table", _table(lines[first + 1 : at - 1], attributes))
+        elif match := _ASCIIDOC_HEADING.match(line):
+            yield Part("heading", line, len(match["marks"]), _readable_asciidoc(match["title"]))
+        elif match := _BLOCK_TITLE.match(line):
+            yield Part("paragraph", match[1])
+        elif line and not special and not _is_left_out_of_asciidoc(line):
+            kept.append("" if line == "+" else line)
+        if not _BLOCK_TITLE.match(line):
+            attributes = line if _BLOCK_ATTRIBUTES.match(line) else ""
+    yield Part(kind, _readable_asciidoc("\n".join(kept)))
+
+
+def _code(lines: Sequence[str], fence: str, attributes: str) -> Part:
+    """A listing; what is between slashes is a comment."""
+    code = "\n".join(lines).strip("\n")
+    if not code.strip() or fence.startswith("////"):
+        return Part("code", "")
+    language = _SOURCE.match(attributes)
+    return Part("code", f"```{language[1] if language else ''}\n{code}\n```")
+
+
+def _table(lines: Sequence[str], attributes: str) -> str:
+    """Pipe rows. The columns are those that are stated, or the cells of the first line."""
+    stated = _COLUMNS.search(attributes)
+    cells: list[str] = []
+    columns = 0
+    for line in lines:
+        first, *others = _CELL.split(line)
+        if cells and first.strip():
+            cells[-1] = f"{cells[-1]} {first.strip()}"
+        cells += [cell.strip() for cell in others]
+        columns = columns or len(others)
+    if stated:
+        times = re.match(r"\s*(\d+)\*", stated[1])
+        columns = int(times[1]) if times else 1 + stated[1].count(",")
+    columns = min(max(columns, 1), 100)
+    rows = [
+        pipe_row(map(_readable_asciidoc, cells[at : at + columns])) for at in range(0, len(cells), columns)
+    ]
+    return "\n".join([*rows[:1], *([rule(columns)] if len(rows) > 1 else []), *rows[1:]])
+
+
+def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:
+    """The line after the next one that is this mark; the end if there is none."""
+    mark = mark.rstrip() if mark[:1] != "`" else "```"
+    return next((i + 1 for i in range(at, len(lines)) if lines[i].rstrip() == mark), len(lines) + 1)
+
+
+def _is_left_out_of_asciidoc(line: str) -> bool:
+    is_comment = line.startswith("//") and not line.startswith("////")
+    patterns = (_ATTRIBUTE, _BLOCK_ATTRIBUTES, _DIRECTIVE, _INCLUDE)
+    return is_comment or line.strip() in {"<<<", "'''"} or any(pattern.match(line) for pattern in patterns)
+
+
+def _readable_asciidoc(text: str) -> str:
+    text = _ASCIIDOC_LINK.sub(r"[\2](\1)", text)
+    return _REFERENCE.sub(lambda match: next(filter(None, match.groups()), ""), text)
+
+
+ORG_SUFFIXES = (".org",)
+
+_KEYWORD = re.compile(r"[ \t]*#\+(?P<key>[A-Za-z_]+(?:\[[^\]]*\])?):[ \t]*(?P<value>.*)$")
+_BEGIN = re.compile(r"[ \t]*#\+begin_(?P<kind>\w+)[ \t]*(?P<language>[\w+-]*)", re.IGNORECASE)
+_DRAWER = re.compile(r"[ \t]*:(?!END:)[A-Za-z_-]+:[ \t]*$", re.IGNORECASE)
+_ORG_HEADING = re.compile(
+    r"(?P<stars>\*+)[ \t]+(?:(?:TODO|DONE|NEXT|WAITING|CANCELLED)[ \t]+)?(?:\[#[A-Z]\][ \t]*)?"
+    r"(?P<title>.*?)(?:[ \t]+:[\w@#%:]+:)?[ \t]*$"
+)
+_PLANNED = re.compile(r"[ \t]*(?:SCHEDULED|DEADLINE|CLOSED):[ \t]*[<\[]")
+_ORG_ITEM = re.compile(r"[ \t]*(?:[-+]|\d+[.)])[ \t]|[ \t]+\*[ \t]")
+_ORG_LINK = re.compile(r"\[\[(?:file:)?([^\[\]]+)\](?:\[([^\[\]]+)\])?\]")
+_TIMESTAMP = re.compile(r"[<\[](\d{4}-\d\d-\d\d)[^>\]]*[>\]]")
+_CODE = {"src", "example", "export"}
+
+
+def parse_org(text: str, name: str) -> Document:
+    """The document of an Org file, without comments, drawers and settings; title and author are facts."""
+    lines = text.split("\n")
+    stated: dict[str, list[str]] = {}
+    for line in lines:
+        if match := _KEYWORD.match(line):
+            stated.setdefault(match["key"].casefold(), []).append(match["value"].strip())
+    body, blocks = composed(_org_parts(lines))
+    blocks = with_questions(body, blocks, bold=starred(body, blocks))
+    included = stated.get("include", [])
+    day = _TIMESTAMP.sub(r"\1", " ".join(stated.get("date", [])))
+    return Document(
+        text=body,
+        title=" ".join(stated.get("title", [])) or first_heading(blocks) or name,
+        mime_type="text/org",
+        blocks=blocks,
+        date=date(day),
+        metadata=facts(
+            author=stated.get("author"),
+            keywords=[
+                *stated.get("keywords", []),
+                *(tag for line in stated.get("filetags", []) for tag in line.split(":")),
+            ],
+            language=stated.get("language", [])[:1],
+            description=" ".join(stated.get("description", [])),
+        ),
+        remarks=tuple(f"it includes {one.split(' :')[0]}, which was not read with it" for one in included),
+    )
+
+
+def _org_parts(lines: list[str]) -> Iterator[Part]:
+    kept: list[str] = []
+    kind: BlockKind = "paragraph"
+    at = 0
+    while at < len(lines):
+        line, first = lines[at], at
+        begin, at = _BEGIN.match(line), at + 1
+        here = _kind(line, kind if kept else "paragraph")
+        special = begin or _ORG_HEADING.match(line) or _is_left_out_of_org(line)
+        if special or here != kind or not line.strip():
+            yield Part(kind, _readable_org("\n".join(kept)))
+            kept, kind = [], here
+        if begin:
+            at = _org_end(lines, at, f"#+end_{begin['kind']}")
+            yield from _inside(begin, lines[first + 1 : at - 1])
+        elif _DRAWER.match(line):
+            end = _org_end(lines, at, ":end:")
+            at = end if lines[end - 1].strip().casefold() == ":end:" else at
+        elif match := _ORG_HEADING.match(line):
+            yield Part("heading", line, len(match["stars"]), _readable_org(match["title"]))
+        elif not special and line.strip():
+            kept.append(line)
+    yield Part(kind, _readable_org("\n".join(kept)))
+
+
+def _inside(begin: re.Match[str], lines: list[str]) -> Iterator[Part]:
+    """What a block holds: code as code, a quotation or a note as text, a comment not at all."""
+    kind = begin["kind"].casefold()
+    if kind in _CODE:
+        code = "\n".join(lines).strip("\n")
+        yield Part("code", f"```{begin['language']}\n{code}\n```" if code.strip() else "")
+    elif kind != "comment":
+        yield from _org_parts(lines)
+
+
+def _kind(line: str, above: BlockKind) -> BlockKind:
+    if line.lstrip().startswith("|"):
+        return "table"
+    if _ORG_ITEM.match(line) or (above == "list" and line[:1].isspace() and line.strip()):
+        return "list"
+    return "paragraph"
+
+
+def _is_left_out_of_org(line: str) -> bool:
+    keyword = _KEYWORD.match(line)
+    is_comment = line.lstrip() == "#" or line.lstrip().startswith("# ")
+    return bool(keyword or is_comment or _DRAWER.match(line) or _PLANNED.match(line))
+
+
+def _org_end(lines: list[str], at: int, mark: str) -> int:
+    """The line after the one with this mark; the end if there is none."""
+    wanted = mark.casefold()
+    return next((i + 1 for i in range(at, len(lines)) if lines[i].strip().casefold() == wanted), len(lines))
+
+
+def _readable_org(text: str) -> str:
+    return _ORG_LINK.sub(lambda link: f"[{link[2]}]({link[1]})" if link[2] else link[1], text)
+
+
+RST_SUFFIXES = (".rst", ".rest")
+
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}\s*")
+_EXPLICIT = re.compile(r"\.\.(\s|$)")  # directives, comments, targets
+_RST_ITEM = re.compile(r"([-*+•]|\(?(\d+|[a-zA-Z#])[.)])\s")
+_RST_TABLE = re.compile(r"\+[-=+]{3,}|={2,}(\s+={2,})+\s*$")
+_ROLE = re.compile(r":[\w:.-]{1,40}:`[~!]?([^`<>]+?)(?:\s*<[^<>`]*>)?`")
+_SHORT = 4  # characters: an underline shorter than this must be as long as the title
+
+
+class _Heading(NamedTuple):
+    title: str
+    style: str  # two characters: over and under the title
+    lines: int
+
+
+def parse_rst(text: str, name: str) -> Document:
+    """The document of a reStructuredText file; directives and literal text are code."""
+    blocks = tuple(line_blocks(text, _rst_parts(text.split("\n"))))
+    headers = rfc822_headers(text)
+    if not headers.title:  # fields come first, or after the title
+        after = next((block.end for block in blocks if block.kind == "heading"), 0)
+        headers = next(filter(None, map(_fields, (text, text[after:]))), headers)
+    title = headers.title or first_heading(blocks) or name
+    return Document(text, title, "text/x-rst", blocks, date=headers.date, metadata=headers.metadata)
+
+
+def _fields(text: str) -> Headers | None:
+    headers = field_list(text)
+    return headers if headers.title or headers.date or headers.metadata else None
+
+
+def _rst_parts(lines: Sequence[str]) -> Iterator[Lines]:
+    styles: list[str] = []  # in the order of their first use, which is their level
+    at, literal = 0, False
+    while at < len(lines):
+        if not lines[at].strip():
+            at += 1
+        elif heading := _heading(lines, at):
+            styles += [heading.style] if heading.style not in styles else []
+            level = styles.index(heading.style) + 1
+            yield Lines("heading", at, at + heading.lines, level, heading.title)
+            at += heading.lines
+        else:
+            kind, end = _body(lines, at, literal=literal)
+            yield Lines(kind, at, end)
+            literal = kind == "paragraph" and lines[end - 1].rstrip().endswith("::")
+            at = end
+
+
+def _heading(lines: Sequence[str], at: int) -> _Heading | None:
+    line, below, last = (lines[i].rstrip() if i < len(lines) else "" for i in (at, at + 1, at + 2))
+    if _ADORNMENT.fullmatch(line):
+        framed = below and line == last
+        return _Heading(_plain(below.strip()), 2 * line[0], 3) if framed else None
+    underlined = _ADORNMENT.fullmatch(below) and len(below) >= min(len(line), _SHORT)
+    return _Heading(_plain(line), " " + below[0], 2) if underlined and not line[0].isspace() else None
+
+
+def _plain(title: str) -> str:
+    """A title without the markup in it: ":mod:`!json` --- ``JSON`` files" -> "json --- JSON files"."""
+    return _ROLE.sub(r"\1", title[:1000]).replace("``", "").replace("**", "")
+
+
+def _body(lines: Sequence[str], at: int, *, literal: bool) -> tuple[BlockKind, int]:
+    """The kind of block that begins at a line, and the line after its end."""
+
+    def inside(i: int) -> bool:
+        return not lines[i].strip() or lines[i][0].isspace()
+
+    def item(i: int) -> bool:
+        return bool(_RST_ITEM.match(lines[i])) and not _heading(lines, i)
+
+    line = lines[at]
+    if _EXPLICIT.match(line) or (literal and line[0].isspace()):
+        return "code", _rst_end(lines, at, inside)
+    if item(at):
+        return "list", _rst_end(lines, at, lambda i: inside(i) or item(i))
+    kind: BlockKind = "table" if _RST_TABLE.match(line) else "code" if line.startswith(">>>") else "paragraph"
+    return kind, _rst_end(lines, at, lambda i: bool(lines[i].strip()))
+
+
+def _rst_end(lines: Sequence[str], at: int, belongs: Callable[[int], bool]) -> int:
+    return next((i for i in range(at + 1, len(lines)) if not belongs(i)), len(lines))

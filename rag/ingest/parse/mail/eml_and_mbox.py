@@ -1,0 +1,280 @@
+"""Mails (RFC 5322): who wrote what to whom and when; and mailboxes (MBOX): a list of their messages.
+
+What is attached to a mail, and each message of a mailbox, is a document of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from hashlib import sha256
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from rag.corpus import Document
+from rag.errors import EmptyFileError, ParseError
+from rag.ingest.parse import html_page
+from rag.ingest.parse.document_parts import GAP, Member, Names, block, facts, moved, paragraphs
+from rag.ingest.parse.json_and_csv import records_document
+from rag.ingest.parse.mail.mail_message import header, message_of, parts_of, people, safe_name, sent_at
+from rag.ingest.parse.markdown_mdx import markdown_blocks
+from rag.uris import web_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from email.message import Message
+
+    from rag.corpus import Block
+    from rag.ingest.parse.mail.mail_message import Parts
+
+MAIL_SUFFIXES = (".eml",)
+PAGE_SUFFIXES = (".mht", ".mhtml")
+
+_REPLIES = re.compile(
+    r"^(?:"
+    r"[ \t>]*-{2,} ?(?:original message|forwarded message|ursprüngliche nachricht|message d'origine) ?-{2,}"
+    r"|>?(?:On|Am|Le|El|Il|Op)\s[^\n]{6,200}(?:\n[^\n]{1,100})?"
+    r"(?:wrote|schrieb|a écrit|escribió|ha scritto|schreef)[^\n]{0,80}:"
+    r"|\**(?:from|von|de):\**[^\n]{1,300}(?=\n(?:[^\n]{0,100}\n)?\**(?:sent|date|gesendet|datum|envoyé|to|an):)"
+    r")[ \t]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""Lines that come before what the mail answers, as mail programs write them."""
+
+
+def parse_mail(data: bytes, name: str) -> Document:
+    """The document of a mail: its subject as title, the people and the date, then the text.
+
+    A text that it quotes after its own is a section, so that a citation doesn't take it for the writer's.
+    """
+    return document_of(message_of(data), name)
+
+
+def parse_page(data: bytes, name: str) -> Document:
+    """The document of a web page that a browser saved with its images, in the form of a mail.
+
+    Raises:
+        ParseError: it holds no page.
+    """
+    message = message_of(data)
+    pages = [text for text, kind in parts_of(message).bodies if kind == "text/html"]
+    if not pages:
+        raise ParseError("it holds no web page")
+    page = html_page.parse(pages[0], name)
+    address = web_address(header(message, "snapshot-content-location"))
+    return replace(page, title=header(message, "subject") or page.title, url=page.url or address)
+
+
+def mail_members(data: bytes, name: str) -> Iterator[Member]:
+    """What is attached to a mail, as `members_of`."""
+    del name
+    yield from members_of(message_of(data))
+
+
+def members_of(message: Message) -> Iterator[Member]:
+    """What is attached to a message, without empty files. A message that is attached is a .eml file.
+
+    Other files are stated to be from whom the mail is from, and of its date.
+    """
+    sent, writers = sent_at(message), facts(**{"from": people(message, "from")})
+    stated = writers | ({"date": sent.isoformat()} if sent else {})
+    for one in parts_of(message).attached:
+        if data := one.data:
+            yield Member(one.name, data, {} if one.name.lower().endswith(".eml") else stated)
+
+
+def document_of(message: Message, name: str, mime_type: str = "message/rfc822") -> Document:
+    """The document of a message.
+
+    Raises:
+        EmptyFileError: it has neither a text nor a subject nor anything attached.
+    """
+    parts = parts_of(message)
+    subject, sent = header(message, "subject"), sent_at(message)
+    about = {key: people(message, key) for key in ("from", "to", "cc")}
+    lines = [f"{key.title()}: {', '.join(who)}" for key, who in about.items() if who]
+    lines += [f"Date: {sent:%Y-%m-%d %H:%M} UTC"] if sent else []
+    lines += [f"Attachments: {attached}"] if (attached := _attached(parts)) else []
+    if not (parts.bodies or attached or subject or parts.remarks):
+        raise EmptyFileError("the mail has no content")
+    text = "\n".join(lines)
+    blocks = [*block(text, "paragraph", 0, len(text))]
+    for body, kind in parts.bodies:
+        text += GAP if text else ""
+        inner, inner_blocks = _body(body, kind, name)
+        blocks += moved(inner_blocks, len(text))
+        text += inner
+    metadata = facts(
+        author=[who.partition(" <")[0] for who in about["from"]],
+        language=header(message, "content-language").partition(",")[0],
+        keywords=header(message, "keywords"),
+        **about,
+    )
+    remarks = tuple(dict.fromkeys(parts.remarks))
+    return Document(text, subject or name, mime_type, tuple(blocks), (), sent, None, metadata, remarks)
+
+
+def _attached(parts: Parts) -> str:
+    return ", ".join(f"{one.name} ({_size(len(one.data))})" for one in parts.attached)
+
+
+def _size(count: int) -> str:
+    return f"{count:,} bytes" if count < 1000 else f"{count / 1000:,.0f} KB"  # noqa: PLR2004 a kilobyte
+
+
+def _body(text: str, kind: str, name: str) -> tuple[str, list[Block]]:
+    if kind == "text/html":
+        text = html_page.parse(without_layout(text), name).text
+        return text, [*_sections(text, markdown_blocks)]
+    return text, [*_sections(text, paragraphs)]
+
+
+def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterator[Block]:
+    """The blocks of a text; a line before what it answers is a heading."""
+    marks = [match.span() for match in _REPLIES.finditer(text)]
+    for (start, end), (next_, _) in pairwise([(0, 0), *marks, (len(text), 0)]):
+        title = text[start:end].replace("*", "").strip("-> \t")
+        yield from block(text, "heading", start, end, level=1, title=title)
+        yield from moved(blocks_of(text[end:next_]), end)
+
+
+# HTML mails are laid out with tables; what is read of them are their texts.
+
+_TABLE = re.compile(r"<(/?)table\b[^<>]*>", re.IGNORECASE)
+_ROW = re.compile(r"<tr\b", re.IGNORECASE)
+_CELL = re.compile(r"<t[dh]\b[^<>]*>(.*?)(?=<t[dhr]\b|</t)", re.IGNORECASE | re.DOTALL)
+_UNSEEN = re.compile(r"<[^<>]*>|&nbsp;|\s")
+_PART = re.compile(r"<(/?)(?:table|thead|tbody|tfoot|tr|t[dh])\b[^<>]*>", re.IGNORECASE)
+_ROWS, _CELLS = 2, 2  # a table of data has that many
+_LONG = 300  # characters: a cell with more holds a text
+
+
+def without_layout(html: str) -> str:
+    """The HTML with tables that only place things turned into plain blocks.
+
+    A table of data has no table inside, and at least two rows with two short texts each.
+    """
+    done: list[str] = []
+    at = 0
+    for start, end in _innermost(html):
+        if _is_data(html[start:end]):
+            done += [_plain(html[at:start]), html[start:end]]
+            at = end
+    return "".join([*done, _plain(html[at:])])
+
+
+def _innermost(html: str) -> list[tuple[int, int]]:
+    """Where the tables without tables inside start and end, in order."""
+    spans: list[tuple[int, int]] = []
+    opened = -1
+    for tag in _TABLE.finditer(html):
+        if not tag[1]:
+            opened = tag.start()
+        elif opened >= 0:
+            spans.append((opened, tag.end()))
+            opened = -1
+    return spans
+
+
+def _is_data(table: str) -> bool:
+    full = 0
+    for row in _ROW.split(table)[1:]:
+        texts = [text for cell in _CELL.findall(row) if (text := _UNSEEN.sub("", cell))]
+        if any(len(text) > _LONG for text in texts):
+            return False
+        full += len(texts) >= _CELLS
+    return full >= _ROWS
+
+
+def _plain(html: str) -> str:
+    return _PART.sub(r"<\1div>", html)
+
+
+MAILBOX_SUFFIXES = (".mbox", ".mbx")
+
+_LINE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?\s{0,99}|(?<=\n))From ([^\r\n]*)\r?\n")
+_DATED = re.compile(rb"\S+[ \t]+(?:[A-Z][a-z]{2},?[ \t]|\d)[^\r\n]*\d\d:\d\d")  # as all programs write it
+_ADDRESS = re.compile(rb"\S+@\S+[ \t]*(?:[ \t][A-Z\d]|$)|MAILER-DAEMON\b")
+_FIELD = re.compile(rb"[A-Za-z-]{1,76}:")
+_USUAL_FIELD = re.compile(rb"(?im)^(?:from|to|subject|date|received|message-id|return-path|mime-version):")
+_BLANK = re.compile(rb"\r?\n\r?\n")
+_APART = re.compile(rb"(\n)\r?\n\Z")
+_QUOTED = re.compile(rb"^>(?=>*From )", re.MULTILINE)  # what programs write to tell text from separators
+
+
+def parse_mailbox(data: bytes, name: str) -> Document:
+    """The document of a mailbox: a row for each message that can be read.
+
+    Raises:
+        ParseError: no line begins a message.
+        EmptyFileError: there is nothing in them.
+    """
+    messages = [*_messages(data)]
+    if not messages:
+        raise ParseError('it is not a mailbox: no line "From ADDRESS DATE" begins a message')
+    rows = [row for message in messages if (row := _row(message))]
+    if not rows:
+        raise EmptyFileError("its messages have no content")
+    return records_document(rows, name, "application/mbox")
+
+
+def mailbox_members(data: bytes, name: str) -> Iterator[Member]:
+    """The messages, called by their ids: they stay the same when others are deleted."""
+    del name
+    names = Names()
+    for message in _messages(data):
+        try:
+            id_ = header(message_of(_head(message)), "message-id").strip("<>")
+        except ParseError:
+            id_ = ""
+        yield Member(names.take(safe_name(f"{id_ or sha256(message).hexdigest()[:16]}.eml")), message)
+
+
+def _messages(data: bytes) -> Iterator[bytes]:
+    end, separator = -1, b""
+    for line in filter(_separates, _LINE.finditer(data)):
+        if end >= 0:
+            message = _APART.sub(rb"\1", data[end : line.start()])  # the empty line belongs to the next one
+            yield _with_headers(_QUOTED.sub(b"", message), separator)
+        end, separator = line.end(), line[1]
+    if end >= 0:
+        yield _with_headers(_QUOTED.sub(b"", data[end:]), separator)
+
+
+def _separates(line: re.Match[bytes]) -> bool:
+    """Whether a line "From ..." begins a message, and is no sentence of one.
+
+    Behind an empty line it has a sender and a date, or headers follow. Where some program left the empty line
+    out, both must be so.
+    """
+    data, start = line.string, line.start()
+    is_apart = not start or data.endswith((b"\n\n", b"\n\r\n"), 0, start)
+    is_dated, leads = bool(_DATED.match(line[1])), bool(_FIELD.match(data, line.end()))
+    if is_apart:
+        return is_dated or (leads and bool(_ADDRESS.match(line[1])))
+    return is_dated and leads
+
+
+def _with_headers(data: bytes, separator: bytes) -> bytes:
+    """A message. One without headers has the sender and the date of the line that began it."""
+    message = data.lstrip(b"\r\n")
+    has_fields = bool(_FIELD.match(message)) and message == data
+    if not message.strip() or _USUAL_FIELD.search(_head(message)):
+        return message
+    sender, _, day = separator.partition(b" ")
+    return b"From: %s\nDate: %s\n%s" % (sender, day.strip(), message if has_fields else b"\n" + message)
+
+
+def _head(data: bytes) -> bytes:
+    """The headers of a message: reading its parts takes ten times as long."""
+    return _BLANK.split(data, maxsplit=1)[0] + b"\n\n"
+
+
+def _row(data: bytes) -> dict[str, object]:
+    try:
+        message = message_of(_head(data))
+    except ParseError:
+        return {}
+    sent = sent_at(message)
+    row: dict[str, object] = {"subject": header(message, "subject"), "from": people(message, "from")}
+    return {**row, "date": f"{sent:%Y-%m-%d}" if sent else ""}

@@ -1,0 +1,216 @@
+"""Markdown: blocks as CommonMark sees them, with pipe tables and front matter; and MDX.
+
+MDX is Markdown with JSX, of which only the words are read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+
+from rag.corpus import Document
+from rag.ingest.parse.document_draft import left_out
+from rag.ingest.parse.document_parts import Lines, date, line_blocks, title_line, with_facts
+from rag.ingest.parse.front_matter import split_front_matter
+from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
+from rag.text.segments import without_note_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from markdown_it.token import Token
+
+    from rag.corpus import Block, BlockKind
+
+MIME_TYPE = "text/markdown"
+SUFFIXES = (".md", ".markdown", ".mkd", ".qmd", ".rmd")
+
+_PARSER = MarkdownIt("commonmark").enable("table")
+_PARSER.disable("reference")  # its lines wouldn't be in any block
+_PARSER.core.ruler.enableOnly(["normalize", "block"])  # inline markup is not needed
+
+_KINDS: dict[str, BlockKind] = {
+    "heading_open": "heading",
+    "bullet_list_open": "list",
+    "ordered_list_open": "list",
+    "table_open": "table",
+    "fence": "code",
+    "code_block": "code",
+}
+_SLICE = 1 << 18  # characters; parsing takes some twenty bytes of memory for each
+_HEADING_OR_FENCE = re.compile(r"^(?:#{1,6} |(?P<fence> {0,3}(?:```|~~~)))", re.MULTILINE)
+
+_HINT = re.compile(r"%%|[ \n]\^[\w-]|!\[\[|::|:LOGBOOK:|\ntype_: |<!--|<a[ \t]|\{\{#")
+_UNSHOWN = re.compile(
+    r"(?P<code>^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n(?s:.*?)(?:^ {0,3}(?P=fence)|\Z)|`[^`\n]+`"
+    r"|^(?: {4}|\t)(?![ \t]*(?:[-*+]|\d{1,9}[.)]|:LOGBOOK:|id::|collapsed::))[^\n]*)"
+    r"|(?P<comment>(?:(?<=\s)|^)%%(?![%{])(?s:.{0,5000}?)%%(?=\s|\Z)|<!--(?s:.{0,5000}?)-->)"
+    r"|<a[ \t]+(?:id|name)=(?:\"[^\"<>\n]*\"|'[^'<>\n]*'|[\w.:-]+)[ \t]*/?>(?:(?P<anchored>[^<\n]*)</a>)?"
+    r"|(?<!\\)\{\{#[a-z_]+[^{}\n]*\}\}"  # of mdBook, which puts other files there
+    r"|(?:^|[ \t])\^(?:[a-z][a-z0-9-]+|[0-9a-f]{6})[ \t]*+$"  # the id of a block
+    r"|(?P<picture>!\[\[[^\[\]\n]+\.(?:png|jpe?g|gif|svg|webp|bmp|avif)(?:[|#][^\[\]\n]*)?\]\])"
+    r"|^[ \t]*(?:id:: [0-9a-f]{8}-[0-9a-f-]{27}|collapsed:: (?:true|false))[ \t]*+(?:\n|\Z)"
+    r"|^[ \t]*:LOGBOOK:(?s:.{0,5000}?):END:[ \t]*+(?:\n|\Z)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_DIRECTIVE = re.compile(r"^[ \t]*\{\{#[a-z_]+[^{}\n]*\}\}[ \t]*\n", re.MULTILINE)
+_EMPTY_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[^\n]*\n\s*\1\Z")
+_JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d+\s*\Z")
+
+
+def parse(text: str, name: str) -> Document:
+    """The document of a Markdown file, without its front matter and what programs for notes don't show."""
+    (entries, remarks), body = split_front_matter(text)
+    body, comments = _as_shown(without_note_ids(body))
+    remarks = (*remarks, *left_out(comments, "comment"))
+    blocks = tuple(markdown_blocks(body))
+    day = date(entries.get("date", ""))
+    known = {"title", "date"} if day else {"title"}
+    return Document(
+        text=body,
+        title=markdown_title(body, blocks, entries) or name,
+        mime_type=MIME_TYPE,
+        blocks=blocks,
+        date=day,
+        metadata=with_facts({key: value for key, value in entries.items() if key not in known}),
+        remarks=remarks,
+    )
+
+
+def _as_shown(text: str) -> tuple[str, int]:
+    """A text without comments, and without what Obsidian, Logseq, Joplin and mdBook write for themselves.
+
+    These are ids, pictures, anchors and directives. Code stays as it is, but for directives in it. The number
+    is that of the comments.
+    Example: "Seen. ^intro %% unseen %%" -> ("Seen.", 1).
+    """
+    if not _HINT.search(text):
+        return text, 0
+    comments = 0
+
+    def shown(match: re.Match[str]) -> str:
+        nonlocal comments
+        if match["code"]:
+            code = _DIRECTIVE.sub("", match[0])
+            return "" if code != match[0] and _EMPTY_FENCE.fullmatch(code) else code
+        comments += bool(match["comment"])
+        return "(picture)" if match["picture"] else match["anchored"] or ""
+
+    return _UNSHOWN.sub(shown, _JOPLIN.sub("", text)), comments
+
+
+def markdown_blocks(text: str) -> Iterator[Block]:
+    """The blocks of a Markdown text. A code block inside a list or a quotation is a block of its own."""
+    for start, end in _slices(text):
+        part = text[start:end]
+        lines = _gapless(_parts(_PARSER.parse(part)), part.count("\n") + 1)
+        yield from line_blocks(text, lines, start, end)
+
+
+def _slices(text: str) -> Iterator[tuple[int, int]]:
+    """Slices of a large text that end before a heading: parsing it at once would take too much memory."""
+    start, in_code = 0, False
+    for mark in _HEADING_OR_FENCE.finditer(text):
+        if mark["fence"]:
+            in_code = not in_code
+        elif not in_code and mark.start() - start > _SLICE:
+            yield start, mark.start()
+            start = mark.start()
+    yield start, len(text)
+
+
+def _parts(tokens: Sequence[Token]) -> Iterator[Lines]:
+    """Top-level blocks, each followed by the code blocks inside it."""
+    for token, following in pairwise([*tokens, *tokens[-1:]]):
+        kind = _KINDS.get(token.type, "paragraph")
+        if token.map and (token.level == 0 or kind == "code"):
+            level = int(token.tag[1]) if kind == "heading" else 0
+            title = heading_words(following.content) if kind == "heading" else ""
+            yield Lines(kind, token.map[0], token.map[1], level, title)
+
+
+def _gapless(parts: Iterator[Lines], lines: int) -> Iterator[Lines]:
+    """The parts without overlap and without gaps. A code block inside a list cuts the list in two."""
+    outer, at = Lines("paragraph", 0, 0), 0
+    for part in parts:
+        if at < part.first:
+            yield outer._replace(first=at, last=part.first)
+        if part.last <= outer.last:
+            yield part
+            at = part.last
+        else:
+            outer, at = part, part.first
+    yield outer._replace(first=at, last=lines)
+
+
+MDX_SUFFIXES = (".mdx",)
+
+_FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_MODULE = re.compile(
+    r"^(?:import\s(?:[^;\n'\"]|\n(?!\n)){0,1000}?['\"][^'\"\n]+['\"];?|export\s(?:default|const|let|var|function|async|\{|\*)"
+    r"(?:[^\n]|\n(?!\n))*)[ \t]*$",
+    re.MULTILINE,
+)
+_COMMENT = re.compile(r"\{\s{0,9}/\*.{0,3000}?\*/\s{0,9}\}|<!--.{0,3000}?-->", re.DOTALL)
+_TAG = re.compile(
+    r"""(?P<code>`[^`\n]+`)|(?<![\w`])<(?P<closing>/?)(?P<name>[A-Z][\w.]*)(?P<attributes>(?:[^<>{}"']|"[^"]*"|'[^']*'"""
+    r"""|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*?)(?P<alone>/?)>"""
+)
+_FRAGMENT = re.compile(r"^[ \t]*</?>[ \t]*$", re.MULTILINE)
+_NAMED = re.compile(r"""\b(?:title|label|heading|summary)=(?:\{\s*)?(?:"([^"]+)"|'([^']+)'|`([^`]+)`)""")
+_EXPORTED = re.compile(
+    r"""export const (?:metadata|meta|frontMatter)\b[^\n]*?(?:\n[^\n]+?){0,20}?\btitle:\s*(["'`])(.+?)\1"""
+)
+_GAPS = re.compile(r"\n(?:[ \t]*\n){2,}")
+_INDENT = 2  # spaces that people put before what is inside a component
+_DEPTH = 10  # components within components: people stop earlier
+
+
+def parse_mdx(text: str, name: str) -> Document:
+    """The document of an MDX file: as Markdown, without imports, exports, comments and tags of components.
+
+    What a component shows as its title or label stays, as a bold line.
+    """
+    exported = _EXPORTED.search(text)
+    document = parse(plain_markdown(text), name)
+    title = title_line(exported[2]) if exported and document.title == name else document.title
+    return replace(document, title=title, mime_type="text/mdx")
+
+
+def plain_markdown(text: str) -> str:
+    """The Markdown in an MDX text. Code stays as it is, except for its indentation inside components."""
+    pieces: list[str] = []
+    at, depth = 0, 0
+    for code in _FENCED.finditer(text):
+        piece, depth = _without_jsx(text[at : code.start()], depth)
+        pieces += [piece, _dedented(code[0], depth)]
+        at = code.end()
+    return "".join([*pieces, _without_jsx(text[at:], depth)[0]])
+
+
+def _without_jsx(text: str, depth: int) -> tuple[str, int]:
+    """A text without JSX, and how many components are open at its end if `depth` are at its start."""
+    text = _FRAGMENT.sub("", _COMMENT.sub("", _MODULE.sub("", text)))
+    pieces: list[str] = []
+    at = 0
+    for tag in _TAG.finditer(text):
+        if tag["code"]:
+            continue
+        pieces.append(_dedented(text[at : tag.start()], depth))
+        at = tag.end()
+        named = _NAMED.search(tag["attributes"])
+        pieces.append(f"\n\n**{next(filter(None, named.groups()))}**\n\n" if named else "")
+        depth = max(0, depth - 1) if tag["closing"] else depth + (not tag["alone"])
+    return _GAPS.sub("\n\n", "".join([*pieces, _dedented(text[at:], depth)])), depth
+
+
+def _dedented(text: str, depth: int) -> str:
+    return (
+        re.sub(rf"^[ \t]{{1,{_INDENT * min(depth, _DEPTH)}}}", "", text, flags=re.MULTILINE)
+        if depth
+        else text
+    )

@@ -1,0 +1,245 @@
+"""OpenDocument (LibreOffice and others): texts, sheets and slides, packed or as one flat XML file.
+
+A cell's text is what the program showed when it was saved. Slides are read as those of PowerPoint.
+`opendocument_text` reads texts.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rag.errors import ParseError
+from rag.ingest.parse.document_draft import left_out, open_document_properties, written_document
+from rag.ingest.parse.office.drawings_and_forms import Box, in_reading_order, open_controls
+from rag.ingest.parse.office.opendocument_text import Reader, repeated, styles_of, times
+from rag.ingest.parse.office.sheets import Sheet, write_sheet
+from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, xml_root
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from xml.etree.ElementTree import Element
+
+    from rag.corpus import Document
+
+SUFFIXES = (".odt", ".ott", ".fodt", ".ods", ".ots", ".fods", ".odp", ".otp", ".fodp")
+_MIME_TYPE = "application/vnd.oasis.opendocument."
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    body: Element
+    styles: list[Element] = field(default_factory=list)
+    meta: Element | None = None
+    package: Package | None = None
+
+    def opened(self, name: str) -> Element | None:
+        """The content of an object of the package, None if it isn't in it or isn't XML."""
+        path = f"{posixpath.normpath(name)}/content.xml"
+        return self.package.xml_if_there(path) if self.package else None
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document of an OpenDocument file. What is hidden, deleted or a comment is left out.
+
+    Pages of a text are those that the program that saved it saw, if it noted them.
+    """
+    parts = _parts(data)
+    styles = styles_of(parts.styles)
+    reader = Reader(styles, parts.opened, open_controls(parts.body))
+    title = ""
+    if (sheets := child(parts.body, "spreadsheet")) is not None:
+        kind, title = "spreadsheet", name
+        read_sheets(reader, sheets)
+    elif (slides := child(parts.body, "presentation")) is not None:
+        kind = "presentation"
+        read_slides(reader, slides)
+    elif (text := child(parts.body, "text")) is not None:
+        kind = "text"
+        reader.blocks(text)
+        title = reader.title
+        reader.draft.pages = [0, *reader.draft.pages] if reader.draft.pages else []
+    else:
+        raise ParseError("it is no text, spreadsheet or presentation", "unsupported")
+    remarks = [
+        *left_out(reader.hidden["slide"], "hidden slide"),
+        *left_out(reader.hidden["sheet"], "hidden sheet"),
+        *left_out(reader.hidden["row"], "hidden row or column", "hidden rows or columns"),
+        *left_out(reader.hidden["text"], "hidden piece of text", "hidden pieces of text"),
+        *left_out(reader.hidden["comment"], "comment"),
+        *left_out(reader.hidden["object"], "embedded object"),
+    ]
+    properties = open_document_properties(parts.meta)
+    return written_document(reader.draft, name, _MIME_TYPE + kind, properties, remarks=remarks, title=title)
+
+
+def _parts(data: bytes) -> _Parts:
+    if not data.startswith(ZIP):
+        root = xml_root(data, "content")
+        body = child(root, "body")
+        if body is None:
+            raise ParseError("it is no OpenDocument file")
+        return _Parts(body, [root], child(root, "meta"))
+    package = Package(data)
+    manifest = package.xml_if_there("META-INF/manifest.xml")
+    if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
+        raise ParseError(ENCRYPTED, "encrypted")
+    content = package.xml("content.xml")
+    styles = package.xml_if_there("styles.xml")
+    body = child(content, "body")
+    if body is None:
+        raise ParseError("the file is damaged: its part content.xml has no body")
+    return _Parts(
+        body,
+        [content, *([styles] if styles is not None else [])],
+        package.xml_if_there("meta.xml"),
+        package,
+    )
+
+
+MAX_COLUMNS = 16_384  # of a sheet
+_SHAPES = frozenset({"frame", "custom-shape", "g", "rect", "ellipse"})
+_GROUPS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
+_COLUMN_GROUPS = frozenset({"table-columns", "table-header-columns", "table-column-group"})
+
+
+def read_sheets(reader: Reader, spreadsheet: Element) -> None:
+    """Write the sheets that aren't hidden."""
+    tables = [table for table in spreadsheet if table.tag == "table"]
+    visible = [table for table in tables if not reader.style(table).hidden]
+    reader.hidden["sheet"] += len(tables) - len(visible)
+    names = {table.get("name", "") for table in visible}
+    for table in visible:
+        reader.hidden["row"] += write_sheet(reader.draft, _sheet(reader, table, names))
+
+
+def _sheet(reader: Reader, table: Element, names: Collection[str]) -> Sheet:
+    """A sheet; `names` are those of the sheets that are read."""
+    objects = [
+        held for shape in table.iter() if shape.tag in _SHAPES for held in shape if held.tag == "object"
+    ]
+    sheet = Sheet(table.get("name", ""))
+    sheet.charts = [figure for held in objects for figure in reader.figures(held, names)]
+    column = 1
+    for one in _inside(table, "table-column", _COLUMN_GROUPS):
+        count = min(times(one, "number-columns-repeated"), MAX_COLUMNS)
+        if one.get("visibility", "visible") != "visible":
+            sheet.hidden_columns.update(range(column, min(column + count, MAX_COLUMNS)))
+        column += count
+    sheet.boxes = [(1, 1, text) for one in table if one.tag == "shapes" if (text := reader.cell_text(one))]
+    number = 1
+    for row in _inside(table, "table-row", _GROUPS):
+        cells = _cells(reader, sheet, row, number)
+        for at in range(number, number + repeated(row, "number-rows-repeated")) if cells else ():
+            sheet.rows[at] = dict(cells)
+            if row.get("visibility", "visible") != "visible":
+                sheet.hidden_rows.add(at)
+        number += times(row, "number-rows-repeated")
+    return sheet
+
+
+def _inside(parent: Element, tag: str, groups: frozenset[str]) -> Iterator[Element]:
+    for one in parent:
+        if one.tag == tag:
+            yield one
+        elif one.tag in groups:
+            yield from _inside(one, tag, groups)
+
+
+def _cells(reader: Reader, sheet: Sheet, row: Element, number: int) -> dict[int, str]:
+    cells: dict[int, str] = {}
+    column = 1
+    for one in row:
+        if one.tag not in {"table-cell", "covered-table-cell"}:
+            continue
+        boxes = [shape for shape in one if shape.tag in _SHAPES]
+        sheet.boxes += [(number, column, text) for shape in boxes if (text := reader.cell_text(shape))]
+        for shape in boxes:
+            one.remove(shape)
+        if one.tag == "table-cell" and len(one) and (text := reader.cell_text(one)):
+            for at in range(column, min(column + repeated(one, "number-columns-repeated"), MAX_COLUMNS)):
+                cells[at] = text
+            if (down := times(one, "number-rows-spanned")) > 1:
+                across = times(one, "number-columns-spanned")
+                sheet.merged.append((number, column, number + down - 1, column + across - 1))
+        column += times(one, "number-columns-repeated")
+    return cells
+
+
+MAX_TITLE = 80  # characters of a first line that stands for the title of a slide
+_FURNITURE = frozenset({"footer", "header", "date-time", "page-number"})
+_LENGTH = re.compile(r"(-?\d{0,9}(?:\.\d{1,9})?)(cm|mm|in|pt)")
+_CENTIMETRES = {"cm": 1.0, "mm": 0.1, "in": 2.54, "pt": 2.54 / 72}
+
+
+def read_slides(reader: Reader, presentation: Element) -> None:
+    """Write the slides that aren't hidden: title, shapes in reading order, notes."""
+    for number, page in enumerate((one for one in presentation if one.tag == "page"), 1):
+        reader.draft.page()
+        if reader.style(page).hidden:
+            reader.hidden["slide"] += 1
+            continue
+        _slide(reader, page, number)
+
+
+def _slide(reader: Reader, page: Element, number: int) -> None:
+    shapes = [one for one in _ordered(page) if one.get("class") not in _FURNITURE and _has_text(one)]
+    title = next((one for one in shapes if one.get("class") == "title"), None)
+    rest = [one for one in shapes if one is not title]
+    if title is not None:
+        reader.draft.heading(reader.cell_text(title), 1)
+    elif rest:
+        first = reader.cell_text(rest[0])
+        is_figure = rest[0].tag == "control" or any(
+            rest[0].find(f".//{tag}") is not None for tag in ("table", "object", "desc")
+        )
+        is_title = len(first) <= MAX_TITLE and not is_figure
+        reader.draft.heading(first if is_title else f"Slide {number}", 1)
+        rest = rest[1:] if is_title else rest
+    for one in rest:
+        holder = page.makeelement("page", {})
+        holder.append(one)
+        reader.blocks(holder)
+    for notes in page.findall("notes"):
+        texts = [reader.cell_text(one) for one in notes if one.get("class") == "notes"]
+        if text := "\n".join(filter(None, texts)):
+            reader.draft.paragraph(f"Speaker notes:\n{text}")
+
+
+def _ordered(parent: Element) -> Iterator[Element]:
+    """The shapes of a page in reading order, those of groups where the group is."""
+    for one in in_reading_order([one for one in parent if one.tag != "notes"], _place):
+        if one.tag == "g":
+            yield from _ordered(one)
+        else:
+            yield one
+
+
+def _has_text(shape: Element) -> bool:
+    words = shape.tag == "control" or any(
+        "".join(one.itertext()).strip() for tag in ("p", "h") for one in shape.iter(tag)
+    )
+    return words or any(shape.find(f".//{tag}") is not None for tag in ("object", "desc"))
+
+
+def _place(shape: Element) -> Box | None:
+    """Where a shape is, None for a title, which goes first, and where that isn't known."""
+    if shape.tag == "g":
+        boxes = [box for one in shape if (box := _place(one))]
+        if not boxes:
+            return None
+        lefts, tops, rights, bottoms = zip(*boxes, strict=True)
+        return Box(min(lefts), min(tops), max(rights), max(bottoms))
+    names = ("x", "y", "width", "height")
+    sizes = [size for name in names if (size := _length(shape.get(name, ""))) is not None]
+    if shape.get("class") == "title" or len(sizes) < len(names):
+        return None
+    left, top, width, height = sizes
+    return Box(left, top, left + width, top + height)
+
+
+def _length(written: str) -> float | None:
+    match = _LENGTH.fullmatch(written)
+    return float(match[1]) * _CENTIMETRES[match[2]] if match and match[1] not in {"", "-"} else None

@@ -1,0 +1,330 @@
+"""The text of OpenDocument files: headings, lists, tables, notes and frames."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.ingest.parse.document_draft import PAGE_BREAK, Draft
+from rag.ingest.parse.office.docx_styles import roman
+from rag.ingest.parse.office.drawings_and_forms import alternative_text
+from rag.ingest.parse.zip_package import child
+from rag.text.segments import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from xml.etree.ElementTree import Element
+
+MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are counted only
+
+_SHEET_OF_CELLS = re.compile(r"\$?(?:'([^']+)'|([^\s'.:$]+))\.\$?[A-Z]")
+_SPACE = re.compile(r"[ \t\r\n]+")
+_LEFT_OUT = frozenset(
+    {
+        *("tracked-changes", "table-of-content", "illustration-index", "table-index", "alphabetical-index"),
+        *("forms", "sequence-decls", "variable-decls", "user-field-decls", "ruby-text"),
+        *("event-listeners", "image", "notes", "settings", "glue-point"),
+    }
+)
+_ALTERNATIVES = frozenset({"title", "desc"})  # of frames: what is told to those who can't see a picture
+_FIGURES = _ALTERNATIVES | {"object", "control"}
+_ROWS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
+
+
+class Style(NamedTuple):
+    """What a style says that matters for reading."""
+
+    name: str = ""
+    hidden: bool = False
+    bold: bool = False
+    marks: Mapping[int, str] = {}
+    """The kind of the numbers of a list by level: "1", "a", "i", or "" for bullets."""
+
+
+_PLAIN = Style()
+
+
+def styles_of(roots: Iterable[Element]) -> dict[str, Style]:
+    """The styles of a document by name; those of lists have the prefix "list "."""
+    elements = {one.get("name", ""): one for root in roots for one in root.iter("style")}
+    styles = {name: _style(name, elements) for name in elements}
+    for root in roots:
+        for one in root.iter("list-style"):
+            marks = {
+                int(level.get("level", "1")[:2]): level.get("num-format", "")
+                for level in one
+                if level.get("level")
+            }
+            styles[f"list {one.get('name', '')}"] = Style(marks=marks)
+    return styles
+
+
+def _style(name: str, elements: Mapping[str, Element]) -> Style:
+    hidden = bold = None
+    display, at = elements[name].get("display-name", name), name
+    for _ in range(20):  # a loop of styles ends here
+        element = elements.get(at)
+        if element is None:
+            break
+        for one in element:
+            shown = one.get("display", one.get("visibility", ""))
+            hidden = shown in {"none", "false", "hidden"} if hidden is None and shown else hidden
+            bold = one.get("font-weight") == "bold" if bold is None and one.get("font-weight") else bold
+        display = at if at in {"Title", "Subtitle"} else display
+        at = element.get("parent-style-name", "")
+    return Style(display, bool(hidden), bool(bold))
+
+
+class Reader:
+    """Reads the body of a document into a draft, and counts what it leaves out in `hidden`."""
+
+    def __init__(
+        self,
+        styles: Mapping[str, Style],
+        opened: Callable[[str], Element | None] = lambda _: None,
+        controls: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`opened` gives the root of an object that lies in the document, by the name that refers to it.
+
+        `controls` say what those of forms show, by their ids.
+        """
+        self.draft = Draft()
+        self.hidden: Counter[str] = Counter()
+        self.title = ""
+        self._styles = styles
+        self._opened = opened
+        self._controls = controls
+        self._notes: list[Element] = []
+        self._noted = 0
+        self._frames: list[Element] = []
+        self._counts: dict[str, int] = {}
+
+    def style(self, element: Element) -> Style:
+        """The style of an element."""
+        return self._styles.get(element.get("style-name", ""), _PLAIN)
+
+    def blocks(self, parent: Element, depth: int = 0, mark: str = "") -> None:
+        """Write the paragraphs, lists, tables and frames of a body; those of an item with its `mark`."""
+        for one in parent:
+            if one.tag in {"p", "h"}:
+                self._paragraph(one, depth, mark)
+                mark = " " if mark else ""
+            elif one.tag == "list":
+                self._list(one, depth + bool(mark))
+            elif one.tag == "table":
+                self.draft.table(self._table_rows(one))
+            elif one.tag == "soft-page-break":
+                self.draft.page()
+            elif one.tag == "annotation":
+                self.hidden["comment"] += 1
+            elif one.get("display") in {"none", "condition"} and one.tag == "section":
+                self.hidden["text"] += 1
+            elif one.tag in _FIGURES:
+                self._figure(one)
+            elif one.tag not in _LEFT_OUT:
+                self.blocks(one, depth)
+            self._write_notes()
+
+    def _control(self, control: Element) -> str:
+        """What is seen where a control of a form stands."""
+        return self._controls.get(control.get("control", ""), "")
+
+    def _table_rows(self, table: Element) -> list[list[str]]:
+        """The texts of a table; a cell that goes over several rows is in each of them."""
+        rows: list[list[str]] = []
+        left: dict[int, int] = {}
+        for row in _rows(table):
+            texts: list[str] = []
+            for at, cell in enumerate(_cells(row)):
+                left[at] = left.get(at, 0) - 1
+                if cell.tag == "covered-table-cell" and left[at] >= 0 and at < len(rows[-1]):
+                    texts.append(rows[-1][at])
+                else:
+                    left[at] = times(cell, "number-rows-spanned") - 1
+                    texts.append(self.cell_text(cell))
+            rows.append(texts)
+        return rows
+
+    def _figure(self, held: Element) -> None:
+        """Write what a figure or a control says: a text, the numbers of a chart, a worksheet or a formula."""
+        if held.tag != "object":
+            is_control = held.tag == "control"
+            text = self._control(held) if is_control else alternative_text("".join(held.itertext()))
+            self.draft.paragraph(text)
+            return
+        for text, rows in self.figures(held):
+            self.draft.paragraph(text)
+            self.draft.table(rows)
+
+    def figures(self, held: Element, sheets: Collection[str] = ()) -> Iterator[tuple[str, list[list[str]]]]:
+        """The texts and the tables of an object, one of which may be missing. Other objects are counted.
+
+        A chart whose numbers stand in the cells of these `sheets` is named only.
+        """
+        root = self._opened(held.get("href", "")) if held.get("href") else child(held, "document")
+        formulas = [*root.iter("annotation")] if root is not None else []
+        tables = [*root.iter("table")] if root is not None else []
+        self.hidden["object"] += not (tables or formulas)
+        titles = (
+            [self.cell_text(title) for title in root.iter("title")] if tables and root is not None else []
+        )
+        plot = next(root.iter("plot-area"), None) if root is not None else None
+        sources = _SHEET_OF_CELLS.findall(plot.get("cell-range-address", "")) if plot is not None else []
+        if sources and {quoted or plain for quoted, plain in sources} <= {*sheets}:
+            yield f"(chart: {one_line(', '.join(filter(None, titles))) or 'untitled'})", []
+            return
+        yield from ((title, []) for title in titles)
+        yield from (("", self._table_rows(table)) for table in tables)
+        yield from (("".join(formula.itertext()), []) for formula in formulas)
+
+    def _paragraph(self, paragraph: Element, depth: int, mark: str) -> None:
+        style = self.style(paragraph)
+        text = self.inline(paragraph)
+        level = paragraph.get("outline-level", "1")
+        if style.hidden:
+            self.hidden["text"] += bool(text.strip())
+        elif paragraph.tag == "h" and text.strip():
+            self.draft.heading(text, int(level) if level in set("123456789") else 1)
+        elif style.name == "Title" and text.strip():
+            self.title = self.title or " ".join(text.split())
+            self.draft.heading(text, 1)
+        elif mark:
+            self.draft.item(text, depth, mark)
+        else:
+            self.draft.paragraph(text, bold=self._is_bold(paragraph, bold=style.bold))
+        frames, self._frames = self._frames, []
+        for frame in frames:
+            self.blocks(frame)
+
+    def _is_bold(self, paragraph: Element, *, bold: bool) -> bool:
+        loose = [paragraph.text or "", *(one.tail or "" for one in paragraph)]
+        spans = [one for one in paragraph if one.tag == "span" and "".join(one.itertext()).strip()]
+        return (
+            (bold or not any(text.strip() for text in loose))
+            and all(bold or self.style(one).bold for one in spans)
+            and bool(spans or bold)
+        )
+
+    def inline(self, parent: Element) -> str:
+        """The text of a paragraph as it is read."""
+        texts = [_SPACE.sub(" ", parent.text or "")]
+        for one in parent:
+            texts += [self._part(one), _SPACE.sub(" ", one.tail or "")]
+        return "".join(texts)
+
+    def _part(self, one: Element) -> str:  # noqa: PLR0911 a table
+        match one.tag:
+            case "s":
+                return " " * min(int(one.get("c", "1")[:3]), 99)
+            case "tab":
+                return "\t"
+            case "line-break":
+                return "\n"
+            case "soft-page-break":
+                return PAGE_BREAK
+            case "note":
+                self._notes.append(one)
+                return f"[^{self._noted + len(self._notes)}]"
+            case "annotation" | "hidden-text" | "hidden-paragraph":
+                self.hidden["comment" if one.tag == "annotation" else "text"] += 1
+                return ""
+            case "control":
+                return self._control(one)
+            case "frame" | "custom-shape" | "g" | "text-box":
+                self._frames.append(one)
+                return ""
+            case "span" if self.style(one).hidden:
+                self.hidden["text"] += 1
+                return ""
+            case _:
+                return "" if one.tag in _LEFT_OUT or one.tag == "annotation-end" else self.inline(one)
+
+    def _write_notes(self) -> None:
+        while self._notes:
+            note = self._notes.pop(0)
+            self._noted += 1
+            lines = (
+                self.inline(one).strip() for body in note if body.tag == "note-body" for one in body.iter("p")
+            )
+            if text := "\n".join(filter(None, lines)):
+                self.draft.paragraph(f"[^{self._noted}]: {text}")
+
+    def _list(self, element: Element, depth: int, style_name: str = "") -> None:
+        name = element.get("style-name", style_name)
+        kind = self._styles.get(f"list {name}", _PLAIN).marks.get(depth + 1, "")
+        key = f"{name} {depth}"
+        if element.get("continue-numbering") != "true" and not element.get("continue-list"):
+            self._counts[key] = 0
+        for item in element:
+            if item.tag == "list-header":
+                self.blocks(item, depth, " ")
+            if item.tag != "list-item":
+                continue
+            start = item.get("start-value", "")
+            self._counts[key] = int(start) if start.isdecimal() else self._counts.get(key, 0) + 1
+            mark = _number(self._counts[key], kind) if kind else "-"
+            for one in item:
+                if one.tag == "list":
+                    self._list(one, depth + 1, name)
+                    continue
+                holder = item.makeelement("list-item", {})
+                holder.append(one)
+                self.blocks(holder, depth, mark)
+                mark = " "
+
+    def cell_text(self, cell: Element) -> str:
+        """The text of a cell on one line."""
+        texts = []
+        for one in cell:
+            if one.tag in {"p", "h"}:
+                texts.append("" if self.style(one).hidden else self.inline(one))
+            elif one.tag == "annotation":
+                self.hidden["comment"] += 1
+            elif one.tag in _ALTERNATIVES:
+                texts.append(alternative_text("".join(one.itertext())))
+            elif one.tag == "control":
+                texts.append(self._control(one))
+            elif one.tag not in _LEFT_OUT:
+                texts.append(self.cell_text(one))
+        frames, self._frames = self._frames, []
+        texts += [self.cell_text(frame) for frame in frames]
+        return " ".join(text.strip(" \t\n") for text in texts if text.strip(" \t\n"))
+
+
+def _rows(table: Element) -> Iterator[Element]:
+    for one in table:
+        if one.tag == "table-row":
+            yield one
+        elif one.tag in _ROWS:
+            yield from _rows(one)
+
+
+def _cells(row: Element) -> Iterator[Element]:
+    for one in row:
+        if one.tag in {"table-cell", "covered-table-cell"}:
+            for _ in range(repeated(one, "number-columns-repeated") if len(one) else 1):
+                yield one
+
+
+def repeated(element: Element, attribute: str) -> int:
+    """How often a filled row or cell stands there, at most `MAX_REPEATED` times."""
+    return min(times(element, attribute), MAX_REPEATED)
+
+
+def times(element: Element, attribute: str) -> int:
+    """How often a row or cell stands there."""
+    written = element.get(attribute, "1")
+    return int(written) if written.isdecimal() and len(written) < 9 else 1  # noqa: PLR2004 digits
+
+
+def _number(count: int, kind: str) -> str:
+    match kind:
+        case "a" | "A":
+            letters = chr(ord(kind) + (count - 1) % 26)
+            return f"{letters}."
+        case "i" | "I":
+            return f"{roman(count) if kind == 'i' else roman(count).upper()}."
+        case _:
+            return f"{count}."

@@ -1,0 +1,423 @@
+"""Which format a file has, and which parser makes a document of it.
+
+To add a format, write a module with its `SUFFIXES` and a `parse` function that raises `ParseError` for files
+that it can't read, and enter it below. `LIBRARIES` names what its functions import, in the process that runs
+them; "package.*" is a package with all of its modules.
+
+A format is recognized by how a file begins, where that leaves no doubt. Office formats are told apart by
+their content: people rename files, and programs call them by older names.
+
+The last part leaves out data that is encoded as text: pictures in Markdown or JSON, attachments of pasted
+mails. A megabyte of it makes 2,400 chunks that nobody can read or find, takes seconds to cut and minutes to
+embed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import re
+import sys
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rag.errors import EmptyFileError, ParseError
+from rag.ingest.parse import (
+    archive_files,
+    epub,
+    html_page,
+    json_and_csv,
+    json_exports,
+    latex,
+    lightweight_markup,
+    markdown_mdx,
+    ocr,
+    picture_files,
+    source_code,
+    subtitles,
+    text_and_settings,
+    xberg_formats,
+    xml_document,
+)
+from rag.ingest.parse.decode import decode
+from rag.ingest.parse.decode import prepare as prepare_detection
+from rag.ingest.parse.document_parts import first_heading, title_line, within_levels
+from rag.ingest.parse.mail import calendars, eml_and_mbox, outlook
+from rag.ingest.parse.office import docx, opendocument, pptx, rtf, xls, xlsx
+from rag.ingest.parse.pdf import pdf_document
+from rag.ingest.parse.titles_and_questions import file_title, is_title, with_questions
+from rag.ingest.parse.zip_package import ZIP
+from rag.report.tables import counted
+from rag.text.invisible import with_line_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from rag.corpus import Document
+    from rag.ingest.parse.document_parts import Member
+
+_TEXT: dict[str, Callable[[str, str], Document]] = {
+    **dict.fromkeys(markdown_mdx.SUFFIXES, markdown_mdx.parse),
+    **dict.fromkeys(html_page.SUFFIXES, html_page.parse),
+    **dict.fromkeys(text_and_settings.SUFFIXES, text_and_settings.parse),
+    **dict.fromkeys(lightweight_markup.RST_SUFFIXES, lightweight_markup.parse_rst),
+    **dict.fromkeys(source_code.SUFFIXES, source_code.parse),
+    **dict.fromkeys(json_and_csv.JSON_SUFFIXES, json_and_csv.parse_json),
+    **dict.fromkeys(json_and_csv.LINES_SUFFIXES, json_and_csv.parse_json_lines),
+    **dict.fromkeys(json_and_csv.CSV_SUFFIXES, json_and_csv.parse_csv),
+    **dict.fromkeys(calendars.SUFFIXES, calendars.parse),
+    **dict.fromkeys(markdown_mdx.MDX_SUFFIXES, markdown_mdx.parse_mdx),
+    **dict.fromkeys(json_exports.NOTEBOOK_SUFFIXES, json_exports.parse_notebook),
+    **dict.fromkeys(subtitles.SUFFIXES, subtitles.parse),
+    **dict.fromkeys(lightweight_markup.ASCIIDOC_SUFFIXES, lightweight_markup.parse_asciidoc),
+    **dict.fromkeys(latex.SUFFIXES, latex.parse),
+    **dict.fromkeys(lightweight_markup.ORG_SUFFIXES, lightweight_markup.parse_org),
+    **dict.fromkeys(text_and_settings.YAML_SUFFIXES, text_and_settings.parse_yaml),
+    **dict.fromkeys(text_and_settings.TABLE_SUFFIXES, text_and_settings.parse_tables),
+}
+"""Formats that are text: (text, file name) to document."""
+
+_OFFICE: dict[str, Callable[[bytes, str], Document]] = {
+    **dict.fromkeys(docx.SUFFIXES, docx.parse),
+    **dict.fromkeys(opendocument.SUFFIXES, opendocument.parse),
+    **dict.fromkeys(pptx.SUFFIXES, pptx.parse),
+    **dict.fromkeys(rtf.SUFFIXES, rtf.parse),
+    **dict.fromkeys(xls.SUFFIXES, xls.parse),
+    **dict.fromkeys(xlsx.SUFFIXES, xlsx.parse),
+}
+OFFICE = frozenset(_OFFICE)
+"""Suffixes of office formats, most of which are ZIP archives of XML."""
+
+_BINARY: dict[str, Callable[[bytes, str], Document]] = {
+    **dict.fromkeys(pdf_document.SUFFIXES, pdf_document.parse),
+    **dict.fromkeys(eml_and_mbox.MAIL_SUFFIXES, eml_and_mbox.parse_mail),
+    **dict.fromkeys(eml_and_mbox.PAGE_SUFFIXES, eml_and_mbox.parse_page),
+    **dict.fromkeys(eml_and_mbox.MAILBOX_SUFFIXES, eml_and_mbox.parse_mailbox),
+    **dict.fromkeys(outlook.SUFFIXES, outlook.parse),
+    **dict.fromkeys(epub.SUFFIXES, epub.parse),
+    **dict.fromkeys(xml_document.SUFFIXES, xml_document.parse),
+    **_OFFICE,
+}
+"""Binary formats: (content, file name) to document."""
+
+_SCANNED: dict[str, Callable[[bytes, str, ocr.Reader], Document]] = {
+    **dict.fromkeys(pdf_document.SUFFIXES, pdf_document.parse),
+    **dict.fromkeys(picture_files.SUFFIXES, picture_files.parse),
+}
+"""Formats that OCR reads, where it is on."""
+
+_CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {
+    **dict.fromkeys(eml_and_mbox.MAIL_SUFFIXES, eml_and_mbox.mail_members),
+    **dict.fromkeys(eml_and_mbox.MAILBOX_SUFFIXES, eml_and_mbox.mailbox_members),
+    **dict.fromkeys(outlook.SUFFIXES, outlook.members),
+    **dict.fromkeys(pdf_document.SUFFIXES, pdf_document.members),
+    **dict.fromkeys(archive_files.SUFFIXES, archive_files.members),
+}
+"""Formats whose files contain documents, by suffix: (content, file name) to these documents.
+
+A container can be a document as well: then its suffix is also in one of the tables above.
+"""
+
+EMPTY = "the file has no content"
+BEGINNING = 1 << 16  # bytes in which a PDF has its first object
+OF_EXTRA = frozenset(xberg_formats.SUFFIXES) - frozenset(_TEXT) - frozenset(_BINARY)
+"""Suffixes that only the extra `refdesk[formats]` reads."""
+
+if xberg_formats.is_installed():
+    _BINARY |= dict.fromkeys(OF_EXTRA, xberg_formats.parse)
+
+SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
+"""Suffixes of supported files, in lower case; those without a dot are whole file names."""
+
+
+_OLDER_OFFICE = frozenset({".doc", ".dot", ".ppt", ".pps"})
+_SHEETS = (*xls.SUFFIXES, *xlsx.SUFFIXES)
+LEFT_OUT = "left_out"
+"""The metadata that says what of a document isn't in its text."""
+_LEFT_OUT = re.compile(r"([^;:]+?)(?: was| were)? left out\b")
+_PAGE = re.compile(rb"(?i)<(!doctype html|html)[\s>]")
+
+
+def format_of(data: bytes, name: str) -> str:
+    """The suffix that decides how a file is parsed: that of its name, or that of what it is beyond doubt.
+
+    A PDF is a PDF whatever its name, a web page among plain text files is a web page, and an office document
+    is what it is, whatever other office format it is called. A web page or a table of text that is called
+    like an office document, as many programs export them, is what it is, too, and so is a file without a
+    suffix.
+    Example: (b"%PDF-1.7 ...", "scan.txt") -> ".pdf"; (b"<html>...", "report.xls") -> ".html".
+    """
+    suffix, actual = _suffix(name), recognized(data[:BEGINNING])
+    if actual == ".pdf":
+        return actual
+    if suffix in OFFICE or is_unnamed(name):
+        office = office_format(data, suffix)
+        if office in OFFICE:
+            return suffix if suffix in OFFICE and _OFFICE[suffix] is _OFFICE[office] else office
+        if suffix in _SHEETS and not (actual or office) and is_table(data[:BEGINNING]):
+            return ".csv"
+        is_flat = suffix in {".fodt", ".fods", ".fodp"} and actual == ".xml"
+        return actual if actual in SUFFIXES and not is_flat else suffix
+    return ".html" if suffix in text_and_settings.SUFFIXES and actual == ".html" else suffix
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether a name tells too little of the format, so that only the content can.
+
+    It has no suffix, and isn't one like README. Or it has that of an older office format, which programs also
+    give to RTF, web pages and newer formats.
+    """
+    suffix = _suffix(name)
+    return suffix not in SUFFIXES and (not PurePath(name).suffix or suffix in _OLDER_OFFICE)
+
+
+def is_supported(name: str, *, with_ocr: bool = False) -> bool:
+    """Whether `parse` supports files of this name."""
+    return _suffix(name) in SUFFIXES or (with_ocr and may_be_scanned(name))
+
+
+def may_be_scanned(name: str) -> bool:
+    """Whether OCR reads files of this name."""
+    return _suffix(name) in _SCANNED
+
+
+def may_contain(name: str, *, archives: bool) -> bool:
+    """Whether a file of this name can contain documents; archives do so only if they are wanted."""
+    suffix = _suffix(name)
+    return suffix in _CONTAINERS and (archives or suffix not in archive_files.SUFFIXES)
+
+
+def is_container(data: bytes, name: str, *, archives: bool) -> bool:
+    """Whether a file with this content may contain documents."""
+    suffix = format_of(data, name)
+    if suffix in pdf_document.SUFFIXES and not pdf_document.may_have_members(data):
+        return False
+    return suffix in _CONTAINERS and (archives or suffix not in archive_files.SUFFIXES)
+
+
+def is_recognized(data: bytes, name: str) -> bool:
+    """Whether a file whose name tells nothing holds a document or documents, by its content."""
+    return is_unnamed(name) and format_of(data, name) in SUFFIXES
+
+
+def is_document(data: bytes, name: str) -> bool:
+    """Whether `parse` supports a file with this content, whatever else is in it."""
+    return format_of(data, name) in SUFFIXES
+
+
+def family_of(data: bytes, name: str, *, with_ocr: bool = False) -> str:
+    """The parser module whose libraries the functions for this file import; "" if they need none."""
+    suffix = format_of(data, name)
+    if with_ocr and suffix in _SCANNED:
+        return ocr.__name__
+    functions = [table[suffix].__module__ for table in (_TEXT, _BINARY, _CONTAINERS) if suffix in table]
+    return next((one for one in functions if libraries_of(one)), "")
+
+
+def libraries_of(family: str) -> tuple[str, ...]:
+    """The names of the modules that a parser module's functions import."""
+    named: tuple[str, ...] = getattr(sys.modules[family], "LIBRARIES", ()) if family else ()
+    return named
+
+
+def prepare(family: str) -> None:
+    """What a process for these files does before no file can be opened any more."""
+    if family == ocr.__name__:
+        ocr.prepare()
+    elif family == xberg_formats.__name__:
+        xberg_formats.prepare()
+    elif family != pdf_document.__name__:
+        prepare_detection()
+
+
+def members(data: bytes, name: str) -> Iterator[Member]:
+    """The documents inside a file, as they come, and only of this one: a member can be a container, too.
+
+    Raises:
+        ParseError: the content is damaged, or of another format.
+    """
+    return _CONTAINERS[format_of(data, name)](data, PurePath(name).name)
+
+
+def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
+    """The document in a file's content; `format_of` decides how it is parsed.
+
+    OCR may take so many seconds; 0 is off.
+
+    Raises:
+        EmptyFileError: there is no content.
+        ParseError: the content is damaged, or of another format.
+    """
+    if not data:
+        raise EmptyFileError(EMPTY)
+    suffix, name = format_of(data, name), PurePath(name).name
+    if suffix in pdf_document.SUFFIXES and _PAGE.match(data.lstrip()):
+        raise ParseError("it is a web page that is called like a PDF")
+    try:
+        if ocr_seconds and suffix in _SCANNED:
+            document = _SCANNED[suffix](data, name, ocr.Reader(ocr_seconds))
+        else:
+            document = _document(data, name, suffix)
+    except RecursionError as error:
+        raise ParseError("nested too deeply") from error
+    if not document.blocks:
+        raise EmptyFileError(EMPTY)
+    title = title_line(document.title)
+    if title and not is_title(title):
+        title = title_line(first_heading(document.blocks))
+    if title == title_line(name) or not is_title(title):
+        title = title_line(named_after(name))
+    return dataclasses.replace(
+        document,
+        title=title,
+        metadata={**document.metadata, **_left_out(document.remarks)},
+        text=with_line_ends(document.text),
+        blocks=within_levels(with_questions(document.text, document.blocks)),
+    )
+
+
+def _left_out(remarks: Iterable[str]) -> dict[str, str]:
+    """What isn't in a document's text, for its readers: {"left_out": "2 comments, 1 hidden sheet"}."""
+    things = ", ".join(match[1] for remark in remarks if (match := _LEFT_OUT.match(remark)))
+    return {LEFT_OUT: things} if things else {}
+
+
+_NAMED_IN_FULL = {
+    *source_code.SUFFIXES,
+    *text_and_settings.YAML_SUFFIXES,
+    *text_and_settings.TABLE_SUFFIXES,
+    ".log",
+}
+"""People know these files by their names: pyproject.toml is no document called pyproject."""
+
+
+def named_after(name: str) -> str:
+    """What a document without a title is called. Source code, settings and logs keep their suffix."""
+    return name if _suffix(name) in _NAMED_IN_FULL else file_title(name)
+
+
+def _document(data: bytes, name: str, suffix: str) -> Document:
+    if suffix in _BINARY:
+        return _BINARY[suffix](data, name)
+    if suffix not in _TEXT:
+        raise ParseError(f"no parser for {PurePath(name).suffix or 'such'} files", "unsupported")
+    decoded = decode(data, page=suffix in html_page.SUFFIXES)
+    text, left_out = without_encoded(decoded.text)
+    return decoded.told_of(_TEXT[suffix](text, name), left_out)
+
+
+def _suffix(name: str) -> str:
+    path = PurePath(name.lower())
+    return path.suffix or path.name
+
+
+_BEGINS_AS_PAGE = re.compile(rb"(?i)<(!doctype html|html)[\s>]")
+_XML = re.compile(rb"<\?xml\s")
+_MAILBOX = re.compile(rb"(?>From [^\r\n]+?\d\d:\d\d)[^\r\n]*+\r?\n[A-Za-z-]++:")  # the first time only
+_HEADER = re.compile(rb"(?im)^(from|to|subject|date|received|message-id|mime-version|return-path):[ \t]*\S")
+_FIELD = re.compile(rb"[A-Za-z-]+:[ \t]")
+_NOTEBOOK = re.compile(rb'\{\s*"(cells|metadata|nbformat)"\s*:')
+_EPUB = b"mimetypeapplication/epub+zip"
+_MAIL_HEADERS = 3  # different ones in its first lines; a text may begin with "From:" and "To:"
+
+
+def recognized(beginning: bytes) -> str:
+    """The suffix of the format that a file with this beginning is in beyond doubt, "" if it may be any.
+
+    Example: b"%PDF-1.7 ... obj" -> ".pdf"; b"<!DOCTYPE html>..." -> ".html".
+    """
+    start = beginning.removeprefix(codecs.BOM_UTF8).lstrip()
+    is_xml = bool(_XML.match(start))
+    signs = {
+        ".pdf": start.startswith(b"%PDF-") and b" obj" in start,
+        ".epub": _EPUB in beginning[:100],
+        ".html": _BEGINS_AS_PAGE.match(start) or (is_xml and _BEGINS_AS_PAGE.search(start[:1000])),
+        ".xml": is_xml,
+        ".mbox": _MAILBOX.match(start),
+        ".ipynb": _NOTEBOOK.match(start) and b'"cell_type"' in beginning,
+        ".eml": _is_mail(start),
+    }
+    return next((suffix for suffix, found in signs.items() if found), "")
+
+
+def is_table(beginning: bytes) -> bool:
+    """Whether it is a text whose first lines have equally many tabs, semicolons or commas, at least one."""
+    lines = [line for line in beginning.splitlines()[:5] if line.strip()]
+    if b"\0" in beginning or not lines:
+        return False
+    return any(
+        lines[0].count(sign) > 0 and len({line.count(sign) for line in lines}) == 1 for sign in b"\t;,"
+    )
+
+
+def _is_mail(start: bytes) -> bool:
+    head = re.split(rb"\r?\n\r?\n", start, maxsplit=1)[0]
+    names = {match[1].lower() for match in _HEADER.finditer(head)}
+    is_sent = names & {b"message-id", b"received", b"mime-version"}  # no text that only quotes a mail
+    return bool(_FIELD.match(head)) and len(names) >= _MAIL_HEADERS and bool(is_sent)
+
+
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""How files of Office before 2007 begin, and newer ones that are encrypted."""
+
+_PARTS = {
+    ".docx": b"word/document",
+    ".pptx": b"ppt/presentation.xml",
+    ".xlsx": b"xl/workbook.xml",
+}
+_STREAMS = {
+    ".doc": "WordDocument",
+    ".ppt": "PowerPoint Document",
+    ".xls": "Workbook",
+}
+_MIME = re.compile(rb"application/vnd\.oasis\.opendocument\.(text|spreadsheet|presentation)")
+_OPEN = {b"text": ".odt", b"spreadsheet": ".ods", b"presentation": ".odp"}
+_FIRST_ENTRY = 200  # bytes that hold the first entry of an OpenDocument file: its MIME type, not compressed
+
+
+def office_format(data: bytes, suffix: str) -> str:
+    """The suffix of the office format that a file is in beyond doubt, "" if it is none.
+
+    A file can contain others. If `suffix` names one of its formats, that one counts.
+    Example: (the content of a DOCX, ".doc") -> ".docx".
+    """
+    if data.startswith(b"{\\rtf"):
+        return ".rtf"
+    if data.startswith(ZIP):
+        if match := _MIME.search(data[:_FIRST_ENTRY]):
+            return _OPEN[match[1]]
+        found = {one: data.rfind(part) for one, part in _PARTS.items()}
+    elif data.startswith(OLE):
+        found = {one: data.rfind(name.encode("utf-16-le")) for one, name in _STREAMS.items()}
+    else:
+        return ""
+    found = {one: at for one, at in found.items() if at >= 0}
+    if suffix in found:
+        return suffix
+    return max(found, key=lambda one: found[one]) if found else ""
+
+
+DATA_LEFT_OUT = "[encoded data]"
+LEAST = 2000  # letters and digits without a space: no word, address, key or checksum is as long
+_SIGNS = "A-Za-z0-9+/_%=-"
+_RUN = re.compile(rf"(?<![{_SIGNS}])[{_SIGNS}]{{{LEAST},}}+")  # from its beginning, so in linear time
+_LINES = re.compile(
+    r"(?:^[ \t]*+[A-Za-z0-9+/]{60,80}+\n){20,}+(?:[ \t]*+[A-Za-z0-9+/]{1,80}={0,2}[ \t]*+$)?", re.MULTILINE
+)
+
+
+def without_encoded(text: str) -> tuple[str, str]:
+    """The text with a mark in place of encoded data, and a remark on how much that was, or "".
+
+    Data is encoded if it is a run of 2,000 letters, digits and the signs of Base64, or 20 full lines of them.
+    """
+    shorter = _LINES.sub(_mark, _RUN.sub(_mark, text))
+    if left_out := len(text) - len(shorter):
+        return shorter, f"{counted(left_out, 'character')} of encoded data left out"
+    return text, ""
+
+
+def _mark(match: re.Match[str]) -> str:
+    """The mark. What has no digits or no capitals is something else, and stays."""
+    run = match[0]
+    return DATA_LEFT_OUT if any(map(str.isdigit, run)) and run.lower() != run else run

@@ -1,0 +1,400 @@
+"""The order in which a PDF page is read: its columns of text, and the rows in each of them.
+
+A gutter is an upright strip that a band of the page leaves empty. What stands beside it are two columns if
+both sides are text that the file has one after the other, or that flows from line to line; else it is cells.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from itertools import chain, combinations, groupby, pairwise
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+Row: TypeAlias = "list[Line]"
+"""Lines at one height with wide gaps between them, as they are read: a line of text, or cells."""
+
+_FEW, _BLOCK, _FEWEST = (
+    2,
+    3,
+    4,
+)  # lines of a column: of a small region, that the file has in one go, and of others
+_DEPTH = 6  # columns and bands inside of one another
+_GUTTER = 5.0  # points between two columns at least
+_NARROW = 4.0  # times the size of the letters: a wider gutter may be a picture amid the lines of one text
+_SAME_EDGE = 2.0  # points
+_PROSE = 8.0  # times the size of its letters: how wide the lines of a column of text are, and no cells
+_MOSTLY = 0.6  # share of the characters of a column that stand in such lines
+_LINES_A_CHANGE = 4  # lines of a column that the file has in one go on average, of a part of a region
+_CROSSING = 0.3  # share of lines across a gutter, as of a caption between two columns
+_FLOWS = 0.5  # share of lines that go on with a sentence of the line above
+_APART = 0.6  # times the height of a line: an empty strip across the page that parts two bands
+_MOST_BANDS = 24  # between such strips; more are rows of a table
+_RULES = 3  # horizontal rules across a gutter that frame the rows of a table
+_CELL = 3  # lines of a cell between two rules
+_ROWS_APART = 14  # times the height of a line: how far the rules of one table are apart at most
+_NEAR = 1.0  # times the size of the letters: a gap within a line
+_BULLET = re.compile(r"[•●▪▫◦‣⁃∙·■□✓✔➢➤►\uf000-\uf0ff]")
+_NUMBERED = re.compile(r"[–—*-]|\(?(\d{1,2}|[a-z]|[ivx]{1,4})[.)]", re.IGNORECASE)
+_MARKED_TEXT = 20  # characters of an item at least, beside its number
+_MARK_GAP = 4.0  # times the size of the letters: how far the text of an item stands from its mark
+_SENTENCE_END = re.compile(r"[.!?:;。！？]['\"”’)\]]*\Z")
+
+
+def rows_of(lines: Sequence[Line], rules: Sequence[Box]) -> Iterator[list[Row]]:
+    """The rows of each region of a page: of each column, and of what stands across columns."""
+    return _regions(sorted(lines, key=lambda line: line.box.top), _joined_rules(rules), _DEPTH)
+
+
+def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterator[list[Row]]:
+    bands = _bands(lines, rules) if depth else None
+    if bands is None:
+        if lines:
+            yield _rows(lines)
+        return
+    for band in bands:
+        if isinstance(band, _Columns):
+            for column in _in_turn(band, first=int(_runs_left(lines))):
+                yield from _regions(column, rules, depth - 1)
+        else:
+            yield from _regions(band, rules, depth - 1)
+
+
+def _joined_rules(rules: Sequence[Box]) -> list[Box]:
+    """The horizontal rules from top to bottom; those that touch, as the borders of cells do, are one."""
+    level = [rule for rule in rules if rule.height < _GUTTER < rule.right - rule.left]
+    level.sort(key=lambda rule: (round(rule.top / _SAME_EDGE), rule.left))
+    joined: list[Box] = []
+    for rule in level:
+        last = joined[-1] if joined else None
+        is_same = last and round(last.top / _SAME_EDGE) == round(rule.top / _SAME_EDGE)
+        if last and is_same and rule.left <= last.right + _SAME_EDGE:
+            joined[-1] = last.around(rule)
+        else:
+            joined.append(rule)
+    return joined
+
+
+class _Columns(NamedTuple):
+    """Lines to the left and to the right of a gutter, from top to bottom."""
+
+    left: list[Line]
+    right: list[Line]
+
+    @property
+    def fewest(self) -> int:
+        return min(len(self.left), len(self.right))
+
+
+_Band: TypeAlias = "_Columns | list[Line]"
+
+
+def _in_turn(both: _Columns, first: int) -> list[list[Line]]:
+    """The columns as they are read, in turns where the file has more of both below, as figures below text."""
+    marked = [(line, side) for side in (0, 1) for line in both[side]]
+    marked.sort(key=lambda mark: mark[0].place)
+    turns = [
+        (side, [line for line, _ in run]) for side, run in groupby(marked, key=lambda mark: mark[1] != first)
+    ]
+    ends = [-math.inf, -math.inf]
+    for side, run in turns:
+        reach = _reach(run)
+        if len(run) < _FEW or reach.top < ends[side] - _APART * run[0].box.height:
+            break
+        ends[side] = reach.bottom
+    else:
+        if not turns[0][0]:
+            return [sorted(run, key=lambda line: line.box.top) for _, run in turns]
+    return [both[first], both[1 - first]]
+
+
+def _bands(lines: Sequence[Line], rules: Sequence[Box]) -> list[_Band] | None:
+    """The bands of a region by the gutter beside which most lines stand in columns, if there is any."""
+    if len(lines) < 2 * _FEW:
+        return None
+    edges = sorted({round(line.box.left / _SAME_EDGE) for line in lines})
+    sides = [((edge - 1) * _SAME_EDGE, _at(lines, (edge - 1) * _SAME_EDGE)) for edge in edges]
+    sides.sort(key=lambda side: -side[1].fewest)
+    best: list[_Band] | None = None
+    most = _FEW - 1
+    for edge, both in sides:
+        if both.fewest <= most:
+            break
+        are_columns = _are_columns(both, lines)
+        if not are_columns and not _may_be_prose(both):
+            continue
+        bands = _bands_at(lines, rules, edge, are_columns=are_columns)
+        if (count := sum(band.fewest for band in bands if isinstance(band, _Columns))) > most:
+            best, most = bands, count
+    return best
+
+
+def _at(lines: Sequence[Line], edge: float) -> _Columns:
+    """What stands wholly to the left and to the right of a gutter that ends at an edge."""
+    left = [line for line in lines if line.box.right <= edge - _GUTTER]
+    return _Columns(left, [line for line in lines if line.box.left >= edge])
+
+
+def _bands_at(lines: Sequence[Line], rules: Sequence[Box], edge: float, *, are_columns: bool) -> list[_Band]:
+    """What stands above, between and below lines and tables across a gutter, and those."""
+    crossing = [rule for rule in rules if rule.left < edge - _GUTTER and rule.right > edge]
+    tables = _ruled_tables(lines, crossing, edge)
+    bands: list[_Band] = []
+    for is_across, lines_of in groupby(lines, key=lambda line: _is_across(line, edge, tables)):
+        group = list(lines_of)
+        both = _at(group, edge)
+        if is_across or both.fewest < _FEW:
+            parted: list[_Band] = [group]
+        elif are_columns or _are_prose(both):
+            parted = [both]
+        else:
+            parted = _columns_in(group, crossing, edge)
+        for band in parted:
+            if bands and isinstance(band, list) and isinstance(bands[-1], list):
+                bands[-1] += band
+            else:
+                bands.append(band)
+    return bands
+
+
+def _is_across(line: Line, edge: float, tables: Sequence[Box]) -> bool:
+    stands_across = edge - _GUTTER < line.box.right and line.box.left < edge
+    return stands_across or any(table.top <= _middle(line) <= table.bottom for table in tables)
+
+
+def _ruled_tables(lines: Sequence[Line], crossing: Sequence[Box], edge: float) -> list[Box]:
+    """Where rules across a gutter frame rows, and the file goes over from side to side in each of them."""
+    tables: list[Box] = []
+    height = max((line.box.height for line in lines), default=0.0)
+    frame: list[Box] = []
+    for rule in [*crossing, None]:
+        if rule and (not frame or rule.top - frame[-1].top <= _ROWS_APART * height):
+            frame.append(rule)
+            continue
+        if len(frame) >= _RULES and _are_rows(lines, frame, edge):
+            tables.append(Box(frame[0].left, frame[0].top, frame[-1].right, frame[-1].bottom))
+        frame = [rule] if rule else []
+    return tables
+
+
+def _are_rows(lines: Sequence[Line], rules: Sequence[Box], edge: float) -> bool:
+    """Whether rules part what is beside a gutter into cells, or into text that the file has row by row."""
+    parts = [
+        _at([line for line in lines if above.top <= _middle(line) <= below.top], edge)
+        for above, below in pairwise(rules)
+    ]
+    rows = [part for part in parts if part.fewest]
+    whole = _Columns(*([line for row in rows for line in row[side]] for side in (0, 1)))
+    if len(rows) < _FEW:
+        return False
+    cells = [row for row in rows if max(map(len, row)) <= _CELL]
+    return 2 * len(cells) > len(parts) or _changes(whole) >= len(rows) or not _are_prose(whole)
+
+
+def _middle(line: Line) -> float:
+    return (line.box.top + line.box.bottom) / 2
+
+
+def _columns_in(lines: list[Line], crossing: Sequence[Box], edge: float) -> list[_Band]:
+    """The longest stretch of lines beside a gutter that is columns of text, and what is above and below."""
+    stretches = _stretches(lines, crossing)
+    if not 1 < len(stretches) <= _MOST_BANDS or not _may_be_prose(_at(lines, edge)):
+        return [lines]
+    sides = [_at(stretch, edge) for stretch in stretches]
+    best: tuple[int, int, _Columns] | None = None
+    most = 0
+    for begin, end in combinations(range(len(stretches) + 1), 2):
+        both = _Columns(*(list(chain.from_iterable(part)) for part in zip(*sides[begin:end], strict=True)))
+        weight = len(both.left) + len(both.right)
+        if (
+            weight > most
+            and (weight := weight - _LINES_A_CHANGE * _changes(both)) > most
+            and _are_prose(both)
+        ):
+            best, most = (begin, end, both), weight
+    if best is None:
+        return [lines]
+    begin, end, both = best
+    above, below = (list(chain.from_iterable(part)) for part in (stretches[:begin], stretches[end:]))
+    bands = [_columns_in(part, crossing, edge) if part else [] for part in (above, below)]
+    return [*bands[0], both, *bands[1]]
+
+
+def _stretches(lines: Sequence[Line], crossing: Sequence[Box]) -> list[list[Line]]:
+    """Lines from top to bottom, parted by empty strips and by rules across."""
+    parted: list[list[Line]] = []
+    reach = 0.0
+    for line in lines:
+        is_apart = line.box.top - reach > _APART * line.box.height
+        if not parted or is_apart or any(reach - 1 <= rule.top <= line.box.top + 1 for rule in crossing):
+            parted.append([])
+            reach = line.box.bottom
+        parted[-1].append(line)
+        reach = max(reach, line.box.bottom)
+    return parted
+
+
+def _are_columns(both: _Columns, lines: Sequence[Line]) -> bool:
+    """Whether a region is two columns of text that stand beside each other, and no cells of a table."""
+    beside = _beside(both)
+    if beside is None or beside.fewest < _FEW:
+        return False
+    changes, count = _changes(beside), len(beside.left) + len(beside.right)
+    is_block = beside.fewest >= _BLOCK or count == len(lines) <= 2 * _FEWEST
+    may_be_text = beside.fewest >= _FEWEST and changes <= beside.fewest / 2
+    if not (changes == 1 and is_block) and not (may_be_text and all(map(_is_prose, beside))):
+        return False
+    shared = _shared(both)
+    across = sum(_is_within(line, shared) for line in lines) - count
+    return across <= _CROSSING * count
+
+
+class _Reach(NamedTuple):
+    top: float
+    bottom: float
+
+    @property
+    def height(self) -> float:
+        return self.bottom - self.top
+
+
+def _reach(lines: Sequence[Line]) -> _Reach:
+    return _Reach(min(line.box.top for line in lines), max(line.box.bottom for line in lines))
+
+
+def _shared(both: _Columns) -> _Reach:
+    """From where to where both sides have lines."""
+    left, right = map(_reach, both)
+    return _Reach(max(left.top, right.top), min(left.bottom, right.bottom))
+
+
+def _beside(both: _Columns) -> _Columns | None:
+    """The lines of both sides that stand beside the other one; None if that is less than half of either."""
+    if not both.fewest:
+        return None
+    shared = _shared(both)
+    if shared.height < min(_reach(side).height for side in both) / 2:
+        return None
+    return _Columns(*([line for line in side if _is_within(line, shared)] for side in both))
+
+
+def _are_prose(both: _Columns) -> bool:
+    """Whether both sides are text that the file has in one go, or that flows beside a narrow gutter."""
+    beside = _beside(both)
+    if beside is None:
+        return False
+    wide = _Columns(*([line for line in side if _is_wide(line)] for side in beside))
+    if wide.fewest < _FEWEST or not all(map(_is_prose, beside)):
+        return False
+    if _changes(wide) <= max(1, wide.fewest / _LINES_A_CHANGE) and _changes(beside) <= beside.fewest / 2:
+        return True
+    gutter = min(line.box.left for line in wide.right) - max(line.box.right for line in wide.left)
+    return gutter <= _NARROW * wide.left[0].size and all(map(_flows, wide))
+
+
+def _may_be_prose(both: _Columns) -> bool:
+    return all(sum(map(_is_wide, side)) >= _FEWEST for side in both)
+
+
+def _is_wide(line: Line) -> bool:
+    return line.box.right - line.box.left >= _PROSE * (line.size or 1.0)
+
+
+def _is_prose(lines: Sequence[Line]) -> bool:
+    """Whether most characters of a side stand in wide lines."""
+    wide = sum(len(line.text) for line in lines if _is_wide(line))
+    return wide >= _MOSTLY * sum(len(line.text) for line in lines)
+
+
+def _flows(lines: Sequence[Line]) -> bool:
+    """Whether most lines go on with a sentence of the line above."""
+    return sum(reads_on(above.text, line.text) for above, line in pairwise(lines)) >= _FLOWS * (
+        len(lines) - 1
+    )
+
+
+def reads_on(above: str, below: str) -> bool:
+    """Whether a line goes on with the sentence above it: no sentence ends there and none begins here."""
+    if above.endswith(("-", HYPHEN)):
+        return True
+    first = next(filter(str.isalpha, below), "")
+    begins = first.isupper() or not first or not below[:1].strip("(\"'“‘").isalpha()
+    return not begins and not _SENTENCE_END.search(above)
+
+
+def _is_within(line: Line, reach: _Reach) -> bool:
+    return reach.top <= line.box.bottom and line.box.top <= reach.bottom
+
+
+def _changes(both: _Columns) -> int:
+    """How often the file goes over from one side to the other. It does for each row of a table."""
+    sides = sorted([(line.place, 0) for line in both.left] + [(line.place, 1) for line in both.right])
+    return sum(one != other for (_, one), (_, other) in pairwise(sides))
+
+
+def level_rows(lines: Sequence[Line]) -> list[Row]:
+    """The lines from top to bottom, those at one height together, from left to right."""
+    rows: list[Row] = []
+    reach = Box(0, 0, 0, 0)
+    for line in sorted(lines, key=lambda line: line.box.top + line.box.bottom):
+        if rows and line.box.is_level_with(reach):
+            rows[-1].append(line)
+            reach = reach if reach.height >= line.box.height else line.box
+        else:
+            rows.append([line])
+            reach = line.box
+    return [sorted(row, key=lambda line: line.box.left) for row in rows]
+
+
+def body_size(lines: Iterable[Line]) -> float:
+    """The size that most characters have."""
+    sizes = Counter[float]()
+    for line in lines:
+        sizes[line.size] += len(line.text)
+    return max(sizes, key=lambda size: sizes[size], default=0.0)  # most_common() imports a module: too late
+
+
+def _rows(lines: Sequence[Line]) -> list[Row]:
+    """The same in reading order, joined where they are near."""
+    return [_joined(row) for row in level_rows(lines)]
+
+
+def _joined(row: Row) -> Row:
+    if len(row) == 1:
+        return row
+    backwards = _runs_left(row)
+    if backwards:
+        row = row[::-1]
+    joined = [row[0]]
+    for line in row[1:]:
+        last = joined[-1]
+        gap = last.box.left - line.box.right if backwards else line.box.left - last.box.right
+        reach = _MARK_GAP if _marks(last, line, row) else _NEAR
+        if gap <= reach * max(last.size, line.size) and not last.text.endswith(HYPHEN):
+            largest = max(last, line, key=lambda part: len(part.text))
+            joined[-1] = largest._replace(
+                text=f"{last.text} {line.text}",
+                box=last.box.around(line.box),
+                words=() if backwards else last.words + line.words,
+            )
+        else:
+            joined.append(line)
+    return joined
+
+
+def _marks(mark: Line, line: Line, row: Row) -> bool:
+    """Whether it is the bullet or the number of an item in a list, whose text follows."""
+    if _BULLET.fullmatch(mark.text):
+        return True
+    is_first = mark is row[0] and len(row) == 2  # noqa: PLR2004 a mark and its text
+    return is_first and len(line.text) >= _MARKED_TEXT and bool(_NUMBERED.fullmatch(mark.text))
+
+
+def _runs_left(lines: Sequence[Line]) -> bool:
+    return 2 * sum(line.runs_left for line in lines) > len(lines)

@@ -1,0 +1,369 @@
+"""The parts of a PDF page: paragraphs, and tables where cells stand below each other.
+
+Words that run across the page are the headers of columns where they stand side by side over them.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import chain, pairwise
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.ingest.parse.pdf.page_cleanup import with_next_line
+from rag.ingest.parse.pdf.page_layout import level_rows, reads_on
+from rag.ingest.parse.pdf.pdf_words import SEAM, Box, as_read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rag.ingest.parse.pdf.page_layout import Row
+    from rag.ingest.parse.pdf.pdf_words import Line
+
+_APART = 1.35  # times the usual distance of two lines: from here on a paragraph begins
+_INDENT = 0.8  # times the size of the letters: how far the first line of a paragraph is moved in
+_MOST_INDENT = 4.0  # the same; further in stands something else
+_OTHER_SIZE = 1.06  # times the size of the letters before
+_CELLS = 6  # at least, of what is taken for a table: three rows of two, or two of three
+_RULED_CELLS = 3  # the same, if rules frame it
+_LONG = 90  # characters: cells of a table are shorter on average
+_SENTENCE = 20  # characters of a cell that may be a part of a sentence
+_MOVED = 6.0  # points that a table may stand elsewhere on the next page
+_EDGE = 1.0  # points: the cells of a column begin or end so near to each other
+_WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
+
+
+_NUMBER = re.compile(r"[(\-+–—]*[\d.,'\s]*\d[\d.,'\s]*[)%]*|[–—-]")
+_TEXTS = re.compile(rf"[^ {SEAM}]+[ {SEAM}]?")
+_YEAR = re.compile(r"(1[5-9]|20)\d\d")
+
+
+class Part(NamedTuple):
+    """Rows that belong together: a paragraph or a heading by its lines, or a table by its cells."""
+
+    rows: tuple[tuple[str, ...], ...]
+    box: Box
+    size: float
+    bold: bool
+    is_table: bool = False
+
+    @property
+    def text(self) -> str:
+        """Its text; a table as in Markdown, with its first row as header unless that consists of numbers."""
+        if not self.is_table:
+            return "\n".join(" ".join(row) for row in self.rows).replace(SEAM, "")
+        width = max(map(len, self.rows))
+        lines = [_piped([*row, *[""] * (width - len(row))]) for row in self.rows]
+        rule = [] if _is_numbers(self.rows[0]) else ["|" + " --- |" * width]
+        return "\n".join([lines[0], *rule, *lines[1:]]).replace(SEAM, "")
+
+
+def _is_numbers(row: Sequence[str]) -> bool:
+    """Whether most cells of a row after its first are numbers, as they are below a header."""
+    filled = [cell for cell in row[1:] if cell]
+    return 2 * sum(bool(_NUMBER.fullmatch(cell) and not _YEAR.fullmatch(cell)) for cell in filled) > len(
+        filled
+    )
+
+
+def _piped(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def parts_of(rows: Sequence[Row], rules: Sequence[Box]) -> Iterator[Part]:
+    """The parts of a region in order."""
+    pitches = [below - above for above, below in pairwise(row[0].box.bottom for row in rows)]
+    usual = median(pitches) if pitches else 0.0
+    at = 0
+    plain: list[Row] = []
+    while at < len(rows):
+        end = _table_end(rows, at)
+        if table := _table(rows[at:end], rules) if end > at else None:
+            yield from _paragraphs(plain, usual)
+            plain = []
+            yield table
+            at = end
+        else:
+            plain += rows[at : max(end, at + 1)]
+            at = max(end, at + 1)
+    yield from _paragraphs(plain, usual)
+
+
+def with_headers_of_tables(pages: list[list[Part]]) -> None:
+    """Give each table that goes on from the page before the header that it has there."""
+    for above, below in pairwise(pages):
+        if above and below and _goes_over(above[-1], below[0]):
+            below[0] = below[0]._replace(rows=(above[-1].rows[0], *below[0].rows))
+
+
+def _goes_over(table: Part, more: Part) -> bool:
+    """Whether a table goes on with the rows of another one, which has no header of its own."""
+    if not (table.is_table and more.is_table) or abs(table.box.left - more.box.left) > _MOVED:
+        return False
+    header, body, first = table.rows[0], table.rows[1:], more.rows[0]
+    if len(header) != len(first) or _is_numbers(header) or first == header:
+        return False
+    return _is_numbers(first) == (2 * sum(map(_is_numbers, body)) > len(body))
+
+
+def _table_end(rows: Sequence[Row], at: int) -> int:
+    """The end of the rows from `at` on that have several cells, or go on with one inside of a table."""
+    if len(rows[at]) == 1:
+        return at
+    end, left = at + 1, rows[at][0].box.right
+    while end < len(rows):
+        row, above = rows[end], rows[end - 1]
+        near = row[0].box.top - above[0].box.bottom < _WRAPPED * above[0].box.height
+        if len(row) == 1 and not (near and row[0].box.left > left and not row[0].runs_left):
+            break
+        left = row[0].box.right if len(row) > 1 else left
+        end += 1
+    return end
+
+
+def _table(rows: Sequence[Row], rules: Sequence[Box]) -> Part | None:
+    """The table that rows are, None if their cells don't stand below each other."""
+    columns = _columns(rows)
+    is_ruled = _is_ruled(rows, rules)
+    if not columns or sum(map(len, rows)) < (_RULED_CELLS if is_ruled else _CELLS):
+        return None
+    if sum(len(cell.text) for row in rows for cell in row) > _LONG * sum(map(len, rows)):
+        return None
+    if not is_ruled and _reads_on(rows):
+        return None
+    box, cells = rows[0][0].box, list[list[str]]()
+    last = Box(0, 0, 0, 0)
+    for row in rows:
+        filled = [""] * len(columns)
+        for number, cell in _placed(row, columns):
+            filled[number] = f"{filled[number]} {cell.text}".strip()
+            box = box.around(cell.box)
+        if cells and _goes_on(row, filled, last, rules):
+            cells[-1] = [with_next_line(one, more) for one, more in zip(cells[-1], filled, strict=True)]
+        else:
+            cells.append(filled)
+        last = row[0].box
+    whole = tuple(tuple(row) for row in cells)
+    return Part(whole, box, rows[0][0].size, bold=False, is_table=True) if len(whole) > 1 else None
+
+
+def _reads_on(rows: Sequence[Row]) -> bool:
+    """Whether most rows go on with the sentences of the row above, in all of its cells: those are columns."""
+    pairs = [
+        [(cell, more) for cell, more in zip(above, row, strict=False) if len(cell.text) > _SENTENCE]
+        for above, row in pairwise(rows)
+        if len(above) == len(row)
+    ]
+    flowing = [
+        pair for pair in pairs if len(pair) > 1 and all(reads_on(cell.text, more.text) for cell, more in pair)
+    ]
+    return 2 * len(flowing) > len(rows) - 1
+
+
+def _is_ruled(rows: Sequence[Row], rules: Sequence[Box]) -> bool:
+    """Whether as many rules as rows run across them."""
+    top, bottom, middle = rows[0][0].box.top, rows[-1][0].box.bottom, rows[0][0].box.right
+    reach = rows[0][0].box.height
+    across = [
+        rule
+        for rule in rules
+        if top - reach <= rule.top <= bottom + reach and rule.left < middle and rule.right > middle
+    ]
+    return len({round(rule.top) for rule in across}) > len(rows) // 2 + 1
+
+
+def _columns(rows: Sequence[Row]) -> list[Box]:
+    """Where the columns stand, by the rows with most cells; none if these don't fit together."""
+    most = max(map(len, rows))
+    full = [row for row in rows if len(row) == most]
+    columns = [cell.box for cell in full[0]]
+    for row in full[1:]:
+        columns = [column.around(cell.box) for column, cell in zip(columns, row, strict=True)]
+    ordered = sorted(columns)
+    apart = all(one.right <= other.left for one, other in pairwise(ordered))
+    return columns if apart and (len(full) > 1 or len(rows) > 1) else []
+
+
+def _placed(row: Row, columns: Sequence[Box]) -> Iterator[tuple[int, Line]]:
+    """The cells of a row with their columns; words that stand too near to be apart are parted between two."""
+    for cell in row:
+        first = 0
+        for part in _parts(cell, columns):
+            number = max(first, _column(part, columns))
+            first = min(number + 1, len(columns) - 1)
+            yield number, part
+
+
+def _parts(cell: Line, columns: Sequence[Box]) -> Iterator[Line]:
+    texts = _TEXTS.findall(cell.text)
+    begin = 0
+    for at, ((_, right), (left, _)) in enumerate(pairwise(cell.words), 1):
+        start = cell.words[begin][0]
+        if len(texts) == len(cell.words) and any(
+            _is_border(start, right, left, *ends) for ends in pairwise(columns)
+        ):
+            yield _piece(cell, texts, begin, at)
+            begin = at
+    yield _piece(cell, texts, begin, len(texts)) if begin else cell
+
+
+def _is_border(start: float, right: float, left: float, column: Box, following: Box) -> bool:
+    """Whether one column ends between two words and the next one begins."""
+    begins = abs(left - following.left) <= _EDGE
+    if begins and abs(start - column.left) <= _EDGE:
+        return True
+    inside = column.left - _EDGE <= start and right <= column.right + _EDGE < left
+    return inside and (column.right - right <= _EDGE or begins)
+
+
+def _piece(cell: Line, texts: Sequence[str], begin: int, end: int) -> Line:
+    words = cell.words[begin:end]
+    box = cell.box._replace(left=words[0][0], right=words[-1][1])
+    return cell._replace(text="".join(texts[begin:end]).strip(f" {SEAM}"), box=box, words=words)
+
+
+def _column(cell: Line, columns: Sequence[Box]) -> int:
+    """The column that a cell shares most with, else the nearest."""
+
+    def shared(number: int) -> float:
+        column = columns[number]
+        return min(cell.box.right, column.right) - max(cell.box.left, column.left)
+
+    return max(range(len(columns)), key=shared)
+
+
+def _goes_on(row: Row, filled: Sequence[str], above: Box, rules: Sequence[Box]) -> bool:
+    """Whether a row is the next line of the cells above it: nothing is in its first column."""
+    here = row[0].box
+    if filled[0] or here.top - above.bottom > _WRAPPED * above.height:
+        return False
+    middle = ((above.top + above.bottom) / 2, (here.top + here.bottom) / 2)
+    return not any(
+        middle[0] < rule.top < middle[1] and rule.left <= here.left and rule.right >= here.right
+        for rule in rules
+        if rule.right - rule.left > rule.height
+    )
+
+
+def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[Part]:
+    """Rows of text, parted at gaps, at lines that are moved in, and where the letters change."""
+    begin = 0
+    for at, (above, row) in enumerate(pairwise(rows), 1):
+        if _begins(above[0], row[0], usual) or (at > begin + 1 and _is_moved_in(rows[at - 1], row)):
+            yield _paragraph(rows[begin:at])
+            begin = at
+    if rows:
+        yield _paragraph(rows[begin:])
+
+
+def _begins(above: Line, line: Line, usual: float) -> bool:
+    size, before = line.size or 1.0, above.size or 1.0
+    pitch = line.box.bottom - above.box.bottom
+    return (
+        pitch > max(_APART * usual, 0.0)
+        or max(size, before) > _OTHER_SIZE * min(size, before)
+        or line.bold != above.bold
+    )
+
+
+def _is_moved_in(above: Row, row: Row) -> bool:
+    moved = row[0].box.left - above[0].box.left
+    size = row[0].size or 1.0
+    return not row[0].runs_left and _INDENT * size <= moved <= _MOST_INDENT * size
+
+
+def _paragraph(rows: Sequence[Row]) -> Part:
+    longest = max((line for row in rows for line in row), key=lambda line: len(line.text))
+    box = rows[0][0].box
+    for line in (line for row in rows for line in row):
+        box = box.around(line.box)
+    texts = tuple(tuple(line.text for line in row) for row in rows)
+    bold = all(line.bold for row in rows for line in row)
+    return Part(texts, box, longest.size, bold)
+
+
+_FEWEST = 2  # headers beside each other, and cells below them
+_MOST = 400  # turned lines of a page; more of them are no headers
+_LEADING = 0.4  # times the size of the letters: how far apart the lines of one header are
+_WITHIN = 0.1  # the same: a gap within a word
+_OVER = 3.0  # the same: how far above the row of its column a header ends
+
+
+def with_headers(lines: Sequence[Line]) -> list[Line]:
+    """The lines of a page, with turned headers of columns as level lines, one for each header.
+
+    What else is turned stays as it is: axes of charts, stamps at the margin.
+    """
+    level = [line for line in lines if not line.turned]
+    turned = [line for line in lines if line.turned]
+    if not _FEWEST <= len(turned) <= _MOST:
+        return list(lines)
+    parts = {(header := _header(group)).place: (header, group) for group in _near(turned)}
+    rows = level_rows(level)
+    for band in level_rows([header for header, _ in parts.values()]):
+        if _are_over_columns(band, rows):
+            level += band
+            turned = [line for line in turned if not any(line in parts[one.place][1] for one in band)]
+    return level + turned
+
+
+def _near(lines: Sequence[Line]) -> list[list[Line]]:
+    """The lines in groups of those that stand close to each other and are turned the same way."""
+    groups: list[list[Line]] = []
+    for line in lines:
+        near = [group for group in groups if any(_are_near(line, one) for one in group)]
+        apart = [group for group in groups if group not in near]
+        groups = [*apart, [line, *chain.from_iterable(near)]]
+    return groups
+
+
+def _are_near(one: Line, other: Line) -> bool:
+    reach = _LEADING * max(one.size, other.size)
+    box = one.box
+    around = Box(box.left - reach, box.top - reach, box.right + reach, box.bottom + reach)
+    return one.turned == other.turned and around.touches(other.box)
+
+
+def _header(lines: Sequence[Line]) -> Line:
+    """Turned lines as a level one, which stands where they do."""
+    first, box, text = lines[0], lines[0].box, ""
+    for line in lines:
+        box = box.around(line.box)
+    for row in level_rows([line._replace(box=_levelled(line)) for line in lines]):
+        words = row[0].text
+        for before, line in pairwise(row):
+            apart = line.box.left - before.box.right > _WITHIN * line.size
+            words += f" {line.text}" if apart else line.text
+        text = with_next_line(text, words) if text else words
+    return first._replace(text=text, box=box, turned=0, words=())
+
+
+def _levelled(line: Line) -> Box:
+    """Where a turned line stands for those who turn their head."""
+    box = line.box
+    return as_read(Box(box.left, -box.bottom, box.right, -box.top), line.turned)
+
+
+def _are_over_columns(headers: Row, rows: Sequence[Row]) -> bool:
+    """Whether headers stand over the cells of the row below them, and nothing stands between them."""
+    band = headers[0].box
+    for header in headers:
+        band = band.around(header.box)
+    below = next((row for row in rows if row[0].box.top + row[0].box.bottom > 2 * band.bottom), [])
+    if min(len(headers), len(below)) < _FEWEST:
+        return False
+    reach = max(header.size for header in headers)
+    over = [
+        any(cell.box.left < one.box.right + reach and cell.box.right > one.box.left - reach for cell in below)
+        for one in headers
+    ]
+    return (
+        below[0].box.top - band.bottom < _OVER * reach
+        and 2 * sum(over) >= len(headers)
+        and not any(_is_between(line.box, band) for row in rows for line in row)
+    )
+
+
+def _is_between(box: Box, band: Box) -> bool:
+    middle = (box.top + box.bottom) / 2
+    return band.left <= box.left and box.right <= band.right and band.top < middle < band.bottom

@@ -1,0 +1,337 @@
+"""The pages of a PDF, and which of them can't be read.
+
+Without a map of its characters, a PDF names glyphs by numbers, and reading them as characters gives noise,
+often with letters shifted along the alphabet ("7KH FORFN" for "The clock"). Only what looks like no language
+and like no table of numbers is taken for noise: characters that nothing contains, scripts that change within
+words, symbols instead of letters, or letters whose frequencies fit no language with Latin letters.
+
+The shares below were measured on 13,000 texts: six languages, source code and tables. By these rules none of
+them is garbled, except for two mails that consist of Base64.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rag.errors import ParseError
+from rag.ingest.parse.pdf.form_fields import additions_on
+from rag.ingest.parse.pdf.pdf_words import Box, Line, Sheet, sheet_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rag.ingest.parse.ocr import Reader
+
+MAX_PAGES = 20_000  # a file that claims more of them lies
+NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
+NO_TEXT = "no text, only images"
+_IDEOGRAPHS = "\u2e80"  # and what follows: writing that may run down
+_ODD = re.compile(r"[\x00-\x08\u0180-\u02ff\u2000-\u206f\ue000-\uf8ff\ufffd]")  # where glyphs have no map
+_ODDEST = 0.1  # share of them
+_PLAIN, _PITCH = 10.0, 12.0  # points: the lines of plain text
+_STAMP = 40  # characters: a page with so few beside pictures may be a scan with a stamp
+_NAMED = 8  # page numbers in a remark
+
+
+class Missing(NamedTuple):
+    """The numbers, from 1, of pages whose text is missing, or that OCR or the second reader has read."""
+
+    damaged: list[int]
+    garbled: list[int]
+    images: list[int]
+    beyond: list[int]
+    recognised: list[int]
+    plain: list[int]
+
+    def remarks(self) -> Iterator[str]:
+        """What of the file could not be read, or not for sure."""
+        if self.damaged:
+            yield f"{_pages(self.damaged)} can't be read"
+        if self.garbled:
+            yield f"{_pages(self.garbled)} left out: {NO_CHARACTERS}; run OCR on it first"
+        if self.images:
+            yield f"{_pages(self.images)} left out: {NO_TEXT}; run OCR on it first"
+        if self.beyond:
+            yield f"pages after {MAX_PAGES:,} left out"
+        if self.recognised:
+            yield f"{_pages(self.recognised)} read by OCR"
+        if self.plain:
+            yield f"{_pages(self.plain)} read as plain text: columns and tables may be lost"
+
+    def error(self) -> ParseError:
+        """Why a PDF has no text at all."""
+        if self.garbled:
+            return ParseError(f"the PDF has {NO_CHARACTERS}; run OCR on it first", "no text")
+        if self.images:
+            return ParseError(f"the PDF has {NO_TEXT}; run OCR on it first", "no text")
+        if self.damaged:
+            return ParseError("the PDF is damaged")
+        return ParseError("the PDF has no text", "no text")
+
+
+def _pages(numbers: Sequence[int]) -> str:
+    named = ", ".join(map(str, numbers[:_NAMED]))
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"page{'s' if len(numbers) > 1 else ''} {named}{more}"
+
+
+def sheets_of(
+    pdf: Any,  # noqa: ANN401 see above
+    second: Callable[[int], str],
+    reader: Reader | None = None,
+) -> tuple[list[Sheet], Missing]:
+    """What stands on each page; nothing on those that can't be read.
+
+    `second` gives the plain text of a page: of one on which pdfium reads nothing, and of one that runs down.
+    A reader reads pages without text.
+    """
+    missing = Missing([], [], [], [], [], [])
+    numbers = range(1, min(len(pdf), MAX_PAGES) + 1)
+    sheets = [_sheet(pdf, number, missing, second, reader) for number in numbers]
+    if len(pdf) > MAX_PAGES:
+        missing.beyond.append(MAX_PAGES)
+    everything = "\n".join(line.text for sheet in sheets for line in sheet.lines)
+    if not missing.recognised and is_garbled(everything):
+        missing.garbled[:] = numbers
+        missing.plain.clear()
+        return [Sheet([], []) for _ in sheets], missing
+    return sheets, missing
+
+
+def _sheet(
+    pdf: Any,  # noqa: ANN401 see above
+    number: int,
+    missing: Missing,
+    second: Callable[[int], str],
+    reader: Reader | None,
+) -> Sheet:
+    from pypdfium2 import PdfiumError, raw  # noqa: PLC0415 see above
+
+    try:
+        page = pdf[number - 1]
+        additions = additions_on(pdf, page)
+        if raw.FPDFPage_GetAnnotCount(page) > 0 and raw.FPDFPage_Flatten(page, 0) == raw.FLATTEN_SUCCESS:
+            page.close()
+            page = pdf[number - 1]  # with the values of fields and the words of notes as its text
+        try:
+            sheet = sheet_of(page, additions)
+            if _is_whole(page, sheet, is_strict=reader is not None):
+                return sheet
+            plain = _plain(second(number - 1))
+            if _runs_down(sheet) and not set(_written(sheet)) <= {*_written(plain), "\n"}:
+                plain = _stacked(_columns_of(sheet))  # the second reader reads something else
+            if plain.lines and _letters(plain) >= _letters(sheet) + (not _runs_down(sheet)):
+                missing.plain.append(number)
+                return plain
+            return _seen(page, sheet, number, missing, reader)
+        finally:
+            page.close()
+    except (PdfiumError, ValueError):
+        missing.damaged.append(number)
+        return Sheet([], [])
+
+
+def _is_whole(page: Any, sheet: Sheet, *, is_strict: bool) -> bool:  # noqa: ANN401 see above
+    """Whether pdfium has read a page. If strict, one with few words beside pictures may be a scan."""
+    from pypdfium2 import raw  # noqa: PLC0415 see above
+
+    if is_garbled(_written(sheet)) or _runs_down(sheet):
+        return False
+    if len(_written(sheet)) > (_STAMP if is_strict else 0):
+        return True
+    return bool(raw.FPDFPage_CountObjects(page) <= len(sheet.lines))  # these words, or nothing at all
+
+
+def _seen(
+    page: Any,  # noqa: ANN401 see above
+    sheet: Sheet,
+    number: int,
+    missing: Missing,
+    reader: Reader | None,
+) -> Sheet:
+    """What OCR reads on a page that has no text, or noise; else what there is."""
+    if _runs_down(sheet):
+        return sheet
+    if reader and (seen := reader.page(page)) and len(seen.lines) > len(sheet.lines):
+        missing.recognised.append(number)
+        return seen
+    if is_garbled(_written(sheet)):
+        missing.garbled.append(number)
+        return Sheet([], [])
+    if not sheet.lines:
+        missing.images.append(number)
+    return sheet
+
+
+def _written(sheet: Sheet) -> str:
+    return "\n".join(line.text for line in sheet.lines)
+
+
+def _letters(sheet: Sheet) -> int:
+    """How many characters are read; noise counts for nothing."""
+    written = _written(sheet)
+    return 0 if is_garbled(written) else sum(not character.isspace() for character in written)
+
+
+def _runs_down(sheet: Sheet) -> bool:
+    """Whether its lines run down, as in Japanese: pdfium gives each character alone, and loses some."""
+    alone = sum(len(line.text) == 1 and line.text >= _IDEOGRAPHS for line in sheet.lines)
+    return 2 * alone > len(sheet.lines)
+
+
+def _plain(text: str) -> Sheet:
+    """Lines below each other; none if they are no text."""
+    if is_garbled(text) or sum(bool(_ODD.match(character)) for character in text) > _ODDEST * len(text):
+        return Sheet([], [])
+    return _stacked(text.splitlines())
+
+
+def _columns_of(sheet: Sheet) -> list[str]:
+    """The lines of a page that run down, from characters below each other."""
+    columns: list[str] = []
+    reach = Box(0, 0, 0, 0)
+    for line in sheet.lines:
+        box = line.box
+        is_below = abs(box.left - reach.left) < 1 and 0 <= box.top - reach.bottom + 1 < box.height
+        columns[-1:] = [columns[-1] + line.text] if is_below and columns else [*columns[-1:], line.text]
+        reach = box
+    return columns
+
+
+def _stacked(texts: Sequence[str]) -> Sheet:
+    """Lines below each other, as plain text has them."""
+    lines = [text for text in texts if text.strip()]
+    return Sheet(
+        [
+            Line(text, Box(0, _PITCH * at, len(text) * _PITCH / 2, _PITCH * at + _PLAIN), _PLAIN, place=at)
+            for at, text in enumerate(lines)
+        ],
+        [],
+    )
+
+
+JUDGED = 20_000  # characters from the beginning
+FEWEST = 150  # characters; less proves nothing
+STRANGE = 0.08  # share of characters that text doesn't contain; a space may be one of them
+MOST_STRANGE = 0.3  # share of them from which on no word counts as evidence any more
+NAMED = 0.3  # share of text in names of glyphs
+SWITCHED = 0.2  # share of neighbours in a word that are of two scripts; formulas have up to 0.05
+FEW_LETTERS = 0.25  # share of letters below which symbols count
+SYMBOLS = 10  # kinds of frequent symbols
+FREQUENT = 0.01  # share of a frequent symbol
+LETTERS = 0.5  # share of letters from which on their frequencies count
+COMMON = 0.36  # least share of the letters a e i n o r s t; real text with Latin letters has 0.45 to 0.7
+KINDS = 12  # of Latin letters that noise has at least; a table of crosses has one
+ACCENTED = 0.6  # most share of Latin letters outside ASCII; Vietnamese has 0.35
+SPOKEN = 0.03  # share of stop words from which on a text is in a language
+LONG_WORD = 10  # characters; no language has longer words on average
+
+_GLYPHS = re.compile(r"(?:/[A-Za-z_]{1,8}\d{1,5}){4,}|(?:\(cid:\d+\)){4,}")
+_WORD = re.compile(r"[^\W\d_]+")
+_CJK = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"})
+_WHITE = frozenset(" \t\n\x0b\x0c\r")
+
+STOP_WORDS = tuple(
+    frozenset(word for word in words.split() if len(word) > 1)  # a single letter proves nothing
+    for words in (
+        "the of and to in is that for it was as with be by on are this from at not",
+        "der die das und in den von zu mit ist des sich auf für nicht ein eine dem im als",
+        "de la le et les des en un du une que est pour dans qui par sur au plus ce",
+        "de la que el en los se del las un por con una para es al lo como su no",
+        "di che la il un per in una del con non si le dei da al sono della nel è",
+        "de que do da em um para com não uma os no se na por mais as dos ao",
+        "de van het een en in is dat op te zijn voor met die niet aan er om",
+        "och att det som en på är av för med den till inte ett om har de",
+        "og at det er en til af på for med ikke som den har de et å i",
+        "ja on ei että se oli hän mutta ovat kun niin joka ole myös tai",
+        "na do się nie jest to że jak od po za przez ale co dla oraz są",
+        "se na je že si ve to do jako za by ale pro po jsem jeho což",
+        "az és hogy nem egy is ez meg volt csak de el mint már ezt",
+        "si de la in cu nu pe care din ca este sa mai un pentru fi",
+        "ve bir bu da de için ile olarak çok daha olan gibi ne ki",
+        "yang dan di itu dengan untuk tidak ini dari dalam pada akan",
+        "và của là có trong được cho các không một với những người này",
+        "et in est non ad ut cum qui sed dolor sit amet ipsum ex quod",
+        "i je da se na su za od sa kao ne bi to koji iz",
+        "et no la el els les del amb per que una com va al",
+        "ir kad su yra į iš un ka no ar par ja tas ei et see oli",
+    )
+)
+
+
+def is_garbled(text: str) -> bool:
+    """Whether the text of a document is noise instead of language, judged by its beginning.
+
+    `text` is as the PDF gives it: characters that nobody sees are evidence. Of a short text only
+    characters that no text has are evidence.
+    """
+    text = text[:JUDGED]
+    characters = [one for one in text if one not in _WHITE]
+    visible = [one for one in characters if not one.isspace()]
+    if len(visible) < FEWEST:
+        return 2 * sum(map(_is_strange, visible)) > len(visible)
+    if sum(len(match[0]) for match in _GLYPHS.finditer(text)) > NAMED * len(text):
+        return True
+    strange = sum(map(_is_strange, characters)) / len(characters)
+    if strange > MOST_STRANGE:
+        return True
+    return not _is_spoken(text, len(visible)) and (
+        strange > STRANGE
+        or _switches(text) > SWITCHED
+        or _consists_of_symbols(visible)
+        or _has_odd_letters(visible)
+    )
+
+
+def _is_spoken(text: str, visible: int) -> bool:
+    """Whether several stop words of one language are as frequent as in a text of so many characters."""
+    words = Counter(_WORD.findall(text.casefold()))
+    least = SPOKEN * max(words.total(), visible / LONG_WORD)
+    return any(
+        sum(words[word] for word in of_language) >= least and sum(word in words for word in of_language) > 1
+        for of_language in STOP_WORDS
+    )
+
+
+def _is_strange(character: str) -> bool:
+    """Whether text has no such character: controls, private, unassigned and replacement characters."""
+    return character == "\ufffd" or unicodedata.category(character) in {"Cc", "Cn", "Co", "Cs"}
+
+
+def _switches(text: str) -> float:
+    """The share of neighbouring letters in a word that belong to different scripts."""
+    words = _WORD.findall(unicodedata.normalize("NFKC", text))
+    pairs = [one != other for word in words for one, other in pairwise(map(_script, word))]
+    return sum(pairs) / len(pairs) if len(pairs) >= FEWEST else 0.0
+
+
+def _script(letter: str) -> str:
+    name = re.split("[ -]", unicodedata.name(letter, ""), maxsplit=1)[0]
+    return "CJK" if name in _CJK else name
+
+
+def _consists_of_symbols(visible: list[str]) -> bool:
+    """Whether there are few letters, and many kinds of symbols that are all frequent.
+
+    A symbol that is repeated, as in a rule, counts once. Tables of numbers have few kinds of symbols.
+    """
+    if sum(map(str.isalpha, visible)) > FEW_LETTERS * len(visible):
+        return False
+    runs = Counter(one for one, _ in groupby(visible) if unicodedata.category(one)[0] in "PS")
+    return sum(count >= FREQUENT * len(visible) for count in runs.values()) >= SYMBOLS
+
+
+def _has_odd_letters(visible: list[str]) -> bool:
+    """Whether the frequencies of Latin letters fit no language, in a text that consists of such letters."""
+    latin = [one for one in visible if unicodedata.name(one, "").startswith("LATIN ")]
+    if len(latin) < max(FEWEST, LETTERS * len(visible)):
+        return False
+    if sum(not one.isascii() for one in latin) > ACCENTED * len(latin):
+        return True
+    plain = Counter(unicodedata.normalize("NFD", "".join(latin)).casefold())
+    common = sum(plain[letter] for letter in "aeinorstı")
+    return len(plain) >= KINDS and common < COMMON * len(latin)

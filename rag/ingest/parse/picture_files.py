@@ -1,0 +1,80 @@
+"""Picture files, which need OCR: a page for each picture in the file."""
+
+from __future__ import annotations
+
+import io
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from rag.corpus import Document
+from rag.errors import ParseError
+from rag.ingest.parse.ocr import MAX_PIXELS, Reader
+from rag.ingest.parse.pdf.pdf_document import parts_on, written_as
+from rag.ingest.parse.pdf.pdf_words import Sheet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TYPES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".tif": "image/tiff",
+    ".tiff": "image/tiff",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+}
+SUFFIXES = tuple(_TYPES)
+
+
+MAX_PAGES = 2_000  # of a picture file
+
+
+def pictures(data: bytes) -> Iterator[Any]:
+    """The pictures in a file as arrays of height, width, 3, each turned as its file says.
+
+    Raises:
+        ParseError: the file is damaged, or a picture too large.
+    """
+    import numpy as np  # noqa: PLC0415 see above
+    from PIL import Image, ImageOps  # noqa: PLC0415 of the extra
+
+    Image.MAX_IMAGE_PIXELS = None  # ours is lower, and has a reason for people
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            for number in range(min(getattr(image, "n_frames", 1), MAX_PAGES)):
+                image.seek(number)
+                _check_size(image.width, image.height)
+                yield np.asarray(ImageOps.exif_transpose(image).convert("RGB"))[:, :, ::-1]
+    except ParseError:
+        raise
+    except Exception as error:  # Pillow raises all kinds of errors on damaged files
+        raise ParseError("the picture is damaged") from error
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise ParseError(
+            f"the picture has {width:,} × {height:,} pixels; at most {MAX_PIXELS:,} are read", "too large"
+        )
+
+
+def parse(data: bytes, name: str, reader: Reader) -> Document:
+    """The document of a picture, or of a file of several.
+
+    Raises:
+        ParseError: it is damaged, too large, or shows no words.
+    """
+    sheets = [reader.picture(pixels) for pixels in pictures(data)]
+    written = written_as(parts_on([sheet or Sheet([], []) for sheet in sheets]))
+    if not written.blocks:
+        raise ParseError("the picture shows no words that OCR finds", "no text")
+    unread = sum(sheet is None for sheet in sheets)
+    return Document(
+        text=written.text,
+        title=name,
+        mime_type=_TYPES[PurePath(name).suffix.lower()],
+        blocks=tuple(written.blocks),
+        pages=tuple(written.starts),
+        remarks=("read by OCR", *([f"{unread} pages left out: OCR took too long"] if unread else [])),
+    )

@@ -1,0 +1,192 @@
+"""Plain text and logs, headers at the top of a text, and settings files as they stand.
+
+Headers are those of RFC 822, as in letters and PEPs, and reStructuredText's fields. In YAML, TOML and INI
+files, each top-level key or table is a section.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.corpus import Document
+from rag.ingest.parse.document_parts import Lines, block, date, line_blocks, paragraphs
+from rag.ingest.parse.source_code import code_blocks
+from rag.ingest.parse.titles_and_questions import numbered_title
+from rag.text.segments import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+SUFFIXES = (".txt", ".text", ".log", "readme", "license", "licence", "changelog", "authors", "notice")
+
+MAX_WRITERS = 4  # of a chat that its title names
+
+_TITLES = (
+    re.compile(r"\s*#{1,6}[ \t]+(\S[^\n]{0,98})(?:\n|\Z)"),
+    re.compile(r"\s*(?:[=*#~-]{3,}[ \t]*\n[ \t]*)?(\S[^\n]{0,98})\n[ \t]*[=*#~-]{3,}[ \t]*(?:\n|\Z)"),
+    re.compile(r"\s*(\S[^\n]{0,98}[^\n.,;])\n\s*\n"),
+)
+"""A first line that is marked as a heading, is underlined, or stands alone and isn't a sentence."""
+
+
+_MESSAGE = re.compile(
+    r"^\[?\d{1,4}[./-]\d{1,2}[./-]\d{1,4},? \d{1,2}:\d\d(?::\d\d)?(?:[ \u202f][AaPp]\.?[Mm]\.?)?"
+    r"(?:\]| -) (?P<who>[^\n:]{1,80}): ",
+    re.MULTILINE,
+)
+"""A line that begins a message of a chat, as WhatsApp exports it: "[12.03.23, 14:05:33] Ann: Hello"."""
+_FEWEST = 3  # such lines make a text a chat, if a quarter of its lines are such
+
+
+def _messages(text: str) -> list[re.Match[str]]:
+    """Where the messages of a chat begin, with who wrote them; none of another text."""
+    begins = [*_MESSAGE.finditer(text)]
+    return begins if len(begins) >= _FEWEST and 4 * len(begins) >= text.count("\n") else []
+
+
+def _chat(text: str, messages: list[re.Match[str]], name: str) -> Document:
+    """The document of a chat: a block for each message, so that none is cut where it fits.
+
+    Phones call every chat "_chat.txt", so such a file is called after those who write in it.
+    """
+    borders = pairwise([0, *(message.start() for message in messages), len(text)])
+    blocks = tuple(part for start, end in borders for part in block(text, "paragraph", start, end))
+    writers = [*dict.fromkeys(message["who"].strip(" ~") for message in messages)]
+    title = f"Chat: {', '.join(writers[:MAX_WRITERS])}" if name == "_chat.txt" else name
+    return Document(text, title, "text/plain", blocks)
+
+
+def parse(text: str, name: str) -> Document:
+    """The document of a plain text: a paragraph ends at a blank line; a log is cut between lines."""
+    if name.lower().endswith(".log"):
+        return Document(text, name, "text/plain", tuple(paragraphs(text, kind="code")))
+    if messages := _messages(text):
+        return _chat(text, messages, name)
+    headers = rfc822_headers(text)
+    heading = next((match[1] for pattern in _TITLES if (match := pattern.match(text))), "")
+    title = headers.title or heading or name
+    blocks = tuple(paragraphs(text))
+    return Document(text, title, "text/plain", blocks, date=headers.date, metadata=headers.metadata)
+
+
+_MAX_CHARS = 8_000  # of all headers
+_HEADER = re.compile(r"([A-Za-z][\w-]{0,40}):(?:[ \t]+(\S.*))?$")
+_FIELD = re.compile(r":([A-Za-z][\w -]{0,40}):(?:[ \t]+(\S.*))?$")
+_HEADER_TITLES, _DATES = ("title", "subject"), ("date", "created")
+
+
+class Headers(NamedTuple):
+    """What headers say of a document: its title and its date, if they do, and the rest."""
+
+    title: str = ""
+    date: datetime | None = None
+    metadata: Mapping[str, str] = MappingProxyType({})
+
+
+_NONE = Headers()
+
+
+def rfc822_headers(text: str) -> Headers:
+    r"""The headers that a text begins with, by name in small letters. Without a title or subject it has none.
+
+    Example: "PEP: 8\nTitle: Style\n Guide\n\nText" -> title "PEP 8 – Style Guide", metadata {"pep": "8"}.
+    """
+    entries = _entries(text, _HEADER)
+    return _headers(entries) if any(entries.get(name) for name in _HEADER_TITLES) else _NONE
+
+
+def field_list(text: str) -> Headers:
+    r"""The fields that reStructuredText begins with: ":Author: Ann\n\nText" -> metadata {"author": "Ann"}."""
+    return _headers(_entries(text, _FIELD))
+
+
+def _headers(entries: dict[str, str]) -> Headers:
+    titled = next((name for name in _HEADER_TITLES if entries.get(name)), "")
+    dated, day = next(((name, day) for name in _DATES if (day := _day(entries.get(name, "")))), ("", None))
+    rest = {name: value for name, value in entries.items() if value and name not in {titled, dated}}
+    return Headers(numbered_title(entries.get(titled, ""), rest), day, rest)
+
+
+def _day(written: str) -> datetime | None:
+    return date(written) or date(written.replace("-", " ") + " 00:00:00 +0000")  # as in 05-Jul-2001
+
+
+def _entries(text: str, pattern: re.Pattern[str]) -> dict[str, str]:
+    """The entries up to the first blank line; none if a line is neither an entry nor goes on with one."""
+    entries: dict[str, str] = {}
+    name = ""
+    for line in text.lstrip("\n")[:_MAX_CHARS].split("\n"):
+        if not line.strip():
+            return entries
+        if name and line[0].isspace():
+            entries[name] = one_line(f"{entries[name]} {line}")
+        elif match := pattern.match(line.rstrip()):
+            name = match[1].casefold()
+            entries[name] = ", ".join(filter(None, (entries.get(name), match[2])))
+        else:
+            return {}
+    return {}
+
+
+YAML_SUFFIXES = (".yaml", ".yml")
+TABLE_SUFFIXES = (".toml", ".ini", ".cfg", ".conf")
+
+_KEY = re.compile(
+    r"(?P<key>[^\W\d][\w .$/-]{0,80}|\"[^\"\n]{1,80}\"|'[^'\n]{1,80}')[ \t]*:(?P<value>[ \t].*)?$"
+)
+_TABLE = re.compile(r"\[{1,2}\s*(?P<name>[^\[\]\n]{1,120}?)\s*\]{1,2}\s*(?:[#;].*)?$")
+_TITLE = re.compile(
+    r"^(?:title|name)[ \t]*[:=][ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'#{\[&*|>][^\n#]*))", re.MULTILINE
+)
+_EMPTY = re.compile(r"[ \t]*(?:[|>&!#].*)?$")
+
+
+def parse_yaml(text: str, name: str) -> Document:
+    """The document of a YAML file; a key whose value goes on below it is a section."""
+    return _document(text, name, "application/yaml", _keys(text.split("\n")))
+
+
+def parse_tables(text: str, name: str) -> Document:
+    """The document of a TOML or INI file; a table is a section, and one inside of it is a section there."""
+    return _document(text, name, "text/plain", _tables(text.split("\n")))
+
+
+def _document(text: str, name: str, mime_type: str, marks: Iterator[tuple[int, int, str]]) -> Document:
+    """The document with headings at these lines, each with its level and its title."""
+    found = list(marks)
+    blocks = tuple(line_blocks(text, _parts(found, text.count("\n") + 1)) if found else code_blocks(text))
+    title = _TITLE.search(text)
+    stated = next(filter(None, title.groups()), "").strip() if title else ""
+    return Document(text, stated or name, mime_type, blocks)
+
+
+def _keys(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Keys with values below them. The first other one after such a value ends the section above."""
+    within = False
+    for number, line in enumerate(lines):
+        if match := _KEY.match(line):
+            if _EMPTY.fullmatch(match["value"] or ""):
+                within = True
+                yield number, 1, match["key"].strip("\"'")
+            elif within:
+                within = False
+                yield number, 1, ""
+
+
+def _tables(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    for number, line in enumerate(lines):
+        if match := _TABLE.match(line):
+            yield number, 1 + match["name"].count("."), match["name"]
+
+
+def _parts(marks: list[tuple[int, int, str]], lines: int) -> Iterator[Lines]:
+    if marks[0][0]:
+        yield Lines("code", 0, marks[0][0])
+    for (first, level, title), (last, _, _) in pairwise([*marks, (lines, 0, "")]):
+        yield Lines("heading", first, first + 1, level, title)
+        if last > first + 1:
+            yield Lines("code", first + 1, last)

@@ -1,0 +1,297 @@
+"""What heads a document and its passages: titles, and questions with answers.
+
+A document is called by the words of a heading, by a first line that is a title, or by its file's name. A
+question heads all passages of its answer, as a heading does. People write questions as bold lines, as "Q:"
+and "A:", or as labels that open a piece of a page.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.corpus import Block
+from rag.ingest.parse.document_parts import block as trimmed_block
+from rag.ingest.parse.document_parts import first_heading, title_line
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+
+LABELS = ("sidebar_label", "linktitle", "nav_title", "navtitle", "short_title", "name")
+"""Keys of front matter that site generators show in menus, in lower case, the most telling one first."""
+
+_TITLE_LINE = 98  # characters: a first line that is longer is a sentence
+_LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
+_ALT = re.compile(r"""<img\b[^<>]{0,600}?\balt\s?=\s?["']([^"'<>]*)["'][^<>]*>""", re.IGNORECASE)
+_TITLE_TAG = re.compile(r"</?[a-zA-Z][^<>]{0,600}>")
+_MARKUP = re.compile(r"`|\*\*|</\w+>|<\w+\s[^<>]*>|\s*\{:?\s*[#.][^{}]*\}\s*$|\s+#+\s*$")
+_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=\S)([^*]+?)\1(?![\w*])")
+_H1 = re.compile(r"<h1\b[^<>]{0,600}>(.{1,2000}?)</h1\s*>", re.IGNORECASE | re.DOTALL)
+_BOLD = re.compile(r"(\*\*|__)(?=\S)([^*_\n]+)\1:?")
+_NO_TITLE = re.compile(r"[<|>!\[{]|[-*+=:] |\d+[.)] |https?:|.*[.,;:!?]$", re.DOTALL)
+_PROPOSAL = re.compile(r"(?:[bcdefhijknps]|er|dr)[ei]p|erc|rfc|adr")  # as of Python and Bitcoin
+_NOTHING = re.compile(
+    r"(?i)[\W_]*|\(?(?:anonymous|unspecified|untitled(?:[ -]document)?|no title|unbenannt|null|undefined)\)?"
+)
+_NOTION = re.compile(r" [0-9a-f]{32}$")
+_JOINED = re.compile(r"[a-z]{2,}(?:-[a-z]{2,})+")
+
+
+def heading_words(heading: str) -> str:
+    """The words of a Markdown heading without its markup.
+
+    Example: "The [`x`](y) [![Build](b.svg)](z) {#anchor}" -> "The x Build".
+    """
+    words = _ALT.sub(r"\1", heading[:1000])
+    for _ in range(2):  # a badge is an image in a link
+        words = _LINK.sub(r"\1", words)
+    return _MARKUP.sub("", _EMPHASIS.sub(r"\2", words))
+
+
+def markdown_title(text: str, blocks: tuple[Block, ...], entries: Mapping[str, str]) -> str:
+    """The title of a Markdown text, "" if nothing in it looks like one.
+
+    That is the front matter's, or the first heading of level 1 (also an HTML one, as in many READMEs), or
+    what the front matter says for menus, or the first heading, or a first line that stands alone.
+    """
+    named = {key.casefold(): value for key, value in entries.items() if value}
+    outermost = (block for block in blocks if block.kind == "heading" and block.level == 1 and block.title)
+    first = next(outermost, None)
+    candidates = (
+        named.get("title", ""),
+        _html_heading(text, blocks, before=first.start if first else len(text)),
+        first.title if first else "",
+        next((named[key] for key in LABELS if named.get(key)), ""),
+        first_heading(blocks),
+        _first_line(text, blocks),
+    )
+    return numbered_title(next(filter(None, candidates), ""), named)
+
+
+def _html_heading(text: str, blocks: Iterable[Block], before: int) -> str:
+    for block in blocks:
+        if block.start >= before:
+            return ""
+        if block.kind == "paragraph" and text[block.start] == "<":
+            for match in _H1.finditer(text, block.start, block.end):
+                if words := html.unescape(_TITLE_TAG.sub(" ", _ALT.sub(r" \1 ", match[1]))).strip():
+                    return words
+    return ""
+
+
+def _first_line(text: str, blocks: tuple[Block, ...]) -> str:
+    """The first paragraph if it is one short line that is bold, or no sentence, before other text."""
+    shown = (block for block in blocks if not text.startswith(("<!--", "[!["), block.start))
+    first = next(shown, None)
+    if not first or first is blocks[-1] or first.kind != "paragraph" or first.end - first.start > _TITLE_LINE:
+        return ""
+    line = text[first.start : first.end].lstrip("#")  # "#Title" is how people wrote it before CommonMark
+    if bold := _BOLD.fullmatch(line):
+        return bold[2].rstrip(":")
+    return "" if "\n" in line or _NO_TITLE.match(line) else heading_words(line).strip("*_ ")
+
+
+def numbered_title(title: str, entries: Mapping[str, str]) -> str:
+    """The title of a proposal with its number, which people know it by.
+
+    Example: ("Style Guide", {"pep": "8"}) -> "PEP 8 – Style Guide".
+    """
+    for key, number in entries.items():
+        if _PROPOSAL.fullmatch(key.casefold()) and number.isdecimal() and len(number) < 6:  # noqa: PLR2004
+            named = f"{key.upper()} {int(number)}"
+            return title if not title or named in title.upper() else f"{named} – {title}"
+    return title
+
+
+def is_title(title: str) -> bool:
+    """Whether a title says anything: "(anonymous)", "?????" and "***" don't."""
+    letters = title.replace("?", "").strip()
+    return len(letters) > title.count("?") and not _NOTHING.fullmatch(title.strip())
+
+
+def file_title(name: str) -> str:
+    """What to call a document without a title: the name of its file without its suffix, in words.
+
+    Examples: "state_of_the_union.md" -> "state of the union"; "getting-started.md" -> "getting started";
+    "ISO-8601 2024-05.txt" -> "ISO-8601 2024-05"; ".profile" -> ".profile". The id that Notion appends is no
+    part of a title.
+    """
+    stem = _NOTION.sub("", PurePath(name).stem)
+    words = stem.replace("_", " ").strip() or stem
+    return words.replace("-", " ") if _JOINED.fullmatch(words) else words
+
+
+MAX_QUESTION = 300  # characters: what is longer is a text that asks something
+
+_KINDS = frozenset({"paragraph", "list", "table"})
+_ASKS = re.compile(r"[?\uff1f\u061f][\"'\u201c\u201d\u00bb)*_:]{0,4}\s*\Z")
+_WORD = r"[Qq]uestion|[Ff]rage|[Pp]regunta|[Pp]ergunta|[Dd]omanda|[Vv]raag|Вопрос|问题?|問題?|質問"
+_MARK = rf"(?:(?P<sure>(?:Q|{_WORD})[ \t]?\d{{0,3}})[ \t]?[:\uff1a]|Q\d{{0,3}}\.|[FPDVВ]\d{{0,3}}[ \t]?:)"
+_ANSWERED = (
+    r"[Aa]nswer|[Aa]ntwort|[Rr]espuesta|[Rr]esposta|[Rr]isposta|[Rr][eé]ponse|[Aa]ntwoord|Ответ|答案?|回答"
+)
+_ANSWER = (
+    r"[ \t]*(?:[-*+][ \t]+)?(?:\*\*|__)?"
+    rf"(?:(?:[ARО]|{_ANSWERED})[ \t]?\d{{0,3}}(?:\*\*|__)?[ \t]?[:\uff1a]|A\d{{0,3}}\.)"
+)
+_QUESTION_LINE = re.compile(
+    r"^[ \t]{0,6}(?P<item>(?:[-*+]|\d{1,3}[.)])[ \t]+)?"
+    rf"(?:(?:\*\*|__)?{_MARK}(?:\*\*|__)?[ \t]*(?P<asked>(?:(?!{_ANSWER})[^?\n]{{1,200}}\n){{0,2}}"
+    rf"(?!{_ANSWER})[^\n]{{1,{MAX_QUESTION}}}?)(?:\*\*|__)?"
+    rf"|(?P<mark>\*{{2,3}}|__)(?=[^\s*])(?P<bold>[^*]{{1,{MAX_QUESTION}}}(?P=mark)[?:]?)"
+    rf"|<(?P<tag>b|strong)>(?P<html>[^<>]{{1,{MAX_QUESTION}}})</(?P=tag)>"
+    rf"|(?P<term>[^\s:][^\n:]{{1,{MAX_QUESTION}}}\?)(?:::|(?=\n(?: {{2,}}|\t)[ \t]*\S|\n[ \t]{{0,3}}:[ \t]))"
+    r")[ \t\\]*$",
+    re.MULTILINE,
+)
+_REPLY = re.compile(rf"\s*{_ANSWER}")
+_SUMMARY = re.compile(
+    r"(?:<details\b[^<>]{0,300}>\s*)?<summary\b[^<>]{0,300}>(?s:(.{1,1000}?))</summary>", re.IGNORECASE
+)
+_DETAILS_END = re.compile(r"</details\s*>", re.IGNORECASE)
+_INDENTED = re.compile(r"\s*\n(?: {2,}|\t)[ \t]*\S")
+_PREFIX = re.compile(rf"(?:[-*+][ \t]+|\d{{1,3}}[.)][ \t]+|\*\*|__)*(?:{_MARK})?")
+_STARRED = re.compile(rf"\*[^\s*][^*]{{1,{MAX_QUESTION}}}\*")
+_QUESTION_TAG = re.compile(r"<[^<>\n]{1,300}>")
+_HINT = re.compile(
+    rf"\*\*|__|<b>|<strong>|<summary|\?(?:::|\n[ \t:])|^[-*+\d.) \t]{{0,9}}{_MARK}",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+class _Question(NamedTuple):
+    """A question in a text; a `label` opens a piece of a page, which has an end."""
+
+    start: int
+    end: int
+    title: str
+    is_label: bool = False
+
+
+def with_questions(
+    text: str,
+    blocks: Sequence[Block],
+    *,
+    bold: Collection[int] = (),
+    labels: Sequence[int] = (),
+    ends: Sequence[int] = (),
+) -> tuple[Block, ...]:
+    r"""The blocks; questions that an answer follows are headings, one level below the heading above them.
+
+    `bold` holds the starts of bold paragraphs, where the text doesn't show that they are. At `labels` lines
+    begin that open a piece of a page, whatever they say, and at `ends` these pieces end. Where one ends, an
+    empty heading ends its section.
+    Example: "**Which key?**\n\nThe red one." -> a heading with the title "Which key?" and a paragraph.
+    """
+    if not (bold or labels or _HINT.search(text)):
+        return (*blocks,)
+    finder = _Finder(text, frozenset(bold), labels)
+    parts = [part for block in blocks for part in finder.parted(block)]
+    return tuple(_levelled(parts, sorted([*ends, *(tag.end() for tag in _DETAILS_END.finditer(text))])))
+
+
+def starred(text: str, blocks: Iterable[Block]) -> frozenset[int]:
+    """Where paragraphs begin that AsciiDoc and Org show in bold letters: "*Which key?*"."""
+    lines = (block.start for block in blocks if _STARRED.fullmatch(text[block.start : block.end]))
+    return frozenset(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """Finds questions in the blocks of a text."""
+
+    text: str
+    bold: frozenset[int]
+    labels: Sequence[int]
+
+    def parted(self, block: Block) -> Iterator[Block | _Question]:
+        """A block, or the questions in it and what is between them."""
+        at = block.start
+        for question in self._questions(block) if block.kind in _KINDS else ():
+            if question.start < at:
+                continue
+            yield from trimmed_block(self.text, block.kind, at, question.start)
+            yield question
+            at = question.end
+        if at == block.start:
+            yield block
+        else:
+            yield from trimmed_block(self.text, block.kind, at, block.end)
+
+    def _questions(self, block: Block) -> list[_Question]:
+        part = self.text[block.start : block.end]
+        if block.start in self.bold and len(part) <= MAX_QUESTION and _ASKS.search(part):
+            return [_Question(block.start, block.end, _title(part))]
+        lines = self._marked(block, part)
+        if block.kind == "table":  # a record: what stands above its question belongs to it
+            first = next((line for line in lines if line.start - block.start < MAX_QUESTION), None)
+            is_record = first and not part.startswith("|")
+            return [first._replace(start=block.start)] if first and is_record else []
+        return sorted([*self._labelled(block), *lines], key=lambda line: (line.start, not line.is_label))
+
+    def _labelled(self, block: Block) -> Iterator[_Question]:
+        """The labels in a block: those of `labels`, and the summaries of Markdown."""
+        inside = slice(bisect_left(self.labels, block.start), bisect_left(self.labels, block.end))
+        for label in self.labels[inside]:
+            start = max(self.text.rfind("\n", 0, label) + 1, block.start)
+            end = self.text.find("\n", label, block.end)
+            end = block.end if end < 0 else end
+            yield _Question(start, end, _title(self.text[start:end]), is_label=True)
+        for summary in _SUMMARY.finditer(self.text, block.start, block.end):
+            start = max(self.text.rfind("\n", 0, summary.start()) + 1, block.start)
+            words = _QUESTION_TAG.sub(" ", summary[1])
+            yield _Question(start, summary.end(), _title(words.strip()), is_label=True)
+
+    def _marked(self, block: Block, part: str) -> Iterator[_Question]:
+        """The lines of a block that are marked as a question: by bold letters, or by "Q:"."""
+        is_tight = False
+        for line in _QUESTION_LINE.finditer(part):
+            start, end = block.start + line.start(), block.start + line.end()
+            words = line["asked"] or line["bold"] or line["html"] or line["term"]
+            asks = bool(_ASKS.search(words))
+            if line["asked"]:
+                is_question = (asks and bool(line["sure"])) or bool(_REPLY.match(self.text, end))
+            elif line["item"]:
+                is_question = asks and bool(_INDENTED.match(part, line.end()))
+            else:
+                is_alone = not line.start() or part.endswith("\n\n", 0, line.start())
+                is_question = asks and (is_alone or is_tight)
+            if is_question and "\n\n" not in words:
+                is_tight = is_tight or not line["item"]
+                yield _Question(start, end, _title(line[0].strip()))
+
+
+def _title(line: str) -> str:
+    """What a question says, without its marks: "**Q: Which key?**" -> "Which key?"."""
+    return heading_words(_PREFIX.sub("", line, count=1)).strip(" \t\n*_:\\")
+
+
+def _levelled(parts: Sequence[Block | _Question], ends: Iterable[int]) -> Iterator[Block]:
+    """The blocks, with a heading for each question that an answer follows."""
+    outer, waiting, opened = 0, deque(ends), list[int]()
+    for part, below in zip(parts, [*parts[1:], None], strict=True):
+        closed = 0
+        while waiting and waiting[0] <= part.start:
+            waiting.popleft()
+            closed = opened.pop() if opened else closed
+        if closed:
+            outer = closed - 1
+            if isinstance(part, Block) and not 0 < part.level <= closed:
+                yield Block("heading", part.start, part.start, closed)
+        if isinstance(part, Block):
+            outer = part.level if part.kind == "heading" else outer
+            yield part
+            continue
+        if isinstance(below, Block) and below.kind != "heading":
+            yield Block("heading", part.start, part.end, outer + 1, title_line(part.title))
+        else:
+            yield Block("paragraph", part.start, part.end)
+        if part.is_label:
+            outer += 1
+            opened.append(outer)

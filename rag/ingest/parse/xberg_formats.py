@@ -1,0 +1,89 @@
+"""Formats of many kinds, an extra (`refdesk[formats]`), by xberg: legacy Word and PowerPoint, iWork and more.
+
+xberg's binary holds clients for downloads. It runs in the confined process alone, which has no network. Its
+event loop is asyncio's own, since it outlives each file: a new one would need descriptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from rag.corpus import Document
+from rag.errors import ParseError
+from rag.ingest.parse.document_parts import clean, first_heading, title_line
+from rag.ingest.parse.markdown_mdx import markdown_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SUFFIXES = (
+    *(".doc", ".dot", ".ppt", ".pps", ".pot", ".xlsb", ".xla", ".xlam", ".rtf"),  # Microsoft Office
+    *(".pages", ".numbers", ".key"),  # iWork
+    *(".wpd", ".wp", ".wp5", ".wp6", ".hwp", ".hwpx", ".fodg"),  # other offices
+    *(".typ", ".typst", ".dj", ".djot"),  # markup
+    *(".bib", ".ris", ".enw", ".nbib"),  # references
+    ".dbf",
+)
+LIBRARIES = ("xberg", "asyncio")
+_LISTED = 1_000  # characters of a list of authors or keywords
+_loops: list[asyncio.AbstractEventLoop] = []
+
+
+def is_installed() -> bool:
+    """Whether the extra is installed."""
+    return bool(find_spec("xberg"))
+
+
+def prepare() -> None:
+    """Start the event loop and the threads of xberg, which can't be started later."""
+    _loops[:] = [asyncio.new_event_loop()]
+    _loops[0].run_until_complete(_extracted(b"refdesk reads", "a.txt"))
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document that xberg makes of a file: its text as Markdown, with headings and tables.
+
+    Raises:
+        ParseError: it makes nothing of it.
+    """
+    try:
+        found = _loops[0].run_until_complete(_extracted(data, name))
+    except Exception as error:  # xberg raises all kinds of errors on damaged files
+        raise ParseError("the file is damaged, or encrypted") from error
+    if not found.results:
+        raise ParseError("the file is damaged, or encrypted")
+    read = found.results[0]
+    text = clean(read.content or "").strip()
+    blocks = tuple(markdown_blocks(text))
+    metadata = _metadata(read.metadata)
+    return Document(
+        text=text,
+        title=metadata.pop("title", "") or first_heading(blocks) or name,
+        mime_type=read.mime_type.lower(),
+        blocks=blocks,
+        metadata=metadata,
+    )
+
+
+async def _extracted(data: bytes, name: str) -> Any:  # noqa: ANN401 of xberg
+    import xberg  # noqa: PLC0415 of the extra
+
+    given = xberg.ExtractInput(kind="bytes", bytes=data, filename=name)
+    how = xberg.ExtractionConfig(use_cache=False, disable_ocr=True, output_format="markdown")
+    return await xberg.extract(given, how)
+
+
+def _metadata(about: Any) -> dict[str, str]:  # noqa: ANN401 of xberg
+    stated: Mapping[str, Any] = {
+        "title": getattr(about, "title", None),
+        "author": getattr(about, "authors", None),
+        "keywords": getattr(about, "keywords", None),
+        "subject": getattr(about, "subject", None),
+        "language": getattr(about, "language", None),
+    }
+    listed = {key: ", ".join(map(str, one)) if isinstance(one, list) else one for key, one in stated.items()}
+    return {
+        key: title_line(one[:_LISTED]) for key, one in listed.items() if isinstance(one, str) and one.strip()
+    }

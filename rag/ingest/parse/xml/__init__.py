@@ -1,1 +1,0 @@
-"""XML as readable text: known vocabularies, feeds, and records of anything else."""

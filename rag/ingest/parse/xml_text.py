@@ -1,0 +1,266 @@
+"""XML as a tree, the words of its elements as a reader sees them, and the text of documents.
+
+A tree is read however strange its entities; nothing is fetched for it. JATS, DocBook, TEI, DITA and the like
+have much the same elements.
+"""
+
+from __future__ import annotations
+
+import html.entities
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from rag.errors import ParseError
+from rag.ingest.parse.document_draft import pipe_row, rule
+from rag.ingest.parse.document_parts import Part, clean
+from rag.text.segments import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
+
+_DECLARATION = re.compile(r"^\s*<\?xml\b[^>]{0,300}\?>")
+_DEPTH = 200  # elements within elements: documents have some twenty
+
+
+def xml_tree(text: str) -> Element:
+    """The root of a document, its elements without namespaces.
+
+    Its own entities are limited by the parser (expat), and none is fetched. Named characters of HTML are
+    known even where a DTD elsewhere declares them.
+
+    Raises:
+        ParseError: it is not valid; the message says in which line.
+    """
+    parser = ET.XMLParser()  # noqa: S314 expat limits the growth of entities, and fetches nothing
+    parser.entity.update({name.rstrip(";"): value for name, value in html.entities.html5.items()})
+    try:
+        parser.feed(_DECLARATION.sub("", text, count=1))
+        root = parser.close()
+    except ET.ParseError as error:
+        raise ParseError(f"line {error.position[0]} is not valid XML") from error
+    _check_depth(root)
+    for element in root.iter():
+        element.tag = plain_name(element.tag)
+    return root
+
+
+def _check_depth(root: Element) -> None:
+    level = [root]
+    for _ in range(_DEPTH):
+        level = [child for one in level for child in one]
+        if not level:
+            return
+    raise ParseError("nested too deeply")
+
+
+def plain_name(name: object) -> str:
+    """The name of an element or an attribute without its namespace; "" of comments and instructions."""
+    return name.rpartition("}")[2] if isinstance(name, str) else ""
+
+
+NOTES = frozenset({"fn", "footnote", "note"})
+_BREAKS = frozenset({"lb", "br", "break"})
+_UNSEEN = frozenset({"indexterm", "graphic", "inline-graphic", "object-id", "annotation"})
+
+
+def names(written: str) -> frozenset[str]:
+    """Names of elements, separated by white space."""
+    return frozenset(written.split())
+
+
+def name_of(element: Element) -> str:
+    """The name of an element in lower case."""
+    return element.tag.lower()
+
+
+def words(element: Element, without: frozenset[str] = frozenset()) -> str:
+    """All text in an element on one line, except in elements of these names.
+
+    A note is in brackets. Of a formula that is written in two ways one is read.
+
+    Elements that hold only elements are separated by spaces, others follow each other as they stand:
+    <name><given>Ann</given><sur>Lee</sur></name> -> "Ann Lee"; <p>H<sub>2</sub>O</p> -> "H2O".
+    """
+    return one_line(clean("".join(_pieces(element, without))))
+
+
+def raw_text(element: Element) -> str:
+    """All text in an element as it stands, as in a listing."""
+    return clean("".join(element.itertext())).strip("\n")
+
+
+def _pieces(element: Element, without: frozenset[str]) -> Iterator[str]:
+    yield element.text or ""
+    gap = "" if is_mixed(element) else " "
+    for child in _read(element):
+        name = name_of(child)
+        if name in _BREAKS:
+            yield " "
+        elif name in NOTES:
+            yield f" [{words(child)}]"
+        elif name and name not in _UNSEEN | without:
+            yield from _pieces(child, without)
+        yield (child.tail or "") + gap
+
+
+def _read(element: Element) -> list[Element]:
+    """The elements inside that are read; of alternatives only the best."""
+    inside = list(element)
+    if name_of(element) in {"alternatives", "inlineequation"} and inside:
+        best = [one for one in inside if name_of(one) in {"tex-math", "textual-form", "mathphrase"}]
+        return (best or inside)[:1]
+    return inside
+
+
+def is_mixed(element: Element) -> bool:
+    """Whether an element has text of its own beside elements."""
+    own = [element.text, *(child.tail for child in element)]
+    return any(text and not text.isspace() for text in own)
+
+
+def attribute(element: Element, name: str) -> str:
+    """An attribute, whatever its namespace; "" without it."""
+    return next((value for key, value in element.attrib.items() if plain_name(key).lower() == name), "")
+
+
+SECTIONS = names("""
+    sec section sect1 sect2 sect3 sect4 sect5 simplesect refsect1 refsect2 refentry chapter appendix
+    part preface div div1 div2 div3 div4 topic concept task reference glossary bibliography app-group
+    ack ref-list
+""")
+HEADS = names("""
+    front front-stub info articleinfo bookinfo chapterinfo sectioninfo docinfo teiheader prolog
+""")
+"""What holds facts on a document. Of its text only the title and the abstract are read."""
+PARAGRAPHS = names("p para simpara formalpara l line shortdesc ab bibl biblioentry ref")
+_HEADINGS = names("title head article-title book-title subtitle label-title")
+_ABSTRACTS = frozenset({"abstract", "trans-abstract"})
+_ABOVE_TITLES = SECTIONS | HEADS | _ABSTRACTS | {"title-group", "titlestmt", "book-title-group"}
+_LISTS = names("""
+    list itemizedlist orderedlist variablelist simplelist ul ol dl steps def-list procedure
+""")
+_ITEMS = names("item list-item listitem varlistentry member li step def-item dlentry dt dd")
+_CODE = names("""
+    programlisting screen literallayout codeblock pre code-block eg synopsis preformat
+""")
+_TABLES = names("table informaltable simpletable tgroup")
+_ROWS = names("row tr strow sthead")
+_CELLS = names("cell td th entry stentry")
+_LEFT_OUT = names("""
+    revhistory indexterm index graphic media imagedata script style meta processing-meta
+""")
+_BLOCKS = SECTIONS | PARAGRAPHS | _HEADINGS | _LISTS | _CODE | _TABLES | HEADS
+_DEEPEST = 6  # levels of headings
+_INDENT = "  "
+
+
+def parts_of(root: Element) -> Iterator[Part]:
+    """The parts of a document, in order."""
+    return _Body(root).parts(root, root, 0)
+
+
+def looks_like_text(root: Element) -> bool:
+    """Whether a document of an unknown vocabulary is a text: it has paragraphs, or text around elements."""
+    elements = list(root.iter())
+    paragraphs = sum(name_of(one) in PARAGRAPHS for one in elements)
+    return paragraphs > 1 or any(len(one) and is_mixed(one) for one in elements)
+
+
+class _Body:
+    """A document; `_nested` are the elements with blocks inside."""
+
+    def __init__(self, root: Element) -> None:
+        self._nested: set[int] = set()
+        self._note(root)
+
+    def _note(self, element: Element) -> bool:
+        inside = [self._note(child) or name_of(child) in _BLOCKS for child in element]
+        if any(inside):
+            self._nested.add(id(element))
+        return any(inside)
+
+    def parts(self, element: Element, above: Element, depth: int) -> Iterator[Part]:
+        """The parts in an element, `depth` sections deep."""
+        name = name_of(element)
+        if not name or name in _LEFT_OUT:
+            return
+        if name in HEADS:
+            yield from self._head(element, depth)
+        elif name in _HEADINGS and (name_of(above) in _ABOVE_TITLES or depth == 0):
+            yield _heading(words(element), depth)
+        elif name in _CODE:
+            yield Part("code", f"```\n{raw_text(element)}\n```")
+        elif name in _TABLES and any(name_of(one) in _ROWS for one in element.iter()):
+            yield from _table(element)
+        elif name in _LISTS:
+            yield Part("list", "\n".join(_items(element, 0)))
+        elif id(element) in self._nested:
+            yield from self._inside(element, depth + (name in SECTIONS and element is not above))
+        else:
+            yield Part("paragraph", words(element))
+
+    def _inside(self, element: Element, depth: int) -> Iterator[Part]:
+        """The parts in an element with blocks inside; text between them belongs to what is inline there."""
+        line = element.text or ""
+        mixed = is_mixed(element)
+        for child in element:
+            name = name_of(child)
+            if name in NOTES and name_of(element) in PARAGRAPHS:
+                line += f" [{words(child)}]{child.tail or ''}"
+            elif name in _BLOCKS | _LEFT_OUT or id(child) in self._nested or not mixed:
+                yield Part("paragraph", " ".join(line.split()))
+                line = child.tail or ""
+                yield from self.parts(child, element, depth)
+            else:
+                line += words(child) + (child.tail or "")
+        yield Part("paragraph", " ".join(line.split()))
+
+    def _head(self, element: Element, depth: int) -> Iterator[Part]:
+        title = next((one for one in element.iter() if name_of(one) in _HEADINGS), None)
+        if title is not None:
+            yield _heading(words(title), depth)
+        for one in element.iter():
+            if name_of(one) in _ABSTRACTS:
+                own = next((child for child in one if name_of(child) in _HEADINGS), None)
+                if own is None:
+                    yield _heading("Abstract", depth + 1)
+                yield from self.parts(one, element, depth + 1)
+
+
+def _table(table: Element) -> Iterator[Part]:
+    for one in table:
+        if name_of(one) in _HEADINGS | {"caption", "label"}:
+            yield Part("paragraph", words(one))
+    rows = [
+        [words(cell) for cell in row if name_of(cell) in _CELLS]
+        for row in table.iter()
+        if name_of(row) in _ROWS
+    ]
+    lines = [pipe_row(row) for row in rows if any(row)]
+    lines[1:1] = [rule(len(rows[0]))] if len(lines) > 1 else []
+    yield Part("table", "\n".join(lines))
+
+
+def _items(element: Element, depth: int) -> Iterator[str]:
+    """The lines of a list; those of a list inside are indented."""
+    for item in element:
+        if own := words(item, _LISTS):
+            yield f"{_INDENT * depth}- {own}" if name_of(item) in _ITEMS else own
+        for one in _lists_in(item):
+            yield from _items(one, depth + 1)
+
+
+def _lists_in(element: Element) -> Iterator[Element]:
+    """The lists inside an element that are in no other list of it."""
+    for child in element:
+        if name_of(child) in _LISTS:
+            yield child
+        else:
+            yield from _lists_in(child)
+
+
+def _heading(title: str, depth: int) -> Part:
+    level = min(depth + 1, _DEEPEST)
+    return Part("heading", f"{'#' * level} {title}" if title else "", level, title)

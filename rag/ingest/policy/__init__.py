@@ -1,0 +1,1 @@
+"""What of a document is stored: expiry, masking of personal data, moderation."""

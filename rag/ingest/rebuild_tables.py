@@ -1,0 +1,233 @@
+"""Makes a collection's tables anew beside the present ones, from the stored texts.
+
+Everything but cutting and vectors is copied: ids, URIs, metadata, declared fields, generations. Access
+records are the tenant's and don't change; the copies of their labels are brought up to date at the end. A
+source that is already there as it must be is skipped, so a rebuild goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from anyio import to_thread
+
+from rag.ingest.chunk import passages
+from rag.ingest.chunk_vectors import calibration, vectors_of_texts
+from rag.ingest.detect_language import foreign_parts, is_within
+from rag.ingest.file_digests import chunking_of, cut_of, limit_of, recut, written
+from rag.ingest.split_text import Reading
+from rag.ingest.stored_document import document_of
+from rag.store.care import rebuild_target
+from rag.store.read import schema
+from rag.store.write import collection_tables
+from rag.store.write.change_collection import change_collection
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from rag.corpus import Access, Build, Chunking, Collection, Passage
+    from rag.models.embed import Embedder
+    from rag.store.care.rebuild_target import RebuildTarget
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import WholeSource
+
+WAVE_CHARS = 250_000  # of texts; what is begun anew after an interruption
+
+
+def _nothing(_done: int, _total: int) -> None:
+    """No progress: nobody looks at it."""
+
+
+async def _at_once() -> bool:
+    """Nobody looks at what was built before searches use it."""
+    return True
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What a rebuild did. `kept` are the paths of sources that only an ingestion can cut as it should be.
+
+    Where it wasn't `switched`, searches use the former tables still, and the new ones wait for another call.
+    """
+
+    sources: int = 0
+    chunks: int = 0
+    copied: int = 0
+    recut: int = 0
+    without_vector: int = 0
+    kept: list[str] = field(default_factory=list)
+    switched: bool = True
+
+
+async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
+    writer: CollectionWriter,
+    coming: Build,
+    embedder: Embedder,
+    chunkings: Sequence[Chunking],
+    max_tokens: int,
+    *,
+    progress: Callable[[int, int], None] = _nothing,
+    around: AbstractContextManager[None] | None = None,
+    approved: Callable[[], Awaitable[bool]] = _at_once,
+) -> Rebuilt:
+    """Make the build that is to come, or complete it, and switch to it in one commit.
+
+    `chunkings` and `max_tokens` are those of the settings. `progress` is told how many sources are done, of
+    how many. When the build is complete, and the catalog names it as the one that is coming, `approved`
+    decides whether to switch. `around` encloses the switch.
+
+    Raises:
+        ProviderError, StoreError: the embedder or the storage failed. The present tables stay in use, and
+            another call for the same build goes on.
+    """
+    data, tenant, name = writer.data, writer.collection.tenant, writer.collection.name
+    made = await change_collection(data, tenant, name, lambda one: replace(one, coming=coming))
+    await collection_tables.drop_others(data, made)
+    writer.collection = made
+    rebuilt = await _completed(writer, coming, embedder, (*coming.chunking, *chunkings), max_tokens, progress)
+    if not await approved():
+        rebuilt.switched = False
+        return rebuilt
+    with around or nullcontext():
+        writer.collection = await change_collection(
+            data, tenant, name, collection_tables.with_builds_switched
+        )
+    await collection_tables.drop_others(data, writer.collection)
+    return rebuilt
+
+
+async def _completed(
+    writer: CollectionWriter,
+    coming: Build,
+    embedder: Embedder,
+    chunkings: Sequence[Chunking],
+    max_tokens: int,
+    progress: Callable[[int, int], None],
+) -> Rebuilt:
+    target = await rebuild_target.open_target(writer.data, writer.collection, coming)
+    records = await writer.records()
+    access = {id_: one.access for id_, one in records.items()}
+    run = _Rebuild(writer, target, embedder, chunkings, max_tokens, access)
+    rows = {row["id"]: row for row in await writer.source_rows()}
+    held = await target.rows()
+    await target.remove([id_ for id_ in await target.ids() if id_ not in rows])
+    stay = {id_: row for id_, row in rows.items() if id_ in held and rebuild_target.same_text(row, held[id_])}
+    await target.describe([_described(row, held[id_]) for id_, row in stay.items()])
+    missing = [id_ for id_ in rows if id_ not in stay]
+    done = len(stay)
+    progress(done, len(rows))
+    for wave in _waves(missing, rows):
+        await run.make(wave)
+        done += len(wave)
+        progress(done, len(rows))
+    now = await writer.records()  # rights can change at any time
+    await target.relabel({id_: one.access for id_, one in now.items()})
+    await target.finish({id_: row["generation"] for id_, row in rows.items()})
+    scale = await calibration(embedder, target, coming.calibration)
+    writer.collection = await change_collection(
+        writer.data,
+        writer.collection.tenant,
+        writer.collection.name,
+        lambda one: replace(one, coming=replace(coming, calibration=scale)),
+    )
+    return await run.result(len(stay))
+
+
+def _described(row: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+    """The present row of a source, as the target has it."""
+    _, lacking = schema.split_digest(held["digest"])
+    digest, _ = schema.split_digest(row["digest"])
+    cut = cut_of(schema.split_digest(held["digest"])[0])
+    return {
+        **row,
+        "chunk_count": held["chunk_count"],
+        "digest": schema.digest_value(recut(digest, cut), lacking),
+    }
+
+
+def _waves(ids: Iterable[str], rows: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
+    wave: list[str] = []
+    size = 0
+    for id_ in ids:
+        wave.append(id_)
+        size += rows[id_]["length"]
+        if size >= WAVE_CHARS:
+            yield wave
+            wave, size = [], 0
+    if wave:
+        yield wave
+
+
+@dataclass(slots=True)
+class _Rebuild:
+    """Makes the sources of one rebuild."""
+
+    writer: CollectionWriter
+    target: RebuildTarget
+    embedder: Embedder
+    chunkings: Sequence[Chunking]
+    max_tokens: int
+    access: Mapping[str, Access | None]
+    rebuilt: Rebuilt = field(default_factory=Rebuilt)
+
+    async def make(self, ids: Sequence[str]) -> None:
+        """Store these sources in the target."""
+        whole = await self.writer.whole(ids)
+        cut = [await to_thread.run_sync(self._cut, one, self.target.collection) for one in whole]
+        texts = [text for one in cut for text in one.bodies]
+        vectors = await vectors_of_texts(self.embedder, texts)
+        ends = np.cumsum([len(one.bodies) for one in cut])
+        parts = zip(cut, np.split(vectors, ends[:-1]), strict=True)
+        await self.target.put([one.with_vectors(part) for one, part in parts])
+
+    async def result(self, stayed: int) -> Rebuilt:
+        """What was done, all sources of the target counted."""
+        rows = (await self.target.rows()).values()
+        self.rebuilt.sources, self.rebuilt.copied = len(rows), self.rebuilt.copied + stayed
+        self.rebuilt.chunks = sum(row["chunk_count"] for row in rows)
+        self.rebuilt.without_vector = sum(schema.split_digest(row["digest"])[1] for row in rows)
+        return self.rebuilt
+
+    def _cut(self, one: WholeSource, collection: Collection) -> WholeSource:
+        """A source with its chunks: as they are, if they are cut so already; else from its text."""
+        source, window = one.source(collection.name), self.embedder.window
+        chunking = chunking_of(source.name, self.chunkings, self.max_tokens)
+        cut = written(chunking, window)
+        document = document_of(source, schema.outline_record(one.row["outline"]), one.row["text"])
+        foreign = foreign_parts(document, self.embedder.known)
+        fits = all(
+            len(self.embedder.token_spans(text)) <= window or is_within(foreign, span)
+            for text, span in zip(one.bodies, one.spans, strict=True)
+        )
+        if cut_of(source.digest) == cut and fits:
+            return self._as_it_is(one)
+        paged = any(page is not None for page in one.pages)
+        if paged:  # where its pages begin is known for its present passages only
+            self.rebuilt.kept.append(source.name)
+            if fits:
+                return self._as_it_is(one)
+        limit, spans = limit_of(chunking, window), self.embedder.token_spans
+        reading = Reading(foreign, window - limit)
+        found = passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
+        self.rebuilt.recut += 1
+        # With the digest that it had, the next ingestion stores it anew.
+        digest = source.digest if paged else recut(source.digest, cut)
+        found = _with_pages(found, one) if paged else found
+        return one.recut(found, digest, self.access.get(source.id), collection)
+
+    def _as_it_is(self, one: WholeSource) -> WholeSource:
+        self.rebuilt.copied += 1
+        places = zip(one.bodies, one.spans, strict=True)
+        spans = self.embedder.token_spans
+        return one.counted([len(spans(text[len(text) - (end - start) :])) for text, (start, end) in places])
+
+
+def _with_pages(found: Sequence[Passage], one: WholeSource) -> list[Passage]:
+    """The passages with the pages of the present passages that they begin in."""
+    starts, pages = [start for start, _ in one.spans], one.pages
+    return [replace(new, page=pages[max(0, bisect_right(starts, new.start) - 1)]) for new in found]

@@ -1,0 +1,185 @@
+"""What a tenant's access records tell of the documents that a run meets.
+
+Files are renamed, moved, copied, edited, deleted, and restored from backups, often several of these between
+two runs. A document is recognized by its URI or by its content, present or earlier. A new document that
+neither recognizes may still be an edited version of one that is gone from its folder, or of one that had its
+name. Where several records could be a document's own, it gets only the rights that all of them allow: a wrong
+guess may hide a document, but never expose one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rag.access.rule import is_narrowed
+from rag.ingest.source_paths import folder_of, name_of, path_of
+from rag.store.read.schema import original_id
+from rag.store.write.source_ids import PURGED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    from rag.corpus import Access, AccessRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """The ids of the records that a source must not be wider than, and the reason, for the report.
+
+    `gone` is the record of a document that is gone, of which the source may be a new version.
+    """
+
+    ids: frozenset[str] = frozenset()
+    reason: str = ""
+    gone: AccessRecord | None = None
+
+    def __or__(self, other: Narrowing) -> Narrowing:
+        """Both; the first that has a reason gives it."""
+        return Narrowing(self.ids | other.ids, self.reason or other.reason, self.gone or other.gone)
+
+
+NONE = Narrowing()
+FEW = 50
+"""Of more records that could be a document's own, two of each kind stand for all (`_standing_for`)."""
+
+
+class Recorded:
+    """The access records at the start of a run. `purged` maps a URI to what a purge leaves of it.
+
+    `_groups` holds what stands for the records of a content, a folder or a name: a folder can have thousands,
+    and thousands of new files can come into it.
+    """
+
+    def __init__(
+        self, records: Mapping[str, AccessRecord], purged: Callable[[str], str] = lambda uri: uri
+    ) -> None:
+        self.by_id = records
+        self._purged = purged
+        self.folders: dict[str, Access] = {}
+        self._known_by: dict[str, list[AccessRecord]] = defaultdict(list)
+        self._by_folder: dict[str, list[AccessRecord]] = defaultdict(list)
+        self._missing: dict[str, AccessRecord] = {}
+        self._new: set[str] = set()
+        self._missing_of_name: dict[str, list[AccessRecord]] = defaultdict(list)
+        self._groups: dict[tuple[str, str], Sequence[AccessRecord]] = {}
+        for one in records.values():
+            if original_id(one.id):
+                continue  # a tag's: it says how things were
+            if one.is_folder:
+                self.folders |= {one.uri: one.access} if one.access else {}
+                continue
+            self._by_folder[folder_of(one.uri)].append(one)
+            for known_by in (one.uri, one.content, *one.former):
+                self._known_by[known_by].append(one)
+
+    def same_uri(self, id_: str, uri: str, access: Access | None) -> Narrowing:
+        """The other records that have or had this URI."""
+        records = self._known_by[uri] + self._known_by[self._purged(uri)]
+        others = [one for one in records if one.id != id_]
+        if not others:
+            return NONE
+        ids, one = frozenset(one.id for one in others), _narrowest(others, access)
+        if one.uri in {uri, self._purged(uri)}:
+            return Narrowing(ids, f"as in the collection {one.collection}")
+        return Narrowing(ids, f"{document_name(one)} had this path before")
+
+    def same_content(
+        self, id_: str, content: str, access: Access | None, rights_at: Callable[[str], Hashable]
+    ) -> Narrowing:
+        """The other records that have or had this content; the file could be any of these documents.
+
+        `rights_at` tells which rights the place with a URI gives.
+        """
+        group = self._group("content", content, lambda: self._known_by[content], rights_at) if content else ()
+        others = [one for one in group if one.id != id_]
+        if not others:
+            return NONE
+        name = document_name(_narrowest(others, access))
+        return Narrowing(frozenset(one.id for one in others), f"its content is or was that of {name}")
+
+    def note_new(self, contents: Iterable[str]) -> None:
+        """Note the contents of the new files."""
+        self._new = {*contents}
+
+    def is_elsewhere(self, record: AccessRecord) -> bool:
+        """Whether a new file has this record's content: what is at its old URI may be another document."""
+        return record.content in self._new
+
+    def note_missing(self, ids: Iterable[str]) -> None:
+        """Note the sources whose files are gone."""
+        self._groups.clear()
+        self._missing = {id_: self.by_id[id_] for id_ in ids}
+        for one in self._missing.values():
+            self._missing_of_name[name_of(one.uri)].append(one)
+
+    def note_moved(self, record: AccessRecord, uri: str) -> None:
+        """Note a document's new URI, so that it counts among the others of its new folder."""
+        self._groups.clear()
+        self._by_folder[folder_of(uri)].append(replace(record, uri=uri))
+
+    def could_be(self, uri: str, access: Access | None) -> Narrowing:
+        """The records that an unrecognized document must not be wider than.
+
+        It could be an edited version of any document that is gone from its folder, or of one that had its
+        name and is missing elsewhere. If there is none, the other documents of its folder count, but only if
+        all of them are narrower than it would be: then it is probably as confidential as they are.
+        """
+        folders = {folder_of(uri), folder_of(self._purged(uri))}
+        gone = [one for folder in folders for one in self._gone(folder) if one.uri != uri]
+        gone += self._group("name", name_of(uri), lambda: self._missing_of_name[name_of(uri)])
+        if gone:
+            ids, one = frozenset(one.id for one in gone), _narrowest(gone, access)
+            return Narrowing(ids, f"it could be a new version of {document_name(one)}, which is gone", one)
+        here = [one for folder in folders for one in self._here(folder) if one.uri != uri]
+        if here and all(is_narrowed(one.access, access) for one in here):
+            return Narrowing(frozenset(one.id for one in here), "as all other files of its folder")
+        return NONE
+
+    def _here(self, folder: str) -> Sequence[AccessRecord]:
+        return self._group("folder", folder, lambda: self._by_folder[folder])
+
+    def _gone(self, folder: str) -> Sequence[AccessRecord]:
+        here = self._by_folder[folder]
+        return self._group(
+            "gone", folder, lambda: [one for one in here if not one.present or one.id in self._missing]
+        )
+
+    def _group(
+        self,
+        what: str,
+        name: str,
+        records: Callable[[], Sequence[AccessRecord]],
+        rights_at: Callable[[str], Hashable] = lambda _uri: None,
+    ) -> Sequence[AccessRecord]:
+        if (what, name) not in self._groups:
+            found = records()
+            self._groups[what, name] = _standing_for(found, rights_at) if len(found) > FEW else found
+        return self._groups[what, name]
+
+
+def _standing_for(
+    records: Iterable[AccessRecord], rights_at: Callable[[str], Hashable]
+) -> list[AccessRecord]:
+    """Two records of each kind, the first ones: whoever leaves out the one that is their own has the other.
+
+    Those of a kind let in the same, and lie where the same rights apply, so each says what all of them say.
+    """
+    kept: dict[Hashable, list[AccessRecord]] = defaultdict(list)
+    for one in records:
+        access = one.access and (one.access.visibility, one.access.allow, one.access.deny)
+        kind = kept[access, rights_at(one.uri)]
+        if len(kind) < 2 and all(other.uri != one.uri for other in kind):  # noqa: PLR2004 as it says
+            kind.append(one)
+    return [one for kind in kept.values() for one in kind]
+
+
+def _narrowest(records: Sequence[AccessRecord], access: Access | None) -> AccessRecord:
+    """A record that keeps out somebody whom `access` lets in, if there is one: the report names it."""
+    return next((one for one in records if is_narrowed(one.access, access)), records[0])
+
+
+def document_name(record: AccessRecord) -> str:
+    """The document of a record, as people know it."""
+    return "a purged source" if record.uri.startswith(PURGED) else path_of(record.uri)

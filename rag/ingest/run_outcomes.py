@@ -1,0 +1,151 @@
+"""The outcomes of a run while it goes on, and what its report says of all of them.
+
+The last part says what needs a package that refdesk's extras install: `refdesk[ocr]`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rag.errors import ConfigurationError, EmptyFileError
+from rag.ingest.chunk_vectors import vector_notes
+from rag.ingest.parse import xberg_formats
+from rag.ingest.parse.parsers import OF_EXTRA
+from rag.ingest.report import Outcome, door_notes, flag_notes
+from rag.ingest.source_paths import path_of
+from rag.runtime import install_command
+from rag.text.languages import LANGUAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rag.config.settings import IngestSettings
+    from rag.corpus import Access, Source
+    from rag.errors import ParseError
+    from rag.ingest.local_files import Found
+    from rag.ingest.report import OutcomeKind
+    from rag.ingest.run_progress import Progress
+    from rag.store.write.table_rows import KnownSource
+    from rag.text.flags import Flag
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """The outcomes so far, in the order in which files were finished; `progress` is told of each.
+
+    What the line of a source must say is noted by its URI, until it is finished. `parts` are the digests of
+    the parts of containers that are stored now, and `empty` the lines on those without text, by their URIs.
+    `undeclared` counts the documents that name metadata for which the collection declares no field.
+    """
+
+    progress: Progress
+    finished: list[Outcome] = field(default_factory=list)
+    parts: dict[str, str] = field(default_factory=dict)
+    empty: dict[str, Outcome] = field(default_factory=dict)
+    undeclared: Counter[str] = field(default_factory=Counter)
+    _remarks: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _flags: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
+    _masked: dict[str, Mapping[Flag, int]] = field(default_factory=dict)
+
+    def remark(self, uri: str, *remarks: str) -> None:
+        """Note what is to be said of a source."""
+        self._remarks[uri] += remarks
+
+    def note_text(self, uri: str, flags: tuple[Flag, ...], masked: Mapping[Flag, int]) -> None:
+        """Note what the text of a source contains, and how many values were masked in it."""
+        self._flags[uri], self._masked[uri] = flags, masked
+
+    def finish(self, outcomes: Iterable[Outcome]) -> None:
+        """Report files that are finished."""
+        for outcome in outcomes:
+            self.finished.append(outcome)
+            self.progress.finished(outcome)
+
+    def finish_source(
+        self,
+        kind: OutcomeKind,
+        source: Source | KnownSource,
+        remarks: Iterable[str] = (),
+        access: Access | None = None,
+    ) -> None:
+        """Report a source that is stored, with what was noted of it and these remarks."""
+        lacking, chunks, uri = source.without_vector, source.chunk_count, source.uri
+        about_vectors = [f"{lacking} of {chunks} chunks without a vector"] if lacking else []
+        reason = "; ".join([*self._remarks[uri], *remarks, *about_vectors])
+        flags, masked = self._flags.get(uri, ()), self._masked.get(uri, {})
+        path = path_of(uri)
+        if "#" in uri:
+            self.parts[uri] = source.digest
+        language = source.metadata.get(LANGUAGE, "")
+        self.finish(
+            [
+                Outcome(
+                    path,
+                    kind,
+                    reason,
+                    source.id,
+                    chunks,
+                    access,
+                    lacking,
+                    flags,
+                    masked=masked,
+                    language=language,
+                )
+            ]
+        )
+
+    def fail(self, found: Found, error: ParseError, *, has_earlier: bool) -> None:
+        """Report a file that can't be stored. An empty one is no failure, unless it had a text before."""
+        path = path_of(found.uri)
+        if not isinstance(error, EmptyFileError):
+            kept = "; the earlier version stays" if has_earlier else ""
+            self.finish([Outcome(path, "skipped", f"{error}{kept}", cause=error.cause)])
+        elif has_earlier:
+            reason = f"{error} any more; the earlier version stays"
+            self.finish([Outcome(path, "skipped", reason, cause="no text")])
+        else:
+            self.empty[found.uri] = Outcome(path, "ignored", str(error), kind="empty")
+            self.finish([self.empty[found.uri]])
+
+    def ids(self, *kinds: OutcomeKind) -> set[str | None]:
+        """The ids of the sources with one of these outcomes."""
+        return {one.source_id for one in self.finished if one.outcome in kinds}
+
+    def notes(self, *, mended: int) -> Iterator[str]:
+        """What the report must say of the documents as a whole; `mended` chunks have their vectors now."""
+        yield from vector_notes(self.finished, mended=mended)
+        yield from flag_notes(self.finished)
+        yield from extra_notes(self.finished)
+        yield from door_notes(self.finished)
+
+
+def check_extras(settings: IngestSettings) -> None:
+    """Make sure that what the settings ask for is installed, before the first file is read.
+
+    Raises:
+        ConfigurationError: it isn't.
+    """
+    if settings.ocr != "off" and not find_spec("rapidocr"):
+        raise ConfigurationError(
+            f'ingest.ocr is "{settings.ocr}", but OCR is not installed. '
+            f'Run {install_command("ocr")}, or set ingest.ocr to "off".'
+        )
+
+
+def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:
+    """Say which of the files that were left out an extra would read."""
+    if xberg_formats.is_installed():
+        return []
+    left_out = (
+        PurePath(one.path).suffix.lower() for one in outcomes if one.outcome in {"ignored", "skipped"}
+    )
+    counts = Counter(suffix for suffix in left_out if suffix in OF_EXTRA)
+    if not counts:
+        return []
+    number, kinds = counts.total(), ", ".join(sorted(counts))
+    files = "file" if number == 1 else "files"
+    return [f"{number} {files} ({kinds}) can be read after: {install_command('formats')}"]

@@ -1,0 +1,92 @@
+"""How far a run has come, in bytes of files: whoever follows it can tell its rate and the time left.
+
+Files differ too much for their number to tell that, and the number of chunks is known only when all files
+have been read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rag.ingest.local_files import Found
+    from rag.ingest.prepare import Prepared
+    from rag.ingest.report import Outcome
+
+
+class Progress(Protocol):
+    """Follows a run."""
+
+    def started(self, files: int, work: int) -> None:
+        """The number of files that will be finished, removed ones on top, and their bytes to work on."""
+
+    def worked(self, work: int) -> None:
+        """That many more bytes were embedded, or need no embedding."""
+
+    def embedded(self, chunks: int) -> None:
+        """That many more chunks were embedded."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """A file is finished."""
+
+
+class Silent:
+    """Shows nothing of a run."""
+
+    def started(self, files: int, work: int) -> None:
+        """Nothing."""
+
+    def worked(self, work: int) -> None:
+        """Nothing."""
+
+    def embedded(self, chunks: int) -> None:
+        """Nothing."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The bytes of a run's files, by URI, and who is told how many of them are done."""
+
+    sizes: Mapping[str, int]
+    progress: Progress
+
+    def pass_over(self, uri: str) -> None:
+        """Count a file that needs no embedding."""
+        self.progress.worked(self.sizes[uri])
+
+    def counter(self, wave: Sequence[Prepared]) -> Callable[[int], None]:
+        """What counts the embedded texts of a wave: each is an equal share of its file's bytes."""
+        shares = (
+            share for one in wave for share in _shares(self.sizes[one.found.uri], len(one.chunked.passages))
+        )
+
+        def count(texts: int) -> None:
+            self.progress.embedded(texts)
+            self.progress.worked(sum(islice(shares, texts)))
+
+        return count
+
+
+def _shares(size: int, parts: int) -> Iterator[int]:
+    """A number in parts that differ by one at most and add up to it: (5, 2) -> 2, 3."""
+    return (size * (part + 1) // parts - size * part // parts for part in range(parts))
+
+
+def sizes(files: Iterable[Found], most: int) -> dict[str, int]:
+    """The bytes of files by URI, at most `most` each; 0 for one that is gone or not read."""
+    return {one.uri: 0 if one.as_stored else min(_size(one.file), most) for one in files}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,151 @@
+"""The parser process, started by `rag.ingest.sandbox.parser_pool`: requests on stdin, answers on stdout.
+
+A request is a header (`REQUEST`: what is asked for, the lengths of name and content, and the CPU seconds it
+may take), the name and the content. An answer is a header (`ANSWER`: the lengths of its two parts, and the
+milliseconds of CPU time that the request has taken so far), what is known, as JSON, and a content. To
+`PARSE` there is one, the document and its text, and to `SCAN`, which is the same with OCR. To `MEMBERS` there
+is one for each member, and at the end an empty one. An error is an answer without a content. The first answer
+is `READY`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import encodings
+import importlib
+import json
+import pkgutil
+import struct
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rag.confined.confinement import allow_cpu, confine
+from rag.errors import EmptyFileError, ParseError
+from rag.ingest.parse import parsers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from rag.corpus import Document
+    from rag.errors import Cause
+
+REQUEST = struct.Struct("!cIIQ")
+PARSE, SCAN, MEMBERS = b"p", b"s", b"m"
+ANSWER = struct.Struct("!III")
+READY = b"ready"
+_OCR_SHARE = 0.8  # of the time of a file; the rest is for what else is to do with it
+TOO_MUCH_MEMORY = "parsing needed too much memory"
+MAX_ABOUT_BYTES, MAX_CONTENT_BYTES = 1 << 24, 1 << 26
+"""No useful answer is longer, and the pool rejects one that announces more.
+
+What is known of a document has up to a million blocks, which take 350 MB where they are checked.
+"""
+MAX_TEXT_CHARS = 32_000_000
+"""Of a document. Where it is cut, each takes up to 16 bytes, and a million 1.3 CPU seconds."""
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # what a parser prints is not an answer
+    import_lazy_modules(sys.argv[2])
+    parsers.prepare(sys.argv[2])
+    confine(int(sys.argv[1]))
+    answers.write(ANSWER.pack(len(READY), 0, 0) + READY)
+    answers.flush()
+    while head := requests.read(REQUEST.size):
+        asked, name_size, size, seconds = REQUEST.unpack(head)
+        name = requests.read(name_size).decode()
+        allow_cpu(seconds)
+        began = time.process_time()
+        data = requests.read(size)
+        ocr_seconds = _OCR_SHARE * seconds if asked == SCAN else 0.0
+        for known, content in (
+            _members(data, name) if asked == MEMBERS else [_answer(data, name, ocr_seconds)]
+        ):
+            taken = int(1000 * (time.process_time() - began))
+            answers.write(ANSWER.pack(len(known), len(content), taken))
+            answers.write(known)
+            answers.write(content)
+        answers.flush()
+
+
+def import_lazy_modules(family: str) -> None:
+    """Import what the functions of a parser module import: after `confine` no file can be opened."""
+    codecs.unregister(encodings.search_function)
+    codecs.register(_known_codec)
+    for name in ("_strptime", "encodings.*", *parsers.libraries_of(family)):
+        with suppress(ImportError):  # of an extra that isn't installed
+            package = importlib.import_module(name.removesuffix(".*"))
+            if name.endswith(".*"):
+                _import_all_of(package)
+
+
+def _known_codec(name: str) -> codecs.CodecInfo | None:
+    """A codec, or None where looking for an unknown one would open files: that is a LookupError then."""
+    try:
+        return encodings.search_function(name)
+    except OSError:
+        return None
+
+
+def _import_all_of(package: ModuleType) -> None:
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        with suppress(ImportError):  # for another platform, or with missing dependencies
+            importlib.import_module(module.name)
+
+
+def _members(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
+    try:
+        for one in parsers.members(data, name):
+            about = {"name": one.name, "stated": one.stated, "refused": one.refused, "cause": one.cause}
+            yield _written(about), one.data
+    except ParseError as error:
+        yield _error(str(error), error.cause)
+    except RecursionError:
+        yield _error("nested too deeply")
+    except MemoryError:
+        yield _error(TOO_MUCH_MEMORY, "crashed")
+    else:
+        yield b"", b""
+
+
+def _answer(data: bytes, name: str, ocr_seconds: float = 0.0) -> tuple[bytes, bytes]:
+    try:
+        document = parsers.parse(data, name, ocr_seconds=ocr_seconds)
+        known, text = _written({"document": _values(document)}), document.text.encode("utf-8", "replace")
+    except ParseError as error:
+        return _error(str(error), error.cause, empty=isinstance(error, EmptyFileError))
+    except MemoryError:
+        return _error(TOO_MUCH_MEMORY, "crashed")
+    if len(document.text) > MAX_TEXT_CHARS:
+        return _error(f"its text has over {MAX_TEXT_CHARS // 1_000_000} million characters", "too large")
+    if len(text) > MAX_CONTENT_BYTES:
+        return _error(f"its text takes over {MAX_CONTENT_BYTES >> 20} MB", "too large")
+    if len(known) > MAX_ABOUT_BYTES:
+        return _error("it has too many parts", "too large")
+    return known, text
+
+
+def _error(reason: str, cause: Cause = "damaged", *, empty: bool = False) -> tuple[bytes, bytes]:
+    return _written({"error": reason, "cause": cause, "empty": empty}), b""
+
+
+def _written(answer: object) -> bytes:
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _values(document: Document) -> dict[str, object]:
+    return {
+        "title": document.title,
+        "mime_type": document.mime_type,
+        "blocks": [(one.kind, one.start, one.end, one.level, one.title) for one in document.blocks],
+        "pages": document.pages,
+        "date": document.date.isoformat() if document.date else None,
+        "url": document.url,
+        "metadata": dict(document.metadata),
+        "remarks": document.remarks,
+    }

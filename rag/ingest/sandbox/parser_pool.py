@@ -1,0 +1,316 @@
+"""A pool of processes for parsers, which a hostile file can make hang, crash or take too much memory.
+
+`rag.ingest.sandbox.parser_child` is such a process. It gets a file's content, answers with data, and can do
+nothing else (`rag.confinement`). It is reused for the next file of its *family*, which is a parser module
+with the libraries that it needs, until a file breaks it, other families are needed, or nothing is left to
+parse (`end_idle`). A small file takes half a millisecond more than in this process, and starting a process
+0.2 s.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+from anyio import to_thread
+from anyio.lowlevel import RunVar
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from rag.errors import ParseError
+from rag.ingest.parse import ocr
+from rag.ingest.parse.parsers import family_of
+from rag.ingest.sandbox.parser_answer import NoDocumentError, document_of, member_of
+from rag.ingest.sandbox.parser_child import (
+    ANSWER,
+    MAX_ABOUT_BYTES,
+    MAX_CONTENT_BYTES,
+    MEMBERS,
+    PARSE,
+    READY,
+    REQUEST,
+    SCAN,
+)
+from rag.ingest.work_limits import Budget
+from rag.runtime import cores
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+    from anyio.abc import Process
+
+    from rag.corpus import Document
+    from rag.ingest.parse.document_parts import Member
+
+MEMORY_BYTES = 1 << 30
+OCR = ocr.__name__
+MOST_IDLE = 3  # processes that wait for the next file of their family; each takes 40 to 60 MB
+LARGE_FILE_BYTES = 2_000_000  # a process keeps what memory such a file took, so it gets no other one
+PIECE_BYTES = 1 << 18  # of a file that is sent: what the pipe can't take yet is kept twice more
+SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond: not worth a thread
+START_SECONDS = 60.0
+END_SECONDS = 5.0  # by the clock, from the last that a process says until the system has its status
+PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from rag.ingest.sandbox.parser_child import main; main()"
+KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
+"""Environment variables that Python may need to start. Others may contain keys and are not passed on."""
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Libraries that compute would start threads, which takes memory and is forbidden later."""
+
+
+async def parse_safely(
+    data: bytes,
+    name: str,
+    *,
+    budget: Budget,
+    ocr_seconds: float = 0.0,
+    memory_bytes: int = MEMORY_BYTES,
+) -> Document:
+    """Parse a file in the sandbox, at the expense of its budget.
+
+    With `ocr_seconds`, one that may be a scan has OCR, and so much time of its own instead.
+
+    Raises:
+        ParseError: it can't be parsed, or only beyond the limits.
+    """
+    family = family_of(data, name, with_ocr=bool(ocr_seconds))
+    with_ocr = family == OCR
+    if with_ocr:
+        budget = Budget(max(budget.left, ocr_seconds))
+    async with _lent(family, budget, memory_bytes) as child:
+        with anyio.fail_after(budget.patience):
+            await child.ask(SCAN if with_ocr else PARSE, data, name, math.ceil(budget.left))
+            known, text, seconds = await child.receive()
+        budget.spent += seconds
+        if max(len(data), len(known), len(text)) > LARGE_FILE_BYTES:
+            await child.end()
+        if len(known) + len(text) < SHORT_ANSWER_BYTES:
+            return document_of(known, text)
+        return await budget.run(document_of, known, text)
+
+
+async def members_safely(
+    data: bytes,
+    name: str,
+    receive: Callable[[Member], None],
+    *,
+    budget: Budget,
+    memory_bytes: int = MEMORY_BYTES,
+) -> None:
+    """Open a file that contains others in the sandbox, at the expense of its budget.
+
+    `receive` gets each of its members as it comes. It is called in a thread, and may raise to stop.
+
+    Raises:
+        ParseError: it can't be opened, or only beyond the limits. Members may have come before.
+    """
+    before = budget.spent
+    async with _lent(family_of(data, name), budget, memory_bytes) as child:
+        with anyio.fail_after(budget.patience):
+            await child.ask(MEMBERS, data, name, math.ceil(budget.left))
+            while True:
+                known, content, seconds = await child.receive()
+                budget.spent = before + seconds
+                if not known:
+                    return
+                member = member_of(known)
+                try:
+                    await to_thread.run_sync(receive, replace(member, data=content))
+                except ParseError:
+                    await child.end()  # it has more to say
+                    raise
+
+
+async def end_idle() -> None:
+    """End the processes that wait for files; the next file starts a new one."""
+    pool = await _pool()
+    while pool.idle:
+        await pool.idle.pop().end()
+
+
+@asynccontextmanager
+async def _lent(family: str, budget: Budget, memory_bytes: int) -> AsyncIterator[_Child]:
+    """A process for this file, whose failures are those of the file, and may have cost all of its budget."""
+    try:
+        async with _borrowed(memory_bytes, family) as child:
+            yield child
+    except (TimeoutError, _OutOfTimeError) as error:
+        budget.spent = budget.seconds
+        setting = "ocr_timeout_seconds" if family == OCR else "parse_timeout_seconds"
+        raise ParseError(f"parsing took over {budget.seconds:g} s (ingest.{setting})", "timeout") from error
+    except NoDocumentError as error:
+        raise ParseError("the parser returned an invalid document", "crashed") from error
+    except (anyio.IncompleteRead, anyio.BrokenResourceError, OSError) as error:
+        raise ParseError(
+            f"parsing crashed or needed over {memory_bytes >> 20} MB of memory", "crashed"
+        ) from error
+
+
+class _OutOfTimeError(Exception):
+    """The system ended a process because its CPU time was up."""
+
+
+class _Answer(NamedTuple):
+    """What is known, a content, and the CPU seconds that the request has taken so far."""
+
+    known: bytes
+    content: bytes
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A parser process."""
+
+    process: Process
+    answers: BufferedByteReceiveStream
+    memory_bytes: int
+    family: str
+
+    async def ask(self, what: bytes, data: bytes, name: str, seconds: int) -> None:
+        """Send it a file, for this much CPU time; `receive` has its answers."""
+        assert self.process.stdin  # noqa: S101 for the type checker: it was started with a pipe
+        named = name.encode()
+        head = REQUEST.pack(what, len(named), len(data), seconds) + named
+        await self.process.stdin.send(head + data[:PIECE_BYTES])
+        for at in range(PIECE_BYTES, len(data), PIECE_BYTES):
+            await self.process.stdin.send(data[at : at + PIECE_BYTES])
+
+    async def receive(self) -> _Answer:
+        """Its next answer.
+
+        Raises:
+            NoDocumentError: it announces an answer that is too long.
+        """
+        known, content, milliseconds = ANSWER.unpack(await self.answers.receive_exactly(ANSWER.size))
+        if known > MAX_ABOUT_BYTES or content > MAX_CONTENT_BYTES:
+            raise NoDocumentError(f"an answer of {known} and {content} bytes")
+        return _Answer(
+            await self.answers.receive_exactly(known),
+            await self.answers.receive_exactly(content),
+            milliseconds / 1000,
+        )
+
+    async def is_out_of_time(self) -> bool:
+        """Whether the system ended it because its CPU time was up. It may take a moment to end."""
+        with anyio.move_on_after(END_SECONDS):
+            return await self.process.wait() == -signal.SIGXCPU
+        return False
+
+    async def end(self) -> None:
+        """Kill it, whatever it is doing."""
+        with anyio.CancelScope(shield=True):
+            if self.process.returncode is None:
+                self.process.kill()
+            await self.process.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """The idle processes of an event loop."""
+
+    idle: list[_Child] = field(default_factory=list)
+    limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
+
+
+_pools: RunVar[tuple[_Pool, AsyncGenerator[_Pool]]] = RunVar("parsing processes")
+
+
+@asynccontextmanager
+async def _borrowed(memory_bytes: int, family: str) -> AsyncIterator[_Child]:
+    """A process with this memory limit; it goes back to the pool unless the file breaks it."""
+    pool = await _pool()
+    async with pool.limiter:
+        child = await _taken(pool, memory_bytes, family) or await _started(memory_bytes, family)
+        try:
+            yield child
+        except ParseError as error:
+            if error.cause == "crashed":  # it may lack memory for the next file
+                await child.end()
+            else:
+                await _kept(pool, child)
+            raise
+        except anyio.IncompleteRead as error:
+            is_out_of_time = await child.is_out_of_time()
+            await child.end()
+            if is_out_of_time:
+                raise _OutOfTimeError from error
+            raise
+        except BaseException:
+            await child.end()
+            raise
+        await _kept(pool, child)
+
+
+async def _kept(pool: _Pool, child: _Child) -> None:
+    """Put a process back, unless it has ended, in place of the one that was not needed for longest."""
+    if child.process.returncode is None:
+        pool.idle.append(child)
+    if len(pool.idle) > MOST_IDLE:
+        await pool.idle.pop(0).end()
+
+
+async def _taken(pool: _Pool, memory_bytes: int, family: str) -> _Child | None:
+    fitting = [one for one in pool.idle if (one.memory_bytes, one.family) == (memory_bytes, family)]
+    for child in fitting:
+        pool.idle.remove(child)
+        if child.process.returncode is None:
+            return child
+        await child.end()
+    return None
+
+
+async def _started(memory_bytes: int, family: str = "") -> _Child:
+    """A new process that is ready. It imports from the same folders, except from the working folder.
+
+    Raises:
+        ParseError: it doesn't start.
+    """
+    where = [path for path in sys.path if Path(path).is_absolute()]
+    command = [sys.executable, "-I", "-c", PROGRAM, str(memory_bytes), family, *where]
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ} | ONE_THREAD
+    try:
+        process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
+    except OSError as error:
+        raise ParseError(f"the parser process can't be started: {error.strerror}", "crashed") from error
+    assert process.stdout  # noqa: S101 for the type checker: it is a pipe by default
+    child = _Child(process, BufferedByteReceiveStream(process.stdout), memory_bytes, family)
+    try:
+        with anyio.fail_after(START_SECONDS):
+            ready = (await child.receive())[:2] == (READY, b"")
+    except (anyio.IncompleteRead, NoDocumentError, OSError):
+        ready = False
+    except BaseException:
+        await child.end()
+        raise
+    if not ready:
+        await child.end()
+        raise ParseError("the parser process doesn't start; is refdesk installed completely?", "crashed")
+    return child
+
+
+async def _pool() -> _Pool:
+    try:
+        return _pools.get()[0]
+    except LookupError:
+        pools = _pool_of_the_loop()
+        pool = await anext(pools)
+        _pools.set((pool, pools))
+        return pool
+
+
+async def _pool_of_the_loop() -> AsyncGenerator[_Pool]:
+    """One pool. An event loop closes its generators when it ends, and closing this one ends the processes."""
+    pool = _Pool()
+    try:
+        yield pool
+    finally:
+        while pool.idle:
+            await pool.idle.pop().end()

@@ -1,0 +1,357 @@
+"""How large slices of a text are, where a block that is too large is cut, and what heads a part of a table.
+
+A slice has two sizes: what a reader has to read, and what an embedder reads of it. An embedder's vocabulary
+cuts a language that it doesn't know into single letters. Its tokens then say nothing of how much there is to
+read, and its window needn't bind what it can't read anyway.
+
+A part of a table is headed by the row that names the columns, or by the first line of a record.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from time import thread_time
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.errors import ParseError
+from rag.ingest.parse.document_draft import is_header, pipe_row
+from rag.text.segments import Span, sentence_ends, trimmed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rag.corpus import Block, BlockKind, Document
+
+if TYPE_CHECKING:
+    TokenSpans = Callable[[str], Sequence[tuple[int, int]]]
+
+CHARACTERS_PER_TOKEN = 12  # WordPiece counts any run of over 100 characters as one token
+WINDOW = 1 << 16  # characters tokenized at once: more of them cost memory, and time
+LETTERS_PER_UNIT = 4  # of a long word in English, without the space after it
+GLUE = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # white space, but BERT's tokenizer joins the words around it
+
+_SPACES = frozenset(filter(str.isspace, map(chr, range(0x3001)))).difference(GLUE)
+_MEASURE_WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+")
+_SIGN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an embedder reads of a document: all but its `foreign` parts, in passages as large as its window.
+
+    The window is `slack` tokens larger than a passage may be.
+    """
+
+    foreign: Sequence[Span] = ()
+    slack: int = 0
+
+
+class Measure:
+    """The size of slices of a text, in an embedder's tokens.
+
+    With `reading`, words that aren't ASCII count as much as English ones of their length (*units*), and each
+    sign of Chinese and Japanese as one, if that is less than their tokens. Then the tokens of a slice have to
+    fit the window, too, unless it is foreign.
+    """
+
+    def __init__(self, text: str, token_spans: TokenSpans, reading: Reading | None = None) -> None:
+        self.text = text
+        self.token_spans = token_spans
+        self._starts = array("L")
+        for window in _windows(text):
+            self._starts.extend([window.start + start for start, _ in token_spans(text[slice(*window)])])
+        self._units = self._starts if reading is None else _unit_starts(text, self._starts)
+        self._reading = reading or Reading()
+
+    def tokens(self, start: int, end: int) -> int:
+        """The number of tokens of the slice alone."""
+        if self._inside_word(start) or self._inside_word(end):
+            return len(self.token_spans(self.text[start:end]))
+        return bisect_left(self._starts, end) - bisect_left(self._starts, start)
+
+    def units(self, start: int, end: int) -> int:
+        """What there is to read of the slice alone."""
+        if self._inside_word(start) or self._inside_word(end):
+            text = self.text[start:end]
+            return len(self.token_spans(text)) if self._units is self._starts else self._units_of(text)
+        return bisect_left(self._units, end) - bisect_left(self._units, start)
+
+    def taken(self, context: str) -> int:
+        """What a context takes of a passage: its tokens, or its units if the whole document is foreign."""
+        if self._is_foreign(*trimmed(self.text, 0, len(self.text)) or (0, 0)):
+            return self._units_of(context)
+        return len(self.token_spans(context))
+
+    def _units_of(self, text: str) -> int:
+        return len(_unit_starts(text, array("L", [start for start, _ in self.token_spans(text)])))
+
+    def size(self, start: int, end: int) -> int:
+        """The units of the slice, or what its characters count as, whichever is more."""
+        return max(self.units(start, end), -(-(end - start) // CHARACTERS_PER_TOKEN))
+
+    def fits(self, start: int, end: int, room: int) -> bool:
+        """Whether the size is at most `room`, and the embedder reads all of it that it can read."""
+        if end - start > CHARACTERS_PER_TOKEN * room or self.units(start, end) > room:
+            return False
+        if self._units is self._starts or self._is_foreign(start, end):
+            return True
+        return self.tokens(start, end) <= room + self._reading.slack
+
+    def reach(self, start: int, room: int) -> int:
+        """The last position where a slice from `start` can end and still fit."""
+        unit = bisect_left(self._units, start) + room
+        after = self._units[unit] if unit < len(self._units) else len(self.text)
+        return max(start + 1, min(after, start + CHARACTERS_PER_TOKEN * room))
+
+    def before(self, end: int, units: int) -> int:
+        """Where the last so many units before `end` begin."""
+        unit = bisect_left(self._units, end) - units
+        return self._units[unit] if unit > 0 else 0
+
+    def _inside_word(self, at: int) -> bool:
+        """Whether a cut here can change tokens."""
+        text = self.text
+        return 0 < at < len(text) and text[at] not in _SPACES and text[at - 1] not in _SPACES
+
+    def _is_foreign(self, start: int, end: int) -> bool:
+        parts = self._reading.foreign
+        at = bisect_right(parts, start, key=lambda part: part.start) - 1
+        return at >= 0 and end <= parts[at].end
+
+
+def _unit_starts(text: str, starts: array[int]) -> array[int]:
+    """Where the units of a text begin, whose tokens begin at `starts`."""
+    if text.isascii():
+        return starts
+    units: array[int] = array("L")
+    done = 0
+    for match in _MEASURE_WORD.finditer(text):
+        word = match[0]
+        if word.isascii():
+            continue
+        first = bisect_left(starts, match.start(), done)
+        after = bisect_left(starts, match.end(), first)
+        count = _units_in(word, after - first)
+        units.extend(starts[done:first])
+        units.extend([match.start() + len(word) * number // count for number in range(count)])
+        done = after
+    units.extend(starts[done:])
+    return units
+
+
+def _units_in(word: str, pieces: int) -> int:
+    """The units of a word that is so many tokens; very long tokens are unknown ones."""
+    signs = len(_SIGN.findall(word))
+    units = signs + ceil((len(word) - signs) / LETTERS_PER_UNIT)
+    return units if len(word) > CHARACTERS_PER_TOKEN * pieces else min(pieces, units)
+
+
+def _windows(text: str) -> Iterator[Span]:
+    start = 0
+    while start < len(text):
+        end = start + WINDOW
+        if end < len(text):
+            end = max(text.rfind("\n", start, end), text.rfind(" ", start, end)) + 1 or end
+        yield Span(start, end)
+        start = end
+
+
+if TYPE_CHECKING:
+    Border = Callable[[str, int, int], Iterable[int]]
+
+_BLANK = r"\n[^\S\n]*\n"
+_ITEM = r"(?=(?:[-*+•]|\(?(?:\d{1,9}|[a-zA-Z#])[.)])[ \t])"
+_SHALLOW = r"(?=(?: {0,4}|\t)[^\s)\]}])"
+_WORD = rf"[^\S{GLUE}]+"
+
+
+def _after(pattern: str) -> Border:
+    """Cuts after every match of a pattern."""
+    compiled = re.compile(pattern)
+    return lambda text, start, end: (match.end() for match in compiled.finditer(text, start, end))
+
+
+def _sentence_cuts(text: str, start: int, end: int) -> Iterator[int]:
+    """Cuts between sentences, but not where the tokenizer would join the words of both."""
+    return (cut for cut in sentence_ends(text, start, end) if text[cut - 1] not in GLUE)
+
+
+SENTENCES: Border = _sentence_cuts
+LINES, WORDS, _PARAGRAPHS = _after(r"\n"), _after(_WORD), _after(_BLANK)
+
+BORDERS: dict[BlockKind, Sequence[Border]] = {
+    "heading": (WORDS,),
+    "paragraph": (_PARAGRAPHS, SENTENCES, LINES, WORDS),
+    "list": (
+        _after(r"\n" + _ITEM),
+        _after(r"\n[ \t]*+" + _ITEM),
+        _PARAGRAPHS,
+        SENTENCES,
+        LINES,
+        WORDS,
+    ),
+    "table": (LINES, SENTENCES, WORDS),
+    "code": (
+        _after(_BLANK + r"(?=\S)"),
+        _after(_BLANK + _SHALLOW),
+        _PARAGRAPHS,
+        _after(r"\n" + _SHALLOW),
+        LINES,
+        WORDS,
+    ),
+}
+"""Where a block that is too large may be cut, the best places first."""
+
+
+def within(seconds: float, token_spans: TokenSpans) -> TokenSpans:
+    """The same, but an error when this thread has computed for so long: hostile texts take minutes to cut.
+
+    Raises:
+        ParseError: by what it returns.
+    """
+    deadline = thread_time() + seconds
+
+    def spans(text: str) -> Sequence[tuple[int, int]]:
+        if thread_time() > deadline:
+            raise ParseError("its text takes too long to be cut (ingest.parse_timeout_seconds)", "timeout")
+        return token_spans(text)
+
+    return spans
+
+
+def pieces(measure: Measure, block: Block, room: int) -> Iterator[Span]:
+    """The block if its size is at most `room`, else parts that are, in order; nothing of an empty one."""
+    span = Span(block.start, block.end)
+    return pieces_at(measure, span, room, BORDERS[block.kind]) if span.end > span.start else iter(())
+
+
+def pieces_at(measure: Measure, span: Span, room: int, borders: Sequence[Border]) -> Iterator[Span]:
+    """The span if its size is at most `room`, otherwise parts that are, cut at the first borders that do."""
+    if measure.fits(*span, room):
+        yield span
+    elif borders:
+        for part in parts(measure.text, span, borders[0]):
+            yield from pieces_at(measure, part, room, borders[1:])
+    else:
+        yield from _hard_cuts(measure, span, room)
+
+
+def parts(text: str, span: Span, border: Border) -> Iterator[Span]:
+    """The parts of a span between borders, without the white space at their ends."""
+    for start, end in pairwise([span.start, *border(text, *span), span.end]):
+        if part := trimmed(text, start, end):
+            yield part
+
+
+def _hard_cuts(measure: Measure, span: Span, room: int) -> Iterator[Span]:
+    """Parts of a span without white space, cut between tokens where possible."""
+    start = span.start
+    while start < span.end:
+        end = min(span.end, measure.reach(start, room))
+        while end > start + 1 and not measure.fits(start, end, room):
+            end -= max(1, (end - start) // 8)  # half a word can have more tokens than the whole
+        if part := trimmed(measure.text, start, end):
+            yield part
+        start = end
+
+
+MAX_HEADER_CHARS = 2_000  # a longer header row leaves no room for the rows below it
+_KEY = re.compile(r"[^\n:|]{1,60}: \S[^\n]{0,199}\n")  # of a record: a longer value names nothing
+_RULE = re.compile(r"[^\S\n]*\|?[^\S\n]*:?-[-:+| \t]*+(?:\n|$)")
+_INNER = re.compile(  # within an item of a list or a quotation
+    r"^(?P<mark>[ \t>]*+)(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)?(?P<header>\|[^\n]{1,2000})\n"
+    r"[ \t>]*+\|[ \t]*:?-[-:+| \t]*+(?:\n|\Z)",
+    re.MULTILINE,
+)
+_ROW = re.compile(r"[ \t>]*+\|[^\n]*+(?:\n|\Z)")
+
+
+class Table(NamedTuple):
+    """A table: its header row, where the rows below it begin, and where the last one ends.
+
+    Where one row names groups of columns and the next one the columns, the header has both on one line. A
+    record ("Article: Bolt M6", and a line for each further column) has its first line as its header.
+    """
+
+    header: str
+    rows: int
+    end: int
+    is_record: bool = False
+
+
+def tables_of(document: Document) -> list[Table]:
+    r"""The tables with a header row, in order. Rows that are blocks of their own follow each other directly.
+
+    Example: the text "| a | b |\n|---|---|\n| 1 | 2 |" -> ("| a | b |", 20, 29).
+    """
+    found: list[Table] = []
+    aboves: dict[int, str] = {}
+    end, above = -1, ""
+    for block in document.blocks:
+        if block.kind in {"list", "paragraph"}:
+            found += _inner(document.text, block)
+        if block.kind != "table":
+            continue
+        if block.start == end + 1 and found and found[-1].end == end and not found[-1].is_record:
+            found[-1] = found[-1]._replace(end=block.end)
+        elif table := _table(document.text, block):
+            found.append(table)
+            aboves[table.rows] = above
+        end = block.end
+        above = document.text[block.start : min(block.end, block.start + MAX_HEADER_CHARS)]
+    return [_with_groups(document.text, table, aboves.get(table.rows, "")) for table in found]
+
+
+def _with_groups(text: str, table: Table, above: str) -> Table:
+    """A table whose header has the names of groups of columns, which stand above it or above its columns."""
+    if table.is_record:
+        return table
+    below = text[table.rows : table.end][:MAX_HEADER_CHARS].lstrip("\n").partition("\n")[0]
+    for upper, lower in ((above, table.header), (table.header, below)):
+        groups, names = _cells(upper), _cells(lower)
+        spans = any(group and not following for group, following in pairwise(groups))
+        related = groups[0] == "" or any(
+            group and group == name for group, name in zip(groups, names, strict=False)
+        )
+        if "\n" not in upper and len(groups) == len(names) and spans and related and is_header(names):
+            return table._replace(header=pipe_row(_named(groups, names)))
+    return table
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def _named(groups: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """The columns by their groups.
+
+    Example: ["Zone", "Sales", ""] and ["Zone", "2022", "2023"] -> "Zone", "Sales 2022" and "Sales 2023".
+    """
+    current = ""
+    for group, name in zip(groups, names, strict=True):
+        current = group or current
+        yield current if name in {"", current} else f"{current} {name}".strip()
+
+
+def _inner(text: str, block: Block) -> Iterator[Table]:
+    """The tables in a list or a quotation, whose rows begin with a stroke."""
+    for match in _INNER.finditer(text, block.start, block.end):
+        end = match.end()
+        while row := _ROW.match(text, end, block.end):
+            end = row.end()
+        yield Table(match["header"].strip(), match.end(), end)
+
+
+def _table(text: str, block: Block) -> Table | None:
+    if key := _KEY.match(text, block.start, block.end):
+        return Table(key[0].strip(), key.end(), block.end, is_record=True)
+    end = text.find("\n", block.start, block.start + MAX_HEADER_CHARS)
+    if end < 0 or "|" not in text[block.start : end]:
+        return None
+    rule = _RULE.match(text, end + 1, block.end)
+    return Table(text[block.start : end].strip(), rule.end(), block.end) if rule else None

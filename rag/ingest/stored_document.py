@@ -1,0 +1,72 @@
+"""A document as far as its stored text tells: for cutting it anew without its file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rag.corpus import Block, Document
+from rag.ingest.parse import markdown_mdx, source_code
+from rag.ingest.parse.document_parts import block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rag.corpus import BlockKind, Heading, Source
+
+_GAP = re.compile(r"\n[^\S\n]*\n\s*")
+_KINDS: tuple[tuple[BlockKind, re.Pattern[str]], ...] = (
+    ("table", re.compile(r"[^\n]*\|[^\n]*\n[^\S\n]*\|?[^\S\n]*:?-[-:| \t]*(?:\n|$)")),
+    ("list", re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)])[ \t]")),
+    ("code", re.compile(r"```|~~~|    \S")),
+)
+
+
+def document_of(source: Source, outline: Sequence[Heading], text: str) -> Document:
+    """The document with the blocks that its parser found, if it can be parsed again; else with likely ones.
+
+    Headings are always those that are stored. Pages are unknown.
+    """
+    name = PurePath(source.name).name or source.title
+    likely = Document(text, source.title, source.mime_type, tuple(_likely(text, outline)))
+    return next((one for one in _parsed(text, name) if _agrees(one, text, outline)), likely)
+
+
+def _parsed(text: str, name: str) -> Iterator[Document]:
+    suffix = PurePath(name.lower()).suffix
+    if suffix in source_code.SUFFIXES:
+        yield source_code.parse(text, name)
+    elif suffix in markdown_mdx.SUFFIXES:
+        yield markdown_mdx.parse(text, name)
+
+
+def _agrees(document: Document, text: str, outline: Sequence[Heading]) -> bool:
+    """Whether parsing found the same text and headings as the parser of the file."""
+    return document.text == text and document.outline == tuple(outline)
+
+
+def _likely(text: str, outline: Sequence[Heading]) -> Iterator[Block]:
+    """Stored headings, and between them what blank lines divide."""
+    at = 0
+    for heading in outline:
+        yield from _divided(text, at, heading.start)
+        line = text.find("\n", heading.start)
+        at = len(text) if line < 0 else line
+        found = block(text, "heading", heading.start, at, level=heading.level)
+        yield from (replace(one, title=heading.title) for one in found)
+    yield from _divided(text, at, len(text))
+
+
+def _divided(text: str, start: int, end: int) -> Iterator[Block]:
+    for gap in _GAP.finditer(text, start, end):
+        yield from _block(text, start, gap.start())
+        start = gap.end()
+    yield from _block(text, start, end)
+
+
+def _block(text: str, start: int, end: int) -> Iterator[Block]:
+    for found in block(text, "paragraph", start, end):
+        kind = next((kind for kind, form in _KINDS if form.match(text, found.start, found.end)), found.kind)
+        yield replace(found, kind=kind)

@@ -1,0 +1,120 @@
+"""Sources whose text stays: a run can change their URI, who may see them, and the noted state of the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rag.ingest.source_paths import printable
+from rag.ingest.vanished_sources import keeps_title
+from rag.store.write.table_rows import Moved
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rag.corpus import AccessRecord, Document, FileState
+    from rag.ingest.file_digests import FileContent
+    from rag.ingest.report import OutcomeKind
+    from rag.ingest.rights.access_claims import Claims
+    from rag.ingest.run_outcomes import Outcomes
+    from rag.store.write.access_claim import Claim
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import KnownSource
+
+
+@dataclass(slots=True)
+class Unchanged:
+    """The sources of a run whose text stays. What changes is written at its end, by `settle`.
+
+    `parsed` parses a file that was read; it raises `ParseError` for one that can't be.
+    """
+
+    writer: CollectionWriter
+    claims: Claims
+    outcomes: Outcomes
+    parsed: Callable[[FileContent], Awaitable[Document]]
+    _to_move: dict[str, tuple[KnownSource, Moved]] = field(default_factory=dict)
+    _to_claim: dict[str, tuple[OutcomeKind, KnownSource, Claim]] = field(default_factory=dict)
+    _moved: set[str] = field(default_factory=set)
+    _files: dict[str, FileState] = field(default_factory=dict)
+
+    def follow(self, source: KnownSource, file: FileContent) -> None:
+        """Note a source that moved to this file, for `move`, if its text stays."""
+        if not self._stays(source, file):
+            return
+        self._note_file(source, file)
+        found = file.found
+        metadata = {**source.metadata, "path": printable(found.name)}
+        claim = self.claims.of_part(self.claims.of_moved(source, found), found)
+        self._to_move[source.id] = source, Moved(found.uri, metadata, claim)
+
+    def _stays(self, source: KnownSource, file: FileContent) -> bool:
+        """Whether a moved source needs no parsing, neither for its text nor for the access it requests."""
+        asked = self.claims.rights.asks(source.record.requested)
+        return source.digest == file.digest and keeps_title(source, file.found) and not asked
+
+    async def move(self) -> list[KnownSource]:
+        """Move the sources that `follow` noted. Returns them with their new URIs.
+
+        A part is finished by `settle`: what contains it now may be stored, or narrowed, later in this run.
+        """
+        moved = {id_: one for id_, (_, one) in self._to_move.items()}
+        records = await self.writer.move(moved) if moved else {}
+        sources = []
+        for id_, (source, one) in self._to_move.items():
+            here = replace(source, uri=one.uri)
+            sources.append(here)
+            if "#" in one.uri:
+                self._to_claim[id_] = "moved", here, one.claim
+            else:
+                self._finish("moved", here, one.claim, records[id_])
+        self._moved = {one.uri for one in sources}
+        return sources
+
+    def has_moved(self, uri: str) -> bool:
+        """Whether `move` moved a source to this URI."""
+        return uri in self._moved
+
+    def _note_file(self, source: KnownSource, file: FileContent) -> None:
+        """Note the state of a file, if it is new: somebody touched or copied it."""
+        if file.state and not (source.file and file.state.same_as(source.file)):
+            self._files[source.id] = file.state
+
+    async def keep(self, source: KnownSource, file: FileContent) -> None:
+        """Keep a source as its file is. It is finished now, or by `settle` if its access may change.
+
+        Raises:
+            ParseError: the run wants to know which access the document requests, and that can't be told.
+        """
+        self._note_file(source, file)
+        if claim := await self._claim(source, file):
+            self._to_claim[source.id] = "unchanged", source, claim
+        else:
+            self.outcomes.finish_source("unchanged", source)
+
+    async def _claim(self, source: KnownSource, file: FileContent) -> Claim | None:
+        """The claim of a source whose access may change: by the run, its own request or what contains it."""
+        found, rights = file.found, self.claims.rights
+        if by_origin := self.claims.of_origin(source.uri, found.path, file.content):
+            return by_origin
+        if not rights.set_access:
+            self.claims.note_kept(source, found)
+        if rights.asks(source.record.requested):
+            metadata = (await self.parsed(file)).metadata if rights.of_documents else {}
+            return self.claims.of_part(self.claims.of_new(found, metadata, file.content), found)
+        claim = self.claims.of_part(self.claims.of_kept(source), found)
+        return claim if claim.floor else None
+
+    async def settle(self) -> None:
+        """Settle the access of the sources for which that is open, and record the new states of files."""
+        claims = {id_: (source.uri, claim) for id_, (_, source, claim) in self._to_claim.items()}
+        records = await self.writer.claim(claims) if claims else {}
+        for id_, (kind, source, claim) in self._to_claim.items():
+            self._finish(kind, source, claim, records[id_])
+        if self._files:
+            await self.writer.note_files(self._files)
+
+    def _finish(self, kind: OutcomeKind, source: KnownSource, claim: Claim, record: AccessRecord) -> None:
+        self.outcomes.finish_source(
+            kind, source, self.claims.remarks(source.uri, claim, record), record.access
+        )

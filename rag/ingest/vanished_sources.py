@@ -1,0 +1,214 @@
+"""Sources whose files are gone: those that moved, those to remove, and the guard against an unmounted folder.
+
+Files and folders that were moved or renamed are recognized, so that they keep their ids and rights.
+
+An unmounted share looks like a folder from which somebody deleted everything. If too much of a folder is gone
+at once, nothing of it is removed until an operator confirms that with --yes. The same holds for a container
+and for an origin; an origin must not lose its last document without that either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from anyio import to_thread
+
+from rag.ingest.parse.parsers import named_after
+from rag.ingest.report import Outcome
+from rag.ingest.source_paths import is_gone, is_local, name_of, path_of, prefixes, printable
+from rag.originals import local_path
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from rag.config.settings import IngestSettings
+    from rag.ingest.discover import Discovery
+    from rag.ingest.local_files import Found
+    from rag.store.write.collection_writer import CollectionWriter
+    from rag.store.write.table_rows import KnownSource
+
+# Recognizing files and folders that were moved or renamed, so that they keep their ids and rights.
+
+MAX_END = 64  # folders that a common end of two paths counts
+
+
+def moved_sources(
+    contents: Mapping[str, str], known: Mapping[str, KnownSource], discovery: Discovery
+) -> dict[str, KnownSource]:
+    """Which new files, given as content digests by URI, are stored sources that moved: by the new URI.
+
+    A source moved if a new file has its content and its own file is certainly gone. A copy is not a move:
+    while the original exists, the new file is a document of its own. Each source moves at most once. Among
+    files of equal content, those whose paths end alike belong together: when a/x.md and b/y.md were moved to
+    c/x.md and c/y.md, neither must get the id and the rights of the other.
+    """
+    wanted = {*contents.values()}
+    gone: dict[str, list[KnownSource]] = defaultdict(list)
+    for uri, one in known.items():
+        if one.record.content in wanted and discovery.is_gone(uri):
+            gone[one.record.content].append(one)
+    new: dict[str, list[str]] = defaultdict(list)
+    for uri, content in contents.items():
+        if content in gone:
+            new[content].append(uri)
+    return {
+        uri: known[old]
+        for content, sources in gone.items()
+        for uri, old in _pairs(new[content], [one.uri for one in sources])
+    }
+
+
+def _pairs(new: Iterable[str], gone: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """New and old URIs that belong together: those with the longest common end first, then by their order.
+
+    An archive can have ten thousand members of one content, so they are not compared each with each.
+    """
+    new, gone = sorted(new), sorted(gone)
+    ends = {uri: uri.split("/")[: -MAX_END - 1 : -1] for uri in (*new, *gone)}
+    for length in range(max(map(len, ends.values())), -1, -1):
+        alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for old in reversed(gone):
+            alike[tuple(ends[old][:length])].append(old)
+        pairs = {uri: same.pop() for uri in new if (same := alike[tuple(ends[uri][:length])])}
+        yield from pairs.items()
+        paired = {*pairs.values()}
+        new, gone = [one for one in new if one not in pairs], [one for one in gone if one not in paired]
+
+
+def renamed_folders(moved: Iterable[tuple[str, str]], folders: Iterable[str]) -> dict[str, str]:
+    """New URIs of folders by their old ones, inferred from files that moved from one URI to another.
+
+    A folder that still exists was not renamed: files were moved out of it.
+    """
+    heads = {_heads(before, after) for before, after in moved}
+    candidates = {
+        folder: after + folder.removeprefix(before)
+        for before, after in heads
+        for folder in folders
+        if f"{folder}/".startswith(f"{before}/")
+    }
+    return {old: new for old, new in candidates.items() if is_gone(local_path(old))}
+
+
+def keeps_title(source: KnownSource, found: Found) -> bool:
+    """Whether a moved document keeps its title. One without a title of its own is called as its file."""
+    before, after = path_of(source.uri).rpartition("/")[2], printable(found.path.name)
+    return before == after or source.title not in {before, named_after(before)}
+
+
+def _heads(before: str, after: str) -> tuple[str, str]:
+    """Two URIs without their common end: ("a/x/1.md", "b/x/1.md") -> ("a", "b")."""
+    same = _common_end(before, after)
+    return before.rsplit("/", same)[0], after.rsplit("/", same)[0]
+
+
+def _common_end(one: str, other: str) -> int:
+    """The number of last parts that two URIs have in common."""
+    pairs = zip(reversed(one.split("/")), reversed(other.split("/")), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+class Removed(NamedTuple):
+    """The outcomes of the sources whose files are gone, and a note for each folder that may be unmounted."""
+
+    outcomes: list[Outcome]
+    notes: list[str]
+
+
+async def remove_vanished(
+    writer: CollectionWriter,
+    known: Mapping[str, KnownSource],
+    discovery: Discovery,
+    settings: IngestSettings,
+    *,
+    confirmed: bool,
+) -> Removed:
+    """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted."""
+    missing = await to_thread.run_sync(vanished, known, discovery)
+    guarded = [one for one in missing if one.uri.partition("#")[0] not in discovery.deleted]
+    unmounted = {} if confirmed else perhaps_unmounted(guarded, known, discovery.whole, settings)
+    kept = {id_ for ids in unmounted.values() for id_ in ids}
+    if gone := [one for one in missing if one.id not in kept]:
+        await writer.remove([one.id for one in gone])
+    reason = "the file is gone, and so are many others: nothing was removed"
+    return Removed(
+        [
+            *(Outcome(path_of(one.uri), "removed", _reason(one.uri, discovery), one.id) for one in gone),
+            *(Outcome(path_of(one.uri), "missing", reason, one.id) for one in missing if one.id in kept),
+        ],
+        [
+            f"{len(ids)} {_what(prefix)} are gone. Nothing was removed, because {_why(prefix)}. "
+            "If you deleted them, run the command again with --yes."
+            for prefix, ids in unmounted.items()
+        ],
+    )
+
+
+def _reason(uri: str, discovery: Discovery) -> str:
+    if is_local(uri) and discovery.ignoring.covers(Path(local_path(uri))):
+        return "a .gitignore or .refdeskignore file leaves it out now"
+    return "the file is gone"
+
+
+def vanished(known: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:
+    """The stored sources in what was looked through that don't exist any more."""
+    return [one for one in known.values() if _around(one.uri, discovery.whole) and discovery.is_gone(one.uri)]
+
+
+def lost(known: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[str]) -> set[str]:
+    """The ids of the sources that a new file, given by URI, could be an edited version of.
+
+    That are those that vanished from the walked folders, and those of the same file name that vanished
+    anywhere else.
+    """
+    names = {*map(name_of, new)}
+    alike = [one for uri, one in known.items() if uri not in discovery.found and name_of(uri) in names]
+    elsewhere = {one.id for one in alike if discovery.is_gone(one.uri)} if names else set[str]()
+    return elsewhere | {one.id for one in vanished(known, discovery)}
+
+
+def perhaps_unmounted(
+    missing: Iterable[KnownSource],
+    known: Iterable[str],
+    whole: Collection[str],
+    settings: IngestSettings,
+) -> dict[str, set[str]]:
+    """The URI prefixes below which too much is missing at once, each with the ids of these sources."""
+    ids: dict[str, set[str]] = defaultdict(set)
+    for one in missing:
+        for prefix in _around(one.uri, whole):
+            ids[prefix].add(one.id)
+    stored = Counter(prefix for uri in known for prefix in _around(uri, whole))
+    return {
+        prefix: gone
+        for prefix, gone in ids.items()
+        if (len(gone) > settings.max_removed and len(gone) > settings.max_removed_share * stored[prefix])
+        or (_is_origin(prefix) and len(gone) == stored[prefix])
+    }
+
+
+def _is_origin(prefix: str) -> bool:
+    """Whether it is an origin or a part of one, and no folder or container.
+
+    A connector that was signed out often answers with an empty list, and nobody empties a wiki by the way.
+    """
+    return not is_local(prefix) and "#" not in prefix
+
+
+def _around(uri: str, whole: Collection[str]) -> list[str]:
+    """Those of the looked-through prefixes that a URI lies below."""
+    return [prefix for prefix in prefixes(uri) if prefix in whole]
+
+
+def _what(prefix: str) -> str:
+    place = path_of(prefix.rstrip("#/") or prefix)
+    return f"parts of {place}" if "#" in prefix else f"files of {place}"
+
+
+def _why(prefix: str) -> str:
+    if "#" in prefix:
+        return "the file may be damaged"
+    return "the folder may be unmounted" if is_local(prefix) else "the origin may be incomplete"
