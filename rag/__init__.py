@@ -17,16 +17,17 @@ The words that are used everywhere:
 - **profile**: named retrieval settings. **plan**: a request completed from its profile. **stage**: a
   configured part of a profile, for queries or for hits. **step**: one timed line of a search's **trace**.
 
-The packages, each of which imports only from those below it:
+The packages, each of which imports only from those below it (`pyproject.toml` holds them to it):
 
-- `admin`: the commands of `refdesk-admin`.
-- `evaluate`: how good the search is.
+- `admin`: the commands of `refdesk-admin`. `evaluate`: how good the search is.
 - `ingest`: from files to chunks. `search`: from a question to an answer.
 - `store`: tables, the only package that imports LanceDB. `rank`: pure functions on scores and texts.
+  `confined`: processes that can do one thing only.
 - `models`: embedding, reranking and chat models, built in or behind an endpoint.
-- `access`: who may see what. `filters`: conditions on metadata. `needles`: on texts.
-- `config`: the settings. `report`: HTML.
-- `corpus` and `answers`: the values that all of them exchange.
+- `config`: the settings. `access`: who may see what.
+- `filters`: conditions on metadata. `needles`: on texts. `report`: HTML.
+- `run_history`, `answers`, `originals`, `home`, `corpus`, `uris`: the values that all of them exchange.
+- `errors`, `text`, `runtime`: what needs nothing else of refdesk.
 """
 
 from __future__ import annotations

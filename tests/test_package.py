@@ -173,7 +173,7 @@ getattr(refdesk_scripts, sys.argv[3])()
 
 
 @pytest.mark.parametrize(
-    ("script", "module"), [("refdesk_admin", "rag.admin.console"), ("refdesk", "server.handlers")]
+    ("script", "module"), [("refdesk_admin", "rag.admin.command_line"), ("refdesk", "server.handlers")]
 )
 def test_an_interruption_while_modules_are_imported_ends_a_command_silently(script: str, module: str) -> None:
     program = [sys.executable, "-c", INTERRUPTED, module, str(ROOT / ".build"), script]

@@ -20,7 +20,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rag.admin.sync import sync_command
+from rag.admin.sync_command import sync_command
 from rag.config.load import environment_name, setting_keys
 from rag.config.settings import Settings
 from server.main import _flags

@@ -15,7 +15,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from rag.admin.connect_check import seen_by
+from rag.admin.connect.connect_check import seen_by
 from rag.admin.issuer_check import issuer_checks
 from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
 from rag.config.server_settings import OAuthSettings
@@ -24,10 +24,10 @@ from rag.corpus import Document
 from rag.errors import RefdeskError
 from rag.ingest.policy.moderation import ModerationError, open_moderation
 from rag.models.chat import Form, open_chat
-from rag.models.embed.remote import remote_embedder
+from rag.models.embed.remote_embedder import remote_embedder
 from rag.models.hub.download import Place, download
 from rag.models.hub.protocol import RemoteFile, open_hub
-from rag.models.rerank.remote import remote_reranker
+from rag.models.rerank.remote_reranker import remote_reranker
 from server.http.oauth import SigningKeys
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from mcp import Client
 
 from rag.access.keys import Keys
 from rag.access.rule import NOBODY
-from rag.admin import key
-from rag.admin.ingest import run_ingest
+from rag.admin import key_command
+from rag.admin.ingest_command import run_ingest
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.config.model_settings import EmbedderSettings
 from rag.config.server_settings import PrincipalSettings
@@ -40,7 +40,7 @@ from rag.corpus import Access, EmbedderIdentity, FieldType, Principal
 from rag.errors import InvalidRequestError, NotFoundError, ProviderError
 from rag.filters.grammar import OneOf
 from rag.models.breaker import Breaker, Call
-from rag.models.embed.remote import remote_embedder
+from rag.models.embed.remote_embedder import remote_embedder
 from rag.search.desk import Desk
 from rag.search.view import View
 from rag.store.read import schema
@@ -577,7 +577,7 @@ async def what_comes_in_when_others_can_ask_is_hidden(shelf: Shelf) -> None:
     reader = shelf.desk()
     (folder / "before.md").write_text("# before\n\na pendulum\n")
     await run_ingest(settings, (folder,), "papers", quiet=True)
-    key.created(settings, user="ann", groups=("hr",), days=1)
+    key_command.created(settings, user="ann", groups=("hr",), days=1)
     (folder / "after.md").write_text("# after\n\nanother pendulum\n")
     await run_ingest(settings, (folder,), "papers", quiet=True)
     asked: dict[str, Any] = {"mode": "sparse", "collections": ("papers",)}
@@ -961,7 +961,7 @@ BROKEN = [
     # What comes in.
     Broken(
         "a collection from before the first key stays open for what comes in later",
-        "rag.admin.ingest.usual_visibility",
+        "rag.admin.ingest_command.usual_visibility",
         lambda _real: lambda _settings, collection: collection.visibility,
         what_comes_in_when_others_can_ask_is_hidden,
     ),

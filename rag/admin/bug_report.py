@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from rag.access.tenants import tenants
-from rag.admin.status import folder_bytes
+from rag.admin.sources_command import folder_bytes
 from rag.config.load import setting_keys
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError

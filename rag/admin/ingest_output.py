@@ -7,10 +7,9 @@ from collections import Counter, defaultdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from rag.admin.console import echo
+from rag.admin.command_line import echo
 from rag.ingest.report import NOT_THERE
-from rag.report.html import Html, note, page, section, tag
-from rag.report.tables import counted, listed
+from rag.report.text_and_html import Html, counted, names_briefly, note, page, section, tag
 from rag.text.invisible import in_one_line
 from rag.text.languages import name_of
 
@@ -69,7 +68,7 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
     if report.languages.keys() - {""}:
         yield f"Languages: {in_languages(report.languages)}"
     if missing := [one.path for one in report.outcomes if one.reason == NOT_THERE]:
-        yield f"Not found: {listed(missing, PATHS_SHOWN)}"
+        yield f"Not found: {names_briefly(missing, PATHS_SHOWN)}"
     if failed := failures(report.outcomes):
         as_before = f" ({report.known} as before, in files that haven't changed)" if report.known else ""
         yield f"Failed: {failed}{as_before}"
@@ -91,7 +90,7 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
 def in_languages(counts: Mapping[str, int]) -> str:
     """Documents by language: {"de": 12, "": 2} -> "12 German, 2 without one"."""
     named = [f"{count} {name_of(tag) if tag else 'without one'}" for tag, count in counts.items()]
-    return listed(named, LANGUAGES_SHOWN)
+    return names_briefly(named, LANGUAGES_SHOWN)
 
 
 def bill_line(bill: Bill) -> str:
@@ -112,7 +111,7 @@ def stored_formats(outcomes: Iterable[Outcome]) -> str:
     stored = [one for one in outcomes if one.outcome in {"added", "replaced"}]
     formats = Counter(_format(one) for one in stored)
     named = [f"{count} {name}" for name, count in formats.most_common()]
-    return listed(named, SUFFIXES_SHOWN) if len(named) > 1 else ""
+    return names_briefly(named, SUFFIXES_SHOWN) if len(named) > 1 else ""
 
 
 def _format(outcome: Outcome) -> str:
@@ -141,7 +140,7 @@ def not_read(outcomes: Iterable[Outcome]) -> str:
     named = [f"{count} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common()]
     empty = sum(1 for one in ignored if one.kind == "empty")
     counts = ((pictures, "picture"), (recordings, "recording"), (empty, "empty file"))
-    kinds = [listed(named, SUFFIXES_SHOWN), *(counted(count, kind) for count, kind in counts if count)]
+    kinds = [names_briefly(named, SUFFIXES_SHOWN), *(counted(count, kind) for count, kind in counts if count)]
     return "; ".join(filter(None, kinds))
 
 

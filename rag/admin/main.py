@@ -10,7 +10,7 @@ from typing import cast
 
 import click
 
-from rag.admin.console import Group, echo
+from rag.admin.command_line import Group, echo
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, RefdeskError
 
 FAILED = 1
@@ -19,35 +19,35 @@ BUSY = 4  # another process is at work on what the command needs; 3 is that of a
 INTERRUPTED = 130
 
 COMMANDS = {
-    "demo": "demo",
-    "init": "init",
-    "connect": "connect",
-    "ingest": "ingest",
-    "sync": "sync",
-    "records": "records",
-    "runs": "runs",
-    "search": "search",
-    "sources": "sources",
-    "source": "sources",
-    "remove": "remove",
-    "purge": "purge",
-    "backup": "backup",
-    "restore": "backup",
-    "tenant": "tenant",
-    "collection": "collection",
-    "model": "model",
-    "access": "access",
-    "audit": "audit",
-    "key": "key",
-    "status": "status",
-    "doctor": "doctor",
-    "console": "web.command",
-    "storage": "storage",
-    "cite": "cite",
-    "eval": "evaluate",
-    "bench": "bench",
-    "plan": "plan",
-    "config": "config",
+    "demo": "demo_command",
+    "init": "init_command",
+    "connect": "connect.connect_command",
+    "ingest": "ingest_command",
+    "sync": "sync_command",
+    "records": "records_command",
+    "runs": "runs_command",
+    "search": "search_command",
+    "sources": "sources_command",
+    "source": "sources_command",
+    "remove": "remove_command",
+    "purge": "remove_command",
+    "backup": "backup_command",
+    "restore": "backup_command",
+    "tenant": "tenant_command",
+    "collection": "collection_command",
+    "model": "model_command",
+    "access": "access_command",
+    "audit": "audit_command",
+    "key": "key_command",
+    "status": "status_command",
+    "doctor": "doctor_command",
+    "console": "web.console_command",
+    "storage": "backup_command",
+    "cite": "cite_command",
+    "eval": "eval_command",
+    "bench": "bench_command",
+    "plan": "plan_command",
+    "config": "config_command",
 }
 """Commands and their modules. A module is imported when its command is used."""
 
@@ -76,7 +76,7 @@ def commands(context: click.Context) -> None:
     command refdesk.
     """
     if context.invoked_subcommand is None:
-        from rag.admin.next_step import next_command  # noqa: PLC0415 as with any command
+        from rag.admin.status_command import next_command  # noqa: PLC0415 as with any command
 
         next_command.main([], standalone_mode=False)
 

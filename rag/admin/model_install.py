@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.admin.console import interruptible
+from rag.admin.command_line import interruptible
 from rag.config.model_settings import EmbedderSettings, RerankerSettings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.models.embed import open_embedder
 from rag.models.embed.calibration import measured
-from rag.models.facts import FACTS_FILE, ModelFile, facts_as_json, read_facts
 from rag.models.hub.download import READ_BYTES, Place, checked_copy, download
+from rag.models.model_folder import FACTS_FILE, ModelFile, facts_as_json, read_facts
 from rag.models.rerank import open_reranker
 from rag.store.write.desk_folder import cannot
 from rag.store.write.locks import locked
@@ -30,8 +30,8 @@ from rag.store.write.locks import locked
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rag.models.facts import ModelFacts
     from rag.models.hub.protocol import RemoteFile
+    from rag.models.model_folder import ModelFacts
 
 PARTIAL = ".partial"
 SPARE_BYTES = 1 << 20

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from rag.access.keys import keys_in
 from rag.access.tenants import tenant_of, tenants
-from rag.admin.console import arguments, same_desk
-from rag.admin.sources import open_reader
-from rag.report.tables import counted
+from rag.admin.command_line import arguments, same_desk
+from rag.admin.sources_command import open_reader
+from rag.report.text_and_html import counted
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -1,8 +1,12 @@
-"""An evaluation: prepare the documents and the judgements, then one run per contender."""
+"""An evaluation: prepare the documents and the judgements, then one run per contender.
+
+The documents are those of a data folder, or those of the judged set, ingested into a temporary data folder.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,15 +16,21 @@ from typing import TYPE_CHECKING, Protocol
 from rag.access.names import DEFAULT_TENANT
 from rag.access.tenants import tenant_of
 from rag.answers import SearchRequest
+from rag.config.settings import DEFAULT_COLLECTION, IngestSettings
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
-from rag.evaluate.ask import Contender, ask_all
-from rag.evaluate.expected import catalog_of, expected
-from rag.evaluate.fresh import ingest_documents
-from rag.evaluate.runs import Run, Summary, in_force, latency, means, versions
+from rag.evaluate.ask_questions import Contender, ask_all
+from rag.evaluate.compare_runs import Run, Summary, in_force, latency, means, versions
+from rag.evaluate.judgements import catalog_of, expected
+from rag.ingest.ingest_run import ingest
+from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.run_steps import Instructions
+from rag.models.embed import open_embedder
 from rag.search.desk import Desk
 from rag.search.planning import make_plan, with_every_override
 from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import open_writer
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -28,12 +38,64 @@ if TYPE_CHECKING:
     from rag.answers import Mode
     from rag.config.settings import Settings
     from rag.corpus import Collection, LanguageChoice
-    from rag.evaluate.expected import Expected
-    from rag.evaluate.sets.judged import JudgedSet
+    from rag.evaluate.judgements import Expected
+    from rag.evaluate.sets.judged_sets import JudgedDocument, JudgedSet
+    from rag.ingest.report import Report
+    from rag.ingest.run_progress import Progress
     from rag.ingest.run_progress import Progress as Ingesting
 
 
-class Progress(Protocol):
+async def ingest_documents(
+    documents: Sequence[JudgedDocument],
+    folder: Path,
+    settings: Settings,
+    environment: Mapping[str, str],
+    *,
+    language: LanguageChoice | None,
+    progress: Progress,
+) -> frozenset[str]:
+    """Ingest the documents as files below `folder`. Returns the names of those that failed.
+
+    Raises:
+        ProviderError, StoreError: the embedder or the storage failed.
+    """
+    by_tenant: dict[str, dict[str, str]] = defaultdict(dict)
+    for document in documents:
+        tenant = document.tenant or settings.principal.tenant or DEFAULT_TENANT
+        file = folder / tenant / document.filename
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(document.content, encoding="utf-8", newline="")
+        by_tenant[tenant][str(file.resolve())] = document.name
+    failed: set[str] = set()
+    async with open_embedder(settings.embedder, environment) as embedder:
+        for tenant, names in by_tenant.items():
+            made = await ensure_collection(
+                settings.data, tenant, DEFAULT_COLLECTION, embedder.identity, language=language
+            )
+            async with open_writer(settings.data, made) as writer:
+                report = await ingest(
+                    writer,
+                    embedder,
+                    [folder / tenant],
+                    # The operator's patterns and access rules are about the operator's files.
+                    Instructions(
+                        IngestSettings(),
+                        settings.chunking.max_tokens,
+                        Rights("tenant"),
+                        chunking=settings.chunking.chunkings(),
+                    ),
+                    progress,
+                )
+            failed |= _failed(report, names)
+    return frozenset(failed)
+
+
+def _failed(report: Report, names: Mapping[str, str]) -> set[str]:
+    stored = {one.path for one in report.outcomes if one.source_id}
+    return {name for path, name in names.items() if path not in stored}
+
+
+class ContenderProgress(Protocol):
     """An observer of an evaluation."""
 
     @property
@@ -182,7 +244,7 @@ async def evaluate(
     prepared: Prepared,
     environment: Mapping[str, str],
     chosen: Mapping[Contender, int],
-    progress: Progress,
+    progress: ContenderProgress,
     *,
     seen_as: Callable[[Collection], Collection] | None = None,
 ) -> list[Run]:

@@ -17,7 +17,7 @@ from anyio import to_thread
 from rag.corpus import USUAL_LANGUAGE
 from rag.ingest.detect_language import with_language
 from rag.ingest.stored_document import document_of
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.store.read import schema
 from rag.store.read.word_analysis import asked_languages
 from rag.store.write.change_collection import change_collection

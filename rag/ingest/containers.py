@@ -39,7 +39,7 @@ from rag.ingest.report import Outcome
 from rag.ingest.sandbox.parser_pool import members_safely
 from rag.ingest.source_paths import part_uri, parts_prefix, prefixes, printable
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.store.write.desk_folder import cannot, empty_spool, spool_folder
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from rag.ingest.report import NOT_THERE, Outcome
 from rag.ingest.source_paths import is_gone, is_local, prefix_of, prefixes, printable
 from rag.ingest.work_limits import Budget
 from rag.originals import SIDECAR_SUFFIX, local_path
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

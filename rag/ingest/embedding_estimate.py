@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rag.corpus import EmbedderIdentity, Vectors
     from rag.ingest.report import Report
     from rag.models.embed import Embedder, TextKind
-    from rag.models.embed.cache import EmbeddingCache
+    from rag.models.embed.embedding_cache import EmbeddingCache
 
 SAMPLED = 32  # texts that a local model embeds, to measure its rate
 

@@ -10,7 +10,7 @@ from rag.access.rule import in_words, visible_to_nobody
 from rag.errors import ProviderError
 from rag.ingest.parse.document_parts import title_line
 from rag.ingest.policy.masking import in_numbers
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.text.flags import FLAGS, IN_WORDS, Flag
 from rag.text.languages import primary
 

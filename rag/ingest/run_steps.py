@@ -40,7 +40,7 @@ from rag.ingest.source_paths import path_of
 from rag.ingest.unchanged_sources import Unchanged
 from rag.ingest.vanished_sources import lost, moved_sources, remove_vanished
 from rag.ingest.work_limits import LARGE_CHARACTERS, Ahead, lanes
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.runtime import concurrently
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from rag.answers import SubQuery
 from rag.errors import InvalidRequestError
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.search.exact import find_exact, scan_deadline
 from rag.search.gate import admit
 from rag.search.planning import needles_of

@@ -19,7 +19,7 @@ from opentelemetry.trace import get_tracer
 
 from rag.answers import Answer, Excerpt, Listing, Preview, Step, Trace, Usage
 from rag.rank.fusion import neighbours
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.runtime import concurrently
 from rag.search.search_plan import LOOKED_AT
 from rag.search.source_window import opened_source

@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.access.keys import keys_file, read_keys
-from rag.admin import acts
-from rag.admin.acts import MAX_CHANGES, Act, access_state, log_file, read_log, record, recorded, widens
+from rag.admin import audit_command
+from rag.admin.audit_command import (
+    MAX_CHANGES,
+    Act,
+    access_state,
+    log_file,
+    read_log,
+    record,
+    recorded,
+    widens,
+)
 from rag.corpus import Access
 from rag.errors import ConfigurationError, StoreError
 
@@ -28,7 +37,7 @@ WORD = "zanzibarite"
 APPENDER = """
 import sys
 from pathlib import Path
-from rag.admin.acts import Act, record
+from rag.admin.audit_command import Act, record
 for number in range(50):
     changes = {f"{sys.argv[2]}-{number}": (None, {"a": "x" * 999})}
     record(Path(sys.argv[1]), Act("access set", "default", changes))
@@ -310,15 +319,15 @@ def test_a_line_that_another_writes_in_between_is_not_overwritten(
 ) -> None:
     first, second, third = (Act("tenant create", name, {}) for name in ("a", "b", "c"))
     record(tmp_path, first)
-    look = acts._last_byte  # noqa: SLF001 where a writer has looked for the end and has not written yet
+    look = audit_command._last_byte  # noqa: SLF001 where a writer has looked for the end and has not written yet
 
     def looked(opened: FileIO) -> bytes:
-        monkeypatch.setattr(acts, "_last_byte", look)
+        monkeypatch.setattr(audit_command, "_last_byte", look)
         found = look(opened)
         record(tmp_path, second)
         return found
 
-    monkeypatch.setattr(acts, "_last_byte", looked)
+    monkeypatch.setattr(audit_command, "_last_byte", looked)
     record(tmp_path, third)
     assert [line and line.tenant for _, line in read_log(tmp_path)] == ["a", "b", "c"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.admin.bench import LONGEST, sentence, timing
+from rag.admin.bench_command import LONGEST, sentence, timing
 
 if TYPE_CHECKING:
     from pathlib import Path

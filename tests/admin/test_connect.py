@@ -24,8 +24,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 import yaml
 
-from rag.admin.hosts.file import HostFile
-from rag.admin.hosts.table import HOSTS, Folders
+from rag.admin.connect.host_config import HostFile
+from rag.admin.connect.known_hosts import HOSTS, Folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from rag.admin.connect_output import skill
+from rag.admin.connect.connect_output import skill
 from rag.config.server_settings import ServerSettings
 from rag.search.reply.search_reply import HitRecord, SearchReply
 from rag.search.reply.source_reply import SourceReply

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from rag.admin.demo import QUESTIONS, RESULTS
+from rag.admin.demo_command import QUESTIONS, RESULTS
 
 if TYPE_CHECKING:
     from tests.admin.conftest import Run

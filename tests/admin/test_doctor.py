@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from rag.access.keys import keys_file
 from rag.admin.bug_report import without_names
-from rag.admin.machine_checks import check_temporary_folder
+from rag.admin.doctor_command import check_temporary_folder
 from rag.store.read import schema
 from rag.store.read.connection import table_folder
 from rag.store.read.desk_reader import Reader

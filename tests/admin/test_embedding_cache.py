@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.models.embed.cache import cache_file
+from rag.models.embed.embedding_cache import cache_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.admin.evaluate import complaints_about
-from rag.evaluate.runs import Latency, QuestionResult, Run, Summary
+from rag.admin.eval_command import complaints_about
+from rag.evaluate.compare_runs import Latency, QuestionResult, Run, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable

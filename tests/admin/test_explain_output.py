@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.admin.search_output import WIDTH, explanation
-from rag.admin.search_trace import changes, rank_steps
+from rag.admin.search_output import WIDTH, changes, explanation, rank_steps
 from rag.answers import Answer, Step
 
 if TYPE_CHECKING:

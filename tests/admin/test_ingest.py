@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from rag.config.model_settings import EmbedderSettings
 from rag.ingest.report import OutcomeKind
-from rag.models.embed.local import builtin_embedder
+from rag.models.embed.local_embedder import builtin_embedder
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:

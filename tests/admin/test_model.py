@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.admin.progress import download_progress
-from rag.models.hub import known
-from rag.models.tokens import BUILTIN_MODEL
+from rag.admin.progress_bar import download_progress
+from rag.models.hub import known_models
+from rag.models.tokenizer import BUILTIN_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,14 +90,14 @@ def know(
     )
     listed = LISTED.format(name=NAME, commit=hubs.COMMIT, licence="Gemma", dimension=dimension, files=files)
     (folder / "known.toml").write_text(listed)
-    monkeypatch.setattr(known, "LIST", folder / "known.toml")
-    known.known_models.cache_clear()
+    monkeypatch.setattr(known_models, "LIST", folder / "known.toml")
+    known_models.known_models.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def _own_list() -> Iterator[None]:
     yield
-    known.known_models.cache_clear()
+    known_models.known_models.cache_clear()
 
 
 def files_below(folder: Path) -> list[str]:
@@ -410,7 +410,7 @@ def test_a_folder_without_a_model_is_not_installed(
 def test_the_known_models_are_complete(inside: Desk) -> None:
     listed: list[dict[str, Any]] = inside.json("model", "list")["models"]
     assert {one["kind"] for one in listed} == {"embedder", "reranker"}
-    for one in known.known_models().values():
+    for one in known_models.known_models().values():
         paths = [file.path for file in one.files]
         assert {one.graph, "tokenizer.json"} <= {*paths}
         assert all(f"{step}/model.safetensors" in paths for step in one.dense)

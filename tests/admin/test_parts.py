@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.admin.sources import meant
+from rag.admin.sources_command import meant
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import rag.evaluate
-from rag.admin import plan as module
-from rag.admin.plan import CACHE_ROOM, HTTP_CHUNKS, Figure, plan, shown
+from rag.admin import plan_command as module
+from rag.admin.plan_command import CACHE_ROOM, HTTP_CHUNKS, Figure, plan, shown
 from rag.store.read.desk_reader import CACHE_ROOM as STORE_ROOM
 from tests.bench.stock import Sizes
 

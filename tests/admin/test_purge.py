@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rag.admin import purge
+from rag.admin import remove_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,10 +45,10 @@ def test_a_purge_that_makes_the_folder_larger_says_that_it_freed_nothing(
     (tmp_path / "papers" / "kept.md").write_text("# Kept\n\nA pendulum.\n")
     inside.run("ingest", tmp_path / "papers")
     sizes = iter((1_000_000, 1_100_000) * 2)
-    monkeypatch.setattr(purge, "folder_bytes", lambda _data: next(sizes))
+    monkeypatch.setattr(remove_command, "folder_bytes", lambda _data: next(sizes))
     assert inside.run("purge").stdout.endswith("deleted older versions, no disk space freed.\n")
     assert inside.json("purge")["collections"][0]["freed_bytes"] == 0
-    assert [purge.freed(size) for size in (1, 99_999, 100_000, 2_340_000)] == [
+    assert [remove_command.freed(size) for size in (1, 99_999, 100_000, 2_340_000)] == [
         "less than 0.1 MB freed",
         "less than 0.1 MB freed",
         "0.1 MB freed",

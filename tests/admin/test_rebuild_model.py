@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from rag.config.settings import Settings
 from rag.corpus import Principal
-from rag.models.tokens import BUILTIN_MODEL
+from rag.models.tokenizer import BUILTIN_MODEL
 from rag.search.desk import Desk as SearchDesk
 
 if TYPE_CHECKING:

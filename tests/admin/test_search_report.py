@@ -12,7 +12,7 @@ import pytest
 
 from rag.admin.search_report import STYLE, search_report
 from rag.answers import Answer, Context, Step, SubQuery, Trace
-from rag.report.html import STYLE as COMMON
+from rag.report.text_and_html import STYLE as COMMON
 
 if TYPE_CHECKING:
     from collections.abc import Callable

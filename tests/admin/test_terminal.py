@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TITLE = "\x1b]0;owned\x07Clocks\u202e\x9b2J\U000e0041\u200b"
 NASTY = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u200b\u202e\U000e0041"} - {"\n", "\t"}
 SPOKEN = {"echo", "secho", "style", "confirm", "prompt", "echo_via_pager", "progressbar"}
-NOT_OURS = {"console.py", "clock-conversions.py"}
+NOT_OURS = {"command_line.py", "clock-conversions.py"}
 
 
 def _modules() -> list[Path]:
@@ -33,7 +33,7 @@ def _modules() -> list[Path]:
 
 
 def _speaks(node: ast.AST) -> bool:
-    """Whether it prints without `rag.admin.console`."""
+    """Whether it prints without `rag.admin.command_line`."""
     match node:
         case ast.Attribute(ast.Name("click"), name):
             return name in SPOKEN

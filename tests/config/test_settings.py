@@ -160,7 +160,7 @@ EVERY_SETTING = {
     "server.profiles": ("fast, default", ("fast", "default")),
     "server.field_values": ("false", False),
     "server.openai_compat": ("true", True),
-    "server.mcp_apps": ("true", True),
+    "server.apps": ("true", True),
     "server.traces": ("true", True),
     "server.log_level": ("debug", "debug"),
 }

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.corpus import Principal
-from rag.evaluate.runs import Latency, QuestionResult, Run, Summary
-from rag.evaluate.sets.judged import Asking, JudgedDocument, JudgedSet, Question
+from rag.evaluate.compare_runs import Latency, QuestionResult, Run, Summary
+from rag.evaluate.sets.judged_sets import Asking, JudgedDocument, JudgedSet, Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
-    from rag.evaluate.ask import Contender
+    from rag.evaluate.ask_questions import Contender
     from rag.ingest.run_progress import Progress as Ingesting
 
 TEXTS = {

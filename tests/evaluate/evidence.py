@@ -29,7 +29,7 @@ from rag.search.stages.thresholds import UNGROUNDED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rag.evaluate.ask import Contender
+    from rag.evaluate.ask_questions import Contender
     from rag.evaluate.evaluation import Prepared
 
 ME = Principal("default")

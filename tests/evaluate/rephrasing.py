@@ -23,7 +23,7 @@ from tests.endpoint import running
 from tests.evaluate.evidence import Quiet
 
 if TYPE_CHECKING:
-    from rag.evaluate.sets.judged import JudgedSet
+    from rag.evaluate.sets.judged_sets import JudgedSet
     from tests.endpoint import Reply
 
 PARAPHRASES = {

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import InvalidRequestError
-from rag.evaluate.compare import compare
+from rag.evaluate.compare_runs import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rag.evaluate.compare import Pair
-    from rag.evaluate.runs import Run
+    from rag.evaluate.compare_runs import Pair, Run
 
     MakeRun = Callable[..., Run]
 

@@ -13,10 +13,9 @@ import pytest
 from rag.config.settings import Settings
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.evaluate.ask import FAITHFUL, TOKENS, Contender
+from rag.evaluate.ask_questions import FAITHFUL, SIZES, TOKENS, Contender
 from rag.evaluate.evaluation import Prepared, contenders, evaluate, on_existing, on_fresh
-from rag.evaluate.sets.judged import Asking, Excerpt, JudgedDocument, JudgedSet, Question
-from rag.evaluate.shown import SIZES
+from rag.evaluate.sets.judged_sets import Asking, Excerpt, JudgedDocument, JudgedSet, Question
 from rag.search.desk import Desk
 from rag.store.write.change_collection import open_writer
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from rag.evaluate.runs import Run
+    from rag.evaluate.compare_runs import Run
     from tests.evaluate.conftest import Watching
 
     OnFresh = Callable[..., AbstractAsyncContextManager[Prepared]]

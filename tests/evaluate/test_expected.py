@@ -9,9 +9,9 @@ import pytest
 from rag.answers import Hit
 from rag.corpus import Chunk, Principal
 from rag.errors import ConfigurationError
-from rag.evaluate.expected import catalog_of, expected
-from rag.evaluate.metrics import Stretch
-from rag.evaluate.sets.judged import Asking, Excerpt, Question
+from rag.evaluate.judgements import catalog_of, expected
+from rag.evaluate.ranking_metrics import Stretch
+from rag.evaluate.sets.judged_sets import Asking, Excerpt, Question
 from rag.store.read.desk_reader import Reader
 from rag.uris import resource_uri
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.corpus import Source
-    from rag.evaluate.expected import Expected
+    from rag.evaluate.judgements import Expected
     from tests.snapshots import Snapshots
 
     Put = Callable[..., Awaitable[Source]]

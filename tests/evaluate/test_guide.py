@@ -12,7 +12,7 @@ import pytest
 
 import rag.evaluate
 from rag.admin.main import commands
-from rag.evaluate.ask import METRICS
+from rag.evaluate.ask_questions import METRICS
 
 GUIDE = (Path(rag.evaluate.__file__).parent / "README.md").read_text(encoding="utf-8")
 CALLS = re.findall(r"refdesk-admin ((?:eval|bench)[^`\n]*)", GUIDE)
@@ -46,10 +46,10 @@ def test_every_metric_exists() -> None:
     [
         ("rag.evaluate.sets", "read_set"),
         ("rag.evaluate.evaluation", "evaluate"),
-        ("rag.evaluate.expected", "expected"),
-        ("rag.evaluate.ask", "ask_all"),
-        ("rag.evaluate.metrics", "ndcg"),
-        ("rag.evaluate.compare", "randomisation_p"),
+        ("rag.evaluate.judgements", "expected"),
+        ("rag.evaluate.ask_questions", "ask_all"),
+        ("rag.evaluate.ranking_metrics", "ndcg"),
+        ("rag.evaluate.compare_runs", "randomisation_p"),
         ("tests.bench.run", "PARTS"),
     ],
 )

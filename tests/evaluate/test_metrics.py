@@ -9,9 +9,9 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.evaluate import metrics
-from rag.evaluate.ask import RANKED
-from rag.evaluate.metrics import Stretch, TokenScores, token_scores
+from rag.evaluate import ranking_metrics
+from rag.evaluate.ask_questions import RANKED
+from rag.evaluate.ranking_metrics import Stretch, TokenScores, token_scores
 
 ITEMS = [f"d{number}" for number in range(120)]
 TREC_EVAL = {
@@ -37,42 +37,42 @@ def ranked(judgements: str) -> tuple[list[str], dict[str, int]]:
 
 
 def test_ndcg_discounts_by_the_logarithm_of_the_rank() -> None:
-    assert metrics.ndcg(["x", "a"], {"a": 1}, 10) == pytest.approx(1 / log2(3))
-    assert metrics.ndcg(["x", "a"], {"a": 1}, 10) == pytest.approx(0.631, abs=5e-4)
+    assert ranking_metrics.ndcg(["x", "a"], {"a": 1}, 10) == pytest.approx(1 / log2(3))
+    assert ranking_metrics.ndcg(["x", "a"], {"a": 1}, 10) == pytest.approx(0.631, abs=5e-4)
 
 
 def test_ndcg_has_the_value_that_wikipedia_works_out() -> None:
     """Wikipedia, "Discounted cumulative gain": grades 3, 2, 3, 0, 1, 2; two more of 3 and 2 not found."""
     grades = {"D1": 3, "D2": 2, "D3": 3, "D5": 1, "D6": 2, "D7": 3, "D8": 2}
     ranking = ["D1", "D2", "D3", "D4", "D5", "D6"]
-    assert metrics.ndcg(ranking, grades, 6) == pytest.approx(6.861 / 8.740, abs=5e-4)
+    assert ranking_metrics.ndcg(ranking, grades, 6) == pytest.approx(6.861 / 8.740, abs=5e-4)
 
 
 def test_ndcg_is_1_for_the_best_order_and_less_for_any_other_order_of_grades() -> None:
     grades = {"a": 3, "b": 2, "c": 1}
-    assert metrics.ndcg(["a", "b", "c"], grades, 10) == 1
-    assert metrics.ndcg(["a", "c", "b"], grades, 10) == pytest.approx(
+    assert ranking_metrics.ndcg(["a", "b", "c"], grades, 10) == 1
+    assert ranking_metrics.ndcg(["a", "c", "b"], grades, 10) == pytest.approx(
         (3 + 1 / log2(3) + 2 / 2) / (3 + 2 / log2(3) + 1 / 2)
     )
 
 
 def test_ndcg_within_k_asks_no_more_than_k_places_can_hold() -> None:
     grades = {"a": 1, "b": 1, "c": 1}
-    assert metrics.ndcg(["a", "b"], grades, 2) == 1
-    assert metrics.ndcg(["a", "x", "b"], grades, 2) == pytest.approx(1 / (1 + 1 / log2(3)))
+    assert ranking_metrics.ndcg(["a", "b"], grades, 2) == 1
+    assert ranking_metrics.ndcg(["a", "x", "b"], grades, 2) == pytest.approx(1 / (1 + 1 / log2(3)))
 
 
 def test_the_reciprocal_rank_is_that_of_the_first_relevant_item_within_k() -> None:
-    assert metrics.reciprocal_rank(["x", "a"], {"a": 1}, 10) == 0.5
-    assert metrics.reciprocal_rank(["x", "a", "b"], {"a": 1, "b": 3}, 10) == 0.5
-    assert metrics.reciprocal_rank(["x", "a"], {"a": 1}, 1) == 0
+    assert ranking_metrics.reciprocal_rank(["x", "a"], {"a": 1}, 10) == 0.5
+    assert ranking_metrics.reciprocal_rank(["x", "a", "b"], {"a": 1, "b": 3}, 10) == 0.5
+    assert ranking_metrics.reciprocal_rank(["x", "a"], {"a": 1}, 1) == 0
 
 
 def test_average_precision_counts_what_is_missing() -> None:
     ranking, grades = ["a", "x", "b"], {"a": 1, "b": 1, "c": 1}
-    assert metrics.average_precision(ranking, grades, 100) == pytest.approx((1 / 1 + 2 / 3 + 0) / 3)
-    assert metrics.average_precision(ranking, grades, 100) == pytest.approx(0.556, abs=5e-4)
-    assert metrics.average_precision(ranking, grades, 2) == pytest.approx(1 / 3)
+    assert ranking_metrics.average_precision(ranking, grades, 100) == pytest.approx((1 / 1 + 2 / 3 + 0) / 3)
+    assert ranking_metrics.average_precision(ranking, grades, 100) == pytest.approx(0.556, abs=5e-4)
+    assert ranking_metrics.average_precision(ranking, grades, 2) == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,20 @@ def test_average_precision_has_the_values_of_the_textbook_s_exercises(
     """Manning, Raghavan & Schütze 2008, exercises of section 8.4; `missing` relevant ones aren't found."""
     ranking, grades = ranked(judgements)
     grades |= {f"missing{number}": 1 for number in range(missing)}
-    assert metrics.average_precision(ranking, grades, 100) == pytest.approx(expected, abs=5e-4)
+    assert ranking_metrics.average_precision(ranking, grades, 100) == pytest.approx(expected, abs=5e-4)
 
 
 def test_recall_precision_and_hit_rate_of_the_textbook_s_list_of_twenty() -> None:
     ranking, grades = ranked("RRNNN NNNRN RNNNR NNNNR")
     grades |= {"missing0": 1, "missing1": 1}
-    assert metrics.precision(ranking, grades, 20) == 6 / 20
-    assert metrics.recall(ranking, grades, 20) == 6 / 8
-    assert metrics.hit_rate(ranking, grades, 20) == 1
+    assert ranking_metrics.precision(ranking, grades, 20) == 6 / 20
+    assert ranking_metrics.recall(ranking, grades, 20) == 6 / 8
+    assert ranking_metrics.hit_rate(ranking, grades, 20) == 1
 
 
 def test_an_empty_place_counts_as_a_miss() -> None:
-    assert metrics.precision(["a"], {"a": 1}, 5) == 1 / 5
-    assert metrics.recall(["a"], {"a": 1}, 5) == 1
+    assert ranking_metrics.precision(["a"], {"a": 1}, 5) == 1 / 5
+    assert ranking_metrics.recall(["a"], {"a": 1}, 5) == 1
 
 
 def test_a_grade_counts_for_ndcg_alone() -> None:

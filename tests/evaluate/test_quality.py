@@ -11,7 +11,7 @@ import pytest
 from rag.config.settings import Settings
 from rag.evaluate.evaluation import contenders, evaluate, on_fresh
 from rag.evaluate.sets import read_set
-from rag.models.embed.local import LocalEmbedder
+from rag.models.embed.local_embedder import LocalEmbedder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

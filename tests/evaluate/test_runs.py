@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.evaluate.runs import keep, kept_run, kept_summaries, latency, means
+from rag.evaluate.compare_runs import keep, kept_run, kept_summaries, latency, means
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rag.evaluate.runs import Run
+    from rag.evaluate.compare_runs import Run
 
 
 def test_a_mean_is_over_the_questions_that_have_the_metric(made_up_run: Callable[..., Run]) -> None:

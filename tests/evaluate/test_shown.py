@@ -9,10 +9,10 @@ import pytest
 from rag.answers import Answer, Excerpt, Hit
 from rag.config.server_settings import ServerSettings
 from rag.corpus import Chunk, Principal, Source
-from rag.evaluate.expected import Expected, Target
-from rag.evaluate.metrics import Stretch
-from rag.evaluate.sets.judged import Question
-from rag.evaluate.shown import default_reply, shown_metrics
+from rag.evaluate.ask_questions import default_reply, shown_metrics
+from rag.evaluate.judgements import Expected, Target
+from rag.evaluate.ranking_metrics import Stretch
+from rag.evaluate.sets.judged_sets import Question
 
 ID, OTHER = "a" * 16, "b" * 16
 ROOMY = ServerSettings()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.evaluate.compare import SAMPLES, randomisation_p
+from rag.evaluate.compare_runs import SAMPLES, randomisation_p
 
 SCORES = st.floats(0, 1)
 

@@ -66,7 +66,7 @@ MODULES = (
     "rag.ingest.ingest_run",
     "rag.ingest.sandbox.parser_pool",
     "rag.models.onnx",
-    "rag.models.embed.local",
+    "rag.models.embed.local_embedder",
     "rag.search.desk",
 )
 PEOPLE = (Principal("default"), Principal("default", "bob"), Principal("default", None, frozenset({"hr"})))

@@ -14,7 +14,7 @@ from rag.errors import ParseError
 from rag.ingest.chunk import SMALL, passages
 from rag.ingest.parse.parsers import parse
 from rag.ingest.split_text import CHARACTERS_PER_TOKEN, WINDOW
-from rag.models.tokens import BUILTIN_MODEL, Tokens
+from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.text.segments import with_indent
 
 if TYPE_CHECKING:

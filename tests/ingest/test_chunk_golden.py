@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import parse
-from rag.models.tokens import BUILTIN_MODEL, Tokens
+from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 
 DATA = Path(__file__).with_name("data")
 EXPECTED = DATA / "rich.json"

@@ -10,7 +10,7 @@ from rag.ingest.chunk import passages
 from rag.ingest.detect_language import foreign_parts, is_within, words_in
 from rag.ingest.parse.parsers import parse
 from rag.ingest.split_text import Measure, Reading
-from rag.models.tokens import BUILTIN_MODEL, Tokens
+from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
     from rag.corpus import Document, Passage

@@ -306,8 +306,7 @@ def test_blocks_without_a_parser_follow_headings_and_blank_lines() -> None:
 
 
 def stored(document: Document, name: str) -> tuple[Source, tuple[Heading, ...], str]:
-    outline = tuple(Heading(one.title, one.level, one.start) for one in document.blocks if one.title)
     values: dict[str, Any] = dict.fromkeys(("id", "collection", "uri", "digest"), "x")
     values |= {"title": document.title, "mime_type": document.mime_type, "metadata": {"path": name}}
     values |= {"chunk_count": 0, "length": len(document.text), "ingested_at": None}
-    return Source(**values), outline, document.text
+    return Source(**values), document.outline, document.text

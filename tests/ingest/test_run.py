@@ -506,7 +506,7 @@ async def test_a_cancelled_run_leaves_a_collection_that_the_next_one_completes(
 async def test_a_collection_that_is_being_written_turns_a_run_away(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rag.store.write.make_collection, "WRITER_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("rag.store.write.change_collection.WRITER_WAIT_SECONDS", 0.1)
     library.write("a.md", "a")
     async with await library.small.writing(library.data):
         with pytest.raises(BusyError):

@@ -14,8 +14,7 @@ import pytest
 from rag.answers import Usage
 from rag.config.model_settings import ChatSettings
 from rag.errors import ConfigurationError, ProviderError
-from rag.models.chat import Chat, Form, open_chat
-from rag.models.rerank.chat import TextScores
+from rag.models.chat import Chat, Form, TextScores, open_chat
 from rag.search.stages.query_stages import Rephrasings, SearchPlan
 
 if TYPE_CHECKING:
@@ -249,6 +248,6 @@ async def test_who_gives_up_ends_the_request(chat_server: Endpoint, chat: Chat) 
 
 
 def test_the_openai_library_is_not_imported_before_a_chat_is_opened() -> None:
-    modules = "rag.models.chat, rag.search.stages.query_stages, rag.models.rerank.chat"
+    modules = "rag.models.chat, rag.search.stages.query_stages, rag.models.chat"
     code = f"import sys, {modules}; sys.exit('openai' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

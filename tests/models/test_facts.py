@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ConfigurationError
-from rag.models.facts import FACTS_FILE, ModelFacts, ModelFile, facts_as_json, read_facts
+from rag.models.model_folder import FACTS_FILE, ModelFacts, ModelFile, facts_as_json, read_facts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSe
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
-from rag.models.embed.remote import remote_embedder
-from rag.models.rerank.remote import remote_reranker
+from rag.models.embed.remote_embedder import remote_embedder
+from rag.models.rerank.remote_reranker import remote_reranker
 
 if TYPE_CHECKING:
     from rag.answers import Usage

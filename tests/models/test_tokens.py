@@ -18,7 +18,7 @@ from tokenizers import (
 )
 
 from rag.errors import ConfigurationError
-from rag.models.tokens import BUILTIN_MODEL, Tokens
+from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rag.report.html import Html, joined, tag
+from rag.report.text_and_html import Html, joined, tag
 
 
 def test_text_and_attributes_are_escaped() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.report.tables import counted, listed, shortened, table
+from rag.report.text_and_html import counted, names_briefly, shortened, table
 
 
 def test_columns_are_aligned_and_lines_don_t_end_in_spaces() -> None:
@@ -30,5 +30,5 @@ def test_a_text_is_shortened_to_the_width_and_says_so() -> None:
 
 
 def test_a_list_names_the_first_and_counts_the_rest() -> None:
-    assert listed(["a", "b", "c", "d"], 2) == "a, b and 2 more"
-    assert listed(["a", "b"], 2) == "a, b"
+    assert names_briefly(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+    assert names_briefly(["a", "b"], 2) == "a, b"

@@ -405,7 +405,7 @@ async def test_a_source_that_is_replaced_meanwhile_is_searched_again(
         times.append(1)
         return found
 
-    monkeypatch.setattr("rag.search.exact.holders", replaced)
+    monkeypatch.setattr("rag.search.exact.matched_sources", replaced)
     (hit,) = (await exact(shelf, "needle")).hits
     assert hit.text.endswith("now the needle is here")
     assert hit.chunk.seq == 2

@@ -17,7 +17,7 @@ from rag.search import Desk
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
-MOST_MODULES = 20
+MOST_MODULES = 25
 ME = Principal("default")  # made by whoever calls
 QUESTION = "Who invented the pendulum clock?"
 ROOT = Path(rag.__path__[0])

@@ -11,7 +11,7 @@ from rag.answers import Mode, SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.models.embed import WrappedEmbedder
-from rag.models.tokens import BUILTIN_MODEL, Tokens
+from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.search.desk import Desk
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import Reader

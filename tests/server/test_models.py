@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.models.tokens import BUILTIN_MODEL
+from rag.models.tokenizer import BUILTIN_MODEL
 
 if TYPE_CHECKING:
     from pathlib import Path

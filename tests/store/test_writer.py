@@ -17,7 +17,7 @@ from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder
 from rag.store.read.desk_reader import Reader
-from rag.store.write import make_collection, table_maintenance
+from rag.store.write import table_maintenance
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import drop_collection
 from rag.store.write.make_collection import ensure_collection
@@ -180,7 +180,7 @@ async def test_a_collection_keeps_its_language(small_desk: ModuleType, tmp_path:
 async def test_a_second_writer_of_a_collection_is_turned_away(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(make_collection, "WRITER_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("rag.store.write.change_collection.WRITER_WAIT_SECONDS", 0.1)
     async with await small_desk.writing(tmp_path):
         with pytest.raises(BusyError, match=r"default\.documents"):
             async with await small_desk.writing(tmp_path):

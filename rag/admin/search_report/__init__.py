@@ -6,7 +6,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag.admin.search_trace import (
+from rag.admin.search_output import (
     all_used,
     changes,
     cost,
@@ -19,14 +19,24 @@ from rag.admin.search_trace import (
     rank_steps,
     tokens,
 )
-from rag.report.html import Html, drawn, folded, joined, page, section, tag
-from rag.report.tables import counted, decimals, one_line
+from rag.report.text_and_html import (
+    Html,
+    counted,
+    decimals,
+    drawn,
+    folded,
+    joined,
+    one_line,
+    page,
+    section,
+    tag,
+)
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rag.admin.search_trace import RankStep
+    from rag.admin.search_output import RankStep
     from rag.answers import Answer, Hit, Preview, Step, SubQuery
     from rag.search.why_not import SourceTrace
 

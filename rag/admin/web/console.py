@@ -1,35 +1,104 @@
-"""What all pages of the console share: the desk, its settings, and how a page is made."""
+"""What all pages of the console share: the desk, its settings, the asker, and templates.
+
+Whatever a document, a file name or a person wrote is text, with nothing hidden. The console looks at the desk
+on behalf of anybody whom its administrator names.
+"""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import RedirectResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, RedirectResponse
 
-from rag.access.names import DEFAULT_TENANT
+from rag.access.names import DEFAULT_TENANT, bare_name
 from rag.access.tenants import tenants
-from rag.admin.sources import readable, tables_of
-from rag.admin.web.jobs import Jobs
-from rag.admin.web.pages import page_of
-from rag.admin.web.shelves import Shelves
+from rag.admin.sources_command import readable, tables_of
+from rag.admin.web.console_state import Jobs, Shelves
+from rag.corpus import Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.home import data_folder_problem
+from rag.report.text_and_html import Html, counted, one_line, shortened
+from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping
+    from datetime import datetime
 
-    from starlette.responses import HTMLResponse, Response
+    from starlette.responses import Response
 
-    from rag.admin.web.guard import Door
-    from rag.admin.web.health import Health
+    from rag.admin.web.browser_guard import Door
+    from rag.admin.web.console_state import Health
     from rag.config.settings import Settings
     from rag.corpus import Collection
     from rag.search.desk import Desk
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.desk_reader import Reader
+
+FOLDER = Path(__file__).with_name("templates")
+LINE_CHARS = 160  # of a name or a title
+
+
+def rendered(template: str, /, **values: object) -> str:
+    """A template with its values filled in."""
+    return _TEMPLATES.get_template(template).render(values)
+
+
+def page_of(template: str, /, *, status: int = 200, **values: object) -> HTMLResponse:
+    """A page. A half of a surrogate pair, which no encoding has, becomes a question mark."""
+    return HTMLResponse(rendered(template, **values).encode("utf-8", "replace"), status)
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401 of any expression in a template
+    """What a template shows of a value; `Html` is markup already."""
+    if isinstance(value, Html):
+        return Markup(value)  # noqa: S704 made of escaped parts
+    return without_hidden(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _line(text: object, chars: int = LINE_CHARS) -> str:
+    """A name or a title on one line of limited length."""
+    return shortened(one_line(str(text)), chars)
+
+
+def _moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M}" if at else "–"
+
+
+def _day(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d}" if at else "–"
+
+
+def _number(value: float) -> str:
+    """Example: 12345 -> "12,345"."""
+    return f"{value:,}"
+
+
+def _joined(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values)) or "–"
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(FOLDER),
+    autoescape=True,
+    finalize=_shown,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters |= {
+    "line": _line,
+    "moment": _moment,
+    "day": _day,
+    "number": _number,
+    "joined": _joined,
+    "counted": counted,
+}
+
 
 PLACES = (
     ("/", "Overview"),
@@ -202,3 +271,36 @@ def number_in(text: str, least: int, most: int) -> int | None:
 def seen_other(address: str) -> Response:
     """The reply to a change: the browser shows another page, which it can show again without harm."""
     return RedirectResponse(address, 303)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A user and groups as a person typed them; groups have commas between."""
+
+    user: str = ""
+    groups: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, object], settings: Settings) -> Asker:
+        """The asker that a form names; that of the settings if it has no fields for one."""
+        if "user" not in fields and "groups" not in fields:
+            named = settings.principal
+            return cls(named.user or "", ", ".join(named.groups))
+        return cls(str(fields.get("user", "")).strip(), str(fields.get("groups", "")).strip())
+
+    def principal(self, tenant: str) -> Principal:
+        """As a principal of a tenant.
+
+        Raises:
+            EntryError: a name is not valid.
+        """
+        groups = [group.strip() for group in self.groups.split(",") if group.strip()]
+        with entry("user"):
+            user = bare_name("user", self.user) if self.user else None
+        with entry("groups"):
+            return Principal(tenant, user, frozenset(bare_name("group", group) for group in groups))
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The fields of a form that name the asker."""
+        return {"user": self.user, "groups": self.groups}

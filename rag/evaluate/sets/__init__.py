@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rag.errors import ConfigurationError
-from rag.evaluate.sets.handwritten import read_questions
-from rag.evaluate.sets.published import CORPORA, read_beir, read_excerpts
+from rag.evaluate.sets.judged_sets import CORPORA, read_beir, read_excerpts
+from rag.evaluate.sets.question_files import read_questions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rag.evaluate.sets.judged import JudgedSet
+    from rag.evaluate.sets.judged_sets import JudgedSet
 
 
 def read_set(path: Path) -> JudgedSet:

@@ -17,7 +17,7 @@ import webencodings
 
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import clean
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.text.invisible import hidden_count
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rag.corpus import Document
 from rag.ingest.parse.document_draft import pipe_row, rule
 from rag.ingest.parse.document_parts import Part, composed, date, facts, first_heading, paragraphs
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ from rag.ingest.parse.office import docx, opendocument, pptx, rtf, xls, xlsx
 from rag.ingest.parse.pdf import pdf_document
 from rag.ingest.parse.titles_and_questions import file_title, is_title, with_questions
 from rag.ingest.parse.zip_package import ZIP
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.text.invisible import with_line_ends
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rag.ingest.policy.moderation import ModerationError
 from rag.ingest.report import Outcome
 from rag.ingest.source_paths import path_of, prefixes, printable
 from rag.originals import EXPIRES, expiry
-from rag.report.tables import shortened
+from rag.report.text_and_html import shortened
 from rag.store.write.change_collection import change_collection
 from rag.text.flags import spans_in
 

@@ -205,10 +205,10 @@ async def open_embedder(
 
 
 def _local(settings: EmbedderSettings) -> Embedder:
-    from rag.models.embed.local import builtin_embedder, folder_embedder  # noqa: PLC0415 takes 0.2 s
+    from rag.models.embed.local_embedder import builtin_embedder, folder_embedder  # noqa: PLC0415 takes 0.2 s
 
     if settings.path and settings.provider == "onnx":
-        from rag.models.facts import check_pulled  # noqa: PLC0415 for models in folders only
+        from rag.models.model_folder import check_pulled  # noqa: PLC0415 for models in folders only
 
         check_pulled(settings.model, settings.path)
         return folder_embedder(settings, settings.path)
@@ -218,7 +218,7 @@ def _local(settings: EmbedderSettings) -> Embedder:
 def _remote(
     settings: EmbedderSettings, environment: Mapping[str, str], *, probe: bool, breaker: Breaker | None
 ) -> AbstractAsyncContextManager[Embedder]:
-    from rag.models.embed.remote import remote_embedder  # noqa: PLC0415 takes 0.5 s and more
+    from rag.models.embed.remote_embedder import remote_embedder  # noqa: PLC0415 takes 0.5 s and more
 
     return remote_embedder(settings, environment, probe=probe, breaker=breaker)
 

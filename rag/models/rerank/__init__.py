@@ -58,7 +58,7 @@ def _local(settings: RerankerSettings) -> Reranker:
 def _remote(
     settings: RerankerSettings, environment: Mapping[str, str], breaker: Breaker | None
 ) -> AbstractAsyncContextManager[Reranker]:
-    from rag.models.rerank.remote import remote_reranker  # noqa: PLC0415 takes 0.5 s and more
+    from rag.models.rerank.remote_reranker import remote_reranker  # noqa: PLC0415 takes 0.5 s and more
 
     return remote_reranker(settings, environment, breaker=breaker)
 

@@ -18,11 +18,11 @@ import numpy as np
 from anyio import to_thread
 
 from rag.errors import ConfigurationError
-from rag.models.embed.head import WEIGHTS, Head, dense_layers, read_tensors
-from rag.models.facts import check_pulled, read_facts
+from rag.models.embed.pooling import WEIGHTS, Head, dense_layers, read_tensors
+from rag.models.model_folder import check_pulled, read_facts
 from rag.models.onnx import opened_model, run
 from rag.models.rerank import logistic
-from rag.models.tokens import opened_tokenizer, plain_encoding, special_ids
+from rag.models.tokenizer import opened_tokenizer, plain_encoding, special_ids
 from rag.runtime import cores
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from rag.config.model_settings import RerankerSettings
     from rag.corpus import Pooling
-    from rag.models.embed.head import Dense
-    from rag.models.facts import ModelFacts
+    from rag.models.embed.pooling import Dense
+    from rag.models.model_folder import ModelFacts
 
     Rows = npt.NDArray[np.float32]
 

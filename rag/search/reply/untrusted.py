@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.text.invisible import JOINERS, with_line_ends, without_hidden
 from rag.text.segments import Span
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import note_failure
-from rag.models.rerank.chat import chat_scores, weighted
+from rag.models.chat import chat_scores, weighted
 from rag.rank import diversity
 from rag.rank.diversity import cosine, diversify, jaccard
 from rag.rank.fusion import by_recency, newer_first

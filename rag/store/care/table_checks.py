@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rag.errors import StoreError
-from rag.report.tables import counted
+from rag.report.text_and_html import counted
 from rag.store.care.folder_checks import FIX, Finding, lock_name
 from rag.store.care.table_damage import disagreements, index_problem, roll_back, table_damage, torn_copies
 from rag.store.read.connection import CHECK_THE_DISK

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rag.admin.hosts.launch import Launch, Remote
-from rag.admin.hosts.table import HOSTS, Folders
+from rag.admin.connect.known_hosts import HOSTS, Folders, Launch, Remote
 
 HOME = Path("/h")
 FILES = {

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.admin.hosts import jsonc, toml_text, yaml_text
+from rag.admin.connect import jsonc, toml_text, yaml_text
 
 ENTRY = {"command": "/opt/ré desk/refdesk", "args": ["--data", 'C:\\a "b"\\c']}
 JSON_PATH = ("mcpServers", "refdesk")

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 from starlette.datastructures import Headers
 
-from rag.admin.web.app import CHANGES, PAGES
-from rag.admin.web.guard import Door
+from rag.admin.web.browser_guard import Door
+from rag.admin.web.console_command import CHANGES, PAGES
 
 if TYPE_CHECKING:
     from tests.admin.web.conftest import Browser, Running
@@ -227,8 +227,9 @@ def test_a_port_in_use_is_said(scripts: Scripts, running: Running, tmp_path: Pat
 
 
 def test_neither_the_server_nor_a_search_imports_templates() -> None:
-    code = "import sys, server.main, server.http.application, rag.search.desk, rag.admin.search\n"
+    code = "import sys, server.main, server.http.application, rag.search.desk, rag.admin.search_command\n"
     checked = (
-        f"{code}assert 'jinja2' not in sys.modules\nimport rag.admin.web.app\nassert 'jinja2' in sys.modules"
+        f"{code}assert 'jinja2' not in sys.modules\n"
+        "import rag.admin.web.console_command\nassert 'jinja2' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", checked], check=True, timeout=120)

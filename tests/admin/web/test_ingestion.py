@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import psutil
 import pytest
 
-from rag.admin.web.ingestion import NAME_BYTES, file_name, save
+from rag.admin.web.ingestion_pages import NAME_BYTES, file_name, save
 from rag.errors import InvalidRequestError
 
 if TYPE_CHECKING:

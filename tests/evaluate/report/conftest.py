@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.evaluate.runs import Finding, QuestionResult, Run, Summary, latency, means
+from rag.evaluate.compare_runs import Finding, QuestionResult, Run, Summary, latency, means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

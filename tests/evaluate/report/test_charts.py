@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.evaluate.compare import compare
-from rag.evaluate.report.charts import (
+from rag.evaluate.compare_runs import Latency, compare
+from rag.evaluate.report_charts import (
     BINS,
     binned,
     latency_edges,
@@ -19,12 +19,11 @@ from rag.evaluate.report.charts import (
     score_histogram,
     ticks_between,
 )
-from rag.evaluate.runs import Latency
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rag.evaluate.runs import Run
+    from rag.evaluate.compare_runs import Run
 
     Chart = Any  # what the fixture `read` makes
     Read = Callable[[str], Chart]

@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.evaluate.compare import compare
-from rag.evaluate.report import report_page
-from rag.evaluate.runs import Finding, Latency
-from rag.report import html
+from rag.evaluate.compare_runs import Finding, Latency, compare
+from rag.evaluate.report_page import report_page
+from rag.report import text_and_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rag.evaluate.runs import QuestionResult, Run
+    from rag.evaluate.compare_runs import QuestionResult, Run
 
     Page = Any  # what the fixture `read` makes
     Read = Callable[[str], Page]
     MakeRun = Callable[..., Run]
     Ask = Callable[..., QuestionResult]
 
-STYLE = html.STYLE.read_text(encoding="utf-8")
+STYLE = text_and_html.STYLE.read_text(encoding="utf-8")
 TOKENS = "token_recall@5"
 SAYING = {
     "hit",

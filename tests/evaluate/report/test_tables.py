@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.evaluate.report.tables import signed
+from rag.evaluate.report_page import signed
 
 
 @pytest.mark.parametrize(

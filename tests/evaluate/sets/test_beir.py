@@ -9,7 +9,7 @@ import pytest
 
 from rag.errors import ConfigurationError
 from rag.evaluate.sets import read_set
-from rag.evaluate.sets.judged import Asking, JudgedDocument, JudgedSet, Question
+from rag.evaluate.sets.judged_sets import Asking, JudgedDocument, JudgedSet, Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable

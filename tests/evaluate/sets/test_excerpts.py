@@ -9,12 +9,12 @@ import pytest
 
 from rag.errors import ConfigurationError
 from rag.evaluate.sets import read_set
-from rag.evaluate.sets.judged import Excerpt, JudgedDocument, Question
+from rag.evaluate.sets.judged_sets import Excerpt, JudgedDocument, Question
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rag.evaluate.sets.judged import Asking
+    from rag.evaluate.sets.judged_sets import Asking
 
 TEXT = "First words. Then the answer stands here. And the end."
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from rag.errors import ConfigurationError
 from rag.evaluate.sets import read_set
-from rag.evaluate.sets.handwritten import Skeleton, new_file, read_questions
-from rag.evaluate.sets.judged import Excerpt, JudgedSet, Question
+from rag.evaluate.sets.judged_sets import Excerpt, JudgedSet, Question
+from rag.evaluate.sets.question_files import Skeleton, new_file, read_questions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rag.evaluate.sets.judged import Asking
+    from rag.evaluate.sets.judged_sets import Asking
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from model_hook import (
     originals,
 )
 
-from rag.models.tokens import BUILTIN_MODEL
+from rag.models.tokenizer import BUILTIN_MODEL
 
 if TYPE_CHECKING:
     from pathlib import Path

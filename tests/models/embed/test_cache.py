@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from rag.models.embed.cache import EmbeddingCache, cache_file, forget, owners
+from rag.models.embed.embedding_cache import EmbeddingCache, cache_file, forget, owners
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ def test_a_damaged_cache_is_an_empty_one(
 def test_a_cache_that_somebody_else_keeps_locked_is_left_alone(
     cached: Callable[..., EmbeddingCache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.models.embed.cache.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("rag.models.embed.embedding_cache.WAIT_SECONDS", 0.05)
     one = cached()
     one.keep([("a", vector(1))])
     other = sqlite3.connect(cache_file(tmp_path), isolation_level=None)
@@ -129,10 +129,10 @@ def test_two_writers_at_once_lose_nothing(cached: Callable[..., EmbeddingCache])
 def test_beyond_the_limit_what_was_not_used_for_longest_goes(
     cached: Callable[..., EmbeddingCache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.models.embed.cache.time.time", lambda: 1e9)
+    monkeypatch.setattr("rag.models.embed.embedding_cache.time.time", lambda: 1e9)
     old = cached(most=200_000)
     old.keep([(f"old {n}", vector(n, 256)) for n in range(150)])
-    monkeypatch.setattr("rag.models.embed.cache.time.time", lambda: 1.1e9)
+    monkeypatch.setattr("rag.models.embed.embedding_cache.time.time", lambda: 1.1e9)
     old.keep([(f"new {n}", vector(n, 256)) for n in range(50)], used=[f"old {n}" for n in range(50)])
     old.close()
     assert cache_file(tmp_path).stat().st_size <= 200_000
@@ -172,7 +172,7 @@ def test_a_writer_that_is_killed_leaves_a_cache_that_opens_with_what_it_had_comm
     code = f"""
 import numpy as np, sys
 from pathlib import Path
-from rag.models.embed.cache import EmbeddingCache
+from rag.models.embed.embedding_cache import EmbeddingCache
 one = EmbeddingCache(Path({str(tmp_path)!r}), {KEY!r}, "acme", "letters", "m", 1 << 30)
 for n in range(10_000_000):
     one.keep([(f"text {{n}}", np.ones(512, np.float32))])

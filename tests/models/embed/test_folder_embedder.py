@@ -14,10 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from rag.config.model_settings import EmbedderSettings
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
-from rag.models.embed.head import read_tensors
-from rag.models.facts import FACTS_FILE, ModelFacts, facts_as_json
-from rag.models.published import published_facts
-from rag.models.tokens import BUILTIN_MODEL
+from rag.models.embed.pooling import read_tensors
+from rag.models.model_folder import FACTS_FILE, ModelFacts, facts_as_json, published_facts
+from rag.models.tokenizer import BUILTIN_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

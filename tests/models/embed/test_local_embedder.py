@@ -12,10 +12,10 @@ from anyio import from_thread
 from rag.config.model_settings import EmbedderSettings
 from rag.errors import ProviderError
 from rag.models.embed import check_queries, open_embedder, unit_rows
-from rag.models.embed.local import builtin_embedder
+from rag.models.embed.local_embedder import builtin_embedder
 
 if TYPE_CHECKING:
-    from rag.models.embed.local import LocalEmbedder
+    from rag.models.embed.local_embedder import LocalEmbedder
 
 pytestmark = pytest.mark.anyio
 

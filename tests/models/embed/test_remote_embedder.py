@@ -14,7 +14,7 @@ import pytest
 
 from rag.config.model_settings import EmbedderSettings
 from rag.errors import ConfigurationError, ProviderError
-from rag.models.embed.remote import RemoteEmbedder, remote_embedder
+from rag.models.embed.remote_embedder import RemoteEmbedder, remote_embedder
 from rag.models.endpoint import delay_after
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import pytest
 from rag.answers import Usage
 from rag.config.profiles import RerankWeights
 from rag.errors import ProviderError
-from rag.models.chat import Chat, open_chat
-from rag.models.rerank.chat import chat_scores, weighted
+from rag.models.chat import Chat, chat_scores, open_chat, weighted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -19,9 +19,9 @@ from tokenizers import Tokenizer
 from rag.config.model_settings import RerankerSettings
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError
-from rag.models.facts import FACTS_FILE, ModelFacts, facts_as_json
+from rag.models.model_folder import FACTS_FILE, ModelFacts, facts_as_json
 from rag.models.rerank import open_reranker
-from rag.models.tokens import BUILTIN_MODEL
+from rag.models.tokenizer import BUILTIN_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

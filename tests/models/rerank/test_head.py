@@ -12,11 +12,11 @@ import pytest
 
 from rag.config.model_settings import RerankerSettings
 from rag.errors import ConfigurationError
-from rag.models.embed.head import dense_layers
-from rag.models.facts import FACTS_FILE, ModelFacts, facts_as_json
+from rag.models.embed.pooling import dense_layers
+from rag.models.model_folder import FACTS_FILE, ModelFacts, facts_as_json
 from rag.models.rerank import open_reranker
 from rag.models.rerank.cross_encoder import Norm, head_beside
-from rag.models.tokens import BUILTIN_MODEL
+from rag.models.tokenizer import BUILTIN_MODEL
 
 if TYPE_CHECKING:
     from pathlib import Path

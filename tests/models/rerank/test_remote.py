@@ -12,12 +12,12 @@ from anyio import to_thread
 from rag.config.model_settings import RerankerSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.rerank import open_reranker
-from rag.models.rerank.remote import by_index, probabilities, remote_reranker
+from rag.models.rerank.remote_reranker import by_index, probabilities, remote_reranker
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from rag.models.rerank.remote import RemoteReranker
+    from rag.models.rerank.remote_reranker import RemoteReranker
     from tests.endpoint import Behaviour, Endpoint, Reply
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from rag.answers import Context, Hit
 from rag.corpus import Chunk, Source
-from rag.models.tokens import BUILTIN_MODEL, Tokens
+from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.search.reply.reply_parts import assemble
 from rag.search.reply.untrusted import disarmed
 from rag.text.segments import sentences

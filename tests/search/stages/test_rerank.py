@@ -12,7 +12,7 @@ from rag.answers import Answer, SearchRequest, Usage
 from rag.config.model_settings import RerankerSettings
 from rag.config.settings import Settings
 from rag.corpus import Access, Principal
-from rag.models.rerank.remote import remote_reranker
+from rag.models.rerank.remote_reranker import remote_reranker
 from rag.search.desk import Desk
 
 if TYPE_CHECKING:

@@ -1,0 +1,504 @@
+"""`refdesk-admin access`: who may see which sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+
+import click
+
+from rag.access.keys import keys_in
+from rag.access.names import bare_name, check_access, valid_entries
+from rag.access.rule import (
+    entries_of,
+    entries_of_principal,
+    in_words,
+    is_narrowed,
+    narrower,
+    same_access,
+    visible,
+)
+from rag.access.tenants import tenant_of
+from rag.admin.audit_command import access_act, recorded
+from rag.admin.command_line import Group, arguments, command, echo, print_json
+from rag.admin.sources_command import called, meant, open_reader, readable, tables_of
+from rag.corpus import Access, Principal, Visibility
+from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
+from rag.ingest.rights.access_history import document_name
+from rag.ingest.rights.requested_rights import RequestedAccess
+from rag.store.care.table_damage import torn_copies
+from rag.store.read.connection import connect
+from rag.store.read.schema import original_id
+from rag.store.write.access_claim import decided_by_origin
+from rag.store.write.access_writer import change_access
+from rag.store.write.change_collection import copy_labels
+from rag.text.invisible import in_one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from rag.admin.audit_command import ActName
+    from rag.config.settings import Settings
+    from rag.corpus import AccessRecord, LetterCase
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import StoredSource
+    from rag.store.write.access_writer import Pairs
+
+Changed: TypeAlias = "Callable[[Access | None], Access]"
+"""What makes of a source's record another one; None stands for no record."""
+ENTRIES = "user:NAME or group:NAME. Repeatable."
+_TORN = "a newer record of it was lost. Run refdesk-admin doctor."
+_OPTIONS = (
+    click.option(
+        "--deny",
+        multiple=True,
+        metavar="ENTRY",
+        help="user:NAME or group:NAME that must not see it. Repeatable.",
+    ),
+    click.option(
+        "--allow", multiple=True, metavar="ENTRY", help="user:NAME or group:NAME that may see it. Repeatable."
+    ),
+    click.option(
+        "--visibility",
+        type=click.Choice(get_args(Visibility)),
+        help="tenant: everybody in the tenant; restricted: only --allow.",
+    ),
+)
+
+
+def access_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--visibility, --allow and --deny."""
+    return reduce(lambda made, option: option(made), _OPTIONS, function)
+
+
+def from_options(
+    visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str, ...]
+) -> RequestedAccess | None:
+    """The access that the options set; None if all are left out.
+
+    Raises:
+        ConfigurationError: an entry is neither user:NAME nor group:NAME, or they contradict each other.
+    """
+    check_access(visibility, allow, deny)
+    return RequestedAccess(visibility, allow, deny) if visibility or allow or deny else None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A source and its access; `table` is None if it was removed and only its access record is kept.
+
+    `found_by` is who finds it, where a newer record was lost (`rag.store.care.table_damage`); else `access`.
+    """
+
+    id: str
+    uri: str
+    title: str
+    access: Access | None
+    table: CollectionReader | None
+    found_by: Access | None
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether searches show it to fewer than its record lets in."""
+        return not same_access(self.access, self.found_by)
+
+
+def _sources_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The names of sources, and --collection."""
+    collection = click.option(
+        "--collection", metavar="NAME", help="All sources of this collection, or those named that are in it."
+    )
+    return click.argument("names", metavar="[ID|PATH]...", nargs=-1)(collection(function))
+
+
+@click.group("access", cls=Group)
+def access_command() -> None:
+    """Show and change who may see which sources.
+
+    Name sources by id or URI, by file or folder, by a path or title that no other source has, by a pattern
+    like "hr/*.pdf", or all of a collection by --collection. A change takes effect with the next request.
+    Removed sources can be named, too: their access record applies again if they come back.
+    """
+
+
+@command("show", on_bucket=True)
+@_sources_options
+async def show_command(
+    settings: Settings, *, names: tuple[str, ...], collection: str | None, as_json: bool
+) -> None:
+    """Show who may see sources."""
+    for source in await _as_found(settings, await held_by(settings, names, collection)):
+        _print(source, source.access, as_json=as_json)
+
+
+@command("set")
+@_sources_options
+@click.option(
+    "--if-open", is_flag=True, help="Only sources that are open to the tenant. Whom they deny stays denied."
+)
+@access_options
+async def set_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    names: tuple[str, ...],
+    collection: str | None,
+    if_open: bool,
+    visibility: Visibility | None,
+    allow: tuple[str, ...],
+    deny: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Replace the access record of sources."""
+    asked = from_options(visibility, allow, deny)
+    if asked is None or not (visibility or allow):
+        raise click.UsageError("Give --visibility or --allow. To only take access away, use access revoke.")
+    sources, record = await held_by(settings, names, collection), asked.record("restricted")
+
+    def changed(before: Access | None) -> Access:
+        if not if_open:
+            return record
+        if before is None or before.visibility != "tenant":  # somebody else changed it meanwhile
+            return before or Access("restricted")
+        return replace(record, deny=record.deny | before.deny)
+
+    if if_open:
+        sources = [source for source in sources if source.access and source.access.visibility == "tenant"]
+    if not sources:
+        raise NotFoundError("None of these sources is open to the tenant. Nothing was changed.")
+    await _tell_unknown(settings, (*allow, *deny))
+    await _change(settings, "access set", sources, changed, as_json=as_json)
+
+
+@command("grant")
+@_sources_options
+@click.option("--to", "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
+async def grant_command(
+    settings: Settings,
+    *,
+    names: tuple[str, ...],
+    collection: str | None,
+    entries: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Let users or groups see sources, and lift their denials."""
+    sources = await held_by(settings, names, collection)
+    await _tell_unknown(settings, entries)
+    changed = granting(settings, entries)
+    await _change(settings, "access grant", sources, changed, granted=entries, as_json=as_json)
+
+
+@command("revoke")
+@_sources_options
+@click.option("--from", "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
+async def revoke_command(
+    settings: Settings,
+    *,
+    names: tuple[str, ...],
+    collection: str | None,
+    entries: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Deny sources to users or groups.
+
+    Removes them from the allow list and adds them to the deny list. Deny always wins.
+    """
+    sources = await held_by(settings, names, collection)
+    await _tell_unknown(settings, entries)
+    await _change(settings, "access revoke", sources, revoking(settings, entries), as_json=as_json)
+
+
+async def _tell_unknown(settings: Settings, entries: Iterable[str]) -> None:
+    """Tell which users and groups nothing has named yet: perhaps they are misspelt. Tokens leave no names."""
+    tenant, case = tenant_of(settings), settings.access.letter_case
+    askers = [key.principal for key in keys_in(settings.home).keys if key.tenant == tenant]
+    owner = Principal(tenant, settings.principal.user or None, frozenset(settings.principal.groups))
+    named_so_far = {entry for principal in (*askers, owner) for entry in entries_of(principal)}
+    named_so_far |= {entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)}
+    named_so_far |= await open_reader(settings).named_entries(tenant)
+    for entry in sorted(valid_entries(entries)):
+        if entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
+            continue
+        near = get_close_matches(
+            entry, [other for other in named_so_far if other[:5] == entry[:5]], n=1, cutoff=0.75
+        )
+        guess = f" Did you mean {near[0]}?" if near else ""
+        tokens = " Tokens may: what they name isn't kept." if "oauth" in settings.http.authentication else ""
+        echo(f"Note: no API key, access record or setting has named {entry} yet.{guess}{tokens}", err=True)
+
+
+@command("explain", on_bucket=True)
+@click.argument("name", metavar="ID|PATH")
+@click.option("--user", default="", metavar="NAME", help="The user.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
+async def explain_command(
+    settings: Settings, *, name: str, user: str, groups: tuple[str, ...], as_json: bool
+) -> None:
+    """Explain whether a user may see a source."""
+    user = bare_name("user", user) if user else ""
+    asker = Principal(tenant_of(settings), user or None, frozenset(bare_name("group", one) for one in groups))
+    found = await held_by(settings, (name,))
+    if len(found) > 1:
+        raise InvalidRequestError(f"{name!r} matches {len(found)} sources. Name one.")
+    case = settings.access.letter_case
+    (held,) = await _as_found(settings, found)
+    seen, reason = visible(asker, held.found_by, case), why(asker, held.access, case)
+    if held.is_torn and seen != visible(asker, held.access, case):
+        reason = f"{_TORN} Its record says: {reason}"
+    if at := await _expired(held):
+        reason = f"it expired on {at:%Y-%m-%d}, and the next ingestion removes it. Apart from that: {reason}"
+        seen = False
+    if held.table is None:
+        reason = f"it was removed. If it came back, it would {'' if seen else 'not '}be visible: {reason}"
+        seen = False
+    if as_json:
+        print_json({"visible": seen, "why": reason})
+    else:
+        echo(f"{'Visible' if seen else 'Not visible'}: {reason}")
+
+
+async def _as_found(settings: Settings, found: Sequence[Held]) -> list[Held]:
+    """The same sources, with who finds them where newer versions of records or chunks were lost."""
+    tables = {one.table for one in found if one.table and not one.table.collection.attached}
+    copies: dict[str, Access | None] = {}
+    for table in tables:
+        ids = [one.id for one in found if one.table is table]
+        copies |= await torn_copies(await connect(settings.home), table.collection, ids)
+    return [
+        replace(one, found_by=narrower(one.access, copies[one.id])) if one.id in copies else one
+        for one in found
+    ]
+
+
+async def _expired(held: Held) -> datetime | None:
+    """When a source expired, None if it hasn't."""
+    if held.table is None or held.table.collection.attached:
+        return None
+    at = (await held.table.expiries()).get(held.id)
+    return at if at and at <= datetime.now(UTC) else None
+
+
+def granting(settings: Settings, entries: tuple[str, ...]) -> Changed:
+    """What makes of a record one that lets these entries in, too.
+
+    Raises:
+        ConfigurationError: an entry is not valid.
+    """
+    added = valid_entries(entries)
+    exact = settings.access.letter_case == "always"
+
+    def granted(before: Access | None) -> Access:
+        if before is None:
+            return Access("restricted", added)
+        denied = before.deny - entries_of_principal(added, before.deny, exact=exact)
+        if before.visibility == "tenant":  # it lets them in already
+            return replace(before, deny=denied)
+        return Access(before.visibility, valid_entries(before.allow | added), denied)
+
+    return granted
+
+
+def revoking(settings: Settings, entries: tuple[str, ...]) -> Changed:
+    """What makes of a record one that keeps these entries out.
+
+    Raises:
+        ConfigurationError: an entry is not valid.
+    """
+    removed = valid_entries(entries)
+    exact = settings.access.letter_case == "always"
+
+    def revoked(before: Access | None) -> Access:
+        if before is None:
+            return Access("restricted", deny=removed)
+        allowed = before.allow - entries_of_principal(removed, before.allow, exact=exact)
+        return Access(before.visibility, allowed, valid_entries(before.deny | removed))
+
+    return revoked
+
+
+def why(asker: Principal, access: Access | None, case: LetterCase) -> str:
+    """Which part of the rule lets somebody see a source with this record, or keeps them out."""
+    if access is None:
+        return "it has no access record."
+    mine = entries_of(asker)
+    if denied := sorted(entries_of_principal(mine, access.deny, exact=case == "always")):
+        return f"{denied[0]} is denied, and deny always wins."
+    if access.visibility == "tenant":
+        return "everybody in the tenant may see it."
+    if allowed := sorted(entries_of_principal(mine, access.allow, exact=case != "never")):
+        return f"{allowed[0]} is allowed."
+    return "it is restricted, and neither the user nor one of their groups is allowed."
+
+
+async def held_by(settings: Settings, names: tuple[str, ...], collection: str | None = None) -> list[Held]:
+    """The distinct sources of these names; of a collection only, and all of it without names.
+
+    Raises:
+        NotFoundError: a name matches none, or the collection has none.
+        UsageError: neither names nor a collection are given.
+    """
+    if not (names or collection):
+        raise click.UsageError("Name sources by ID or PATH, or all of a collection by --collection NAME.")
+    reader, tenant = open_reader(settings), tenant_of(settings)
+    gone = {
+        id_: record
+        for id_, record in (await reader.gone(tenant)).items()
+        if collection in {None, record.collection}
+    }
+    tables = readable(await tables_of(reader, tenant, collection))
+    stored = [(table, await table.stored()) for table in tables]
+    names = names or (*gone, *(source.id for _, sources in stored for source in sources))
+    if not names:
+        raise NotFoundError(f"The collection {collection} has no sources.")
+    return held_among(stored, gone, names)
+
+
+def held_among(
+    stored: Iterable[tuple[CollectionReader, Iterable[StoredSource]]],
+    gone: Mapping[str, AccessRecord],
+    names: tuple[str, ...],
+) -> list[Held]:
+    """The same among the sources of these collections, and the records of those that were removed."""
+    held = {
+        one.id: Held(one.id, one.uri, document_name(one), one.access, None, one.access)
+        for one in gone.values()
+    }
+    shown_names: dict[str, frozenset[str]] = {}
+    for table, sources in stored:
+        present = [*sources]
+        held |= {
+            one.id: Held(one.id, one.source.uri, one.source.title, one.access, table, one.access)
+            for one in present
+        }
+        shown_names |= called(one.source for one in present)
+    uris = {id_: one.uri for id_, one in held.items() if not original_id(id_)}
+    found: dict[str, Held] = {}
+    for name in names:
+        is_of_tag = name in held and name not in uris  # these are meant by their ids only
+        if not (ids := [name] if is_of_tag else meant(name, uris, shown_names)):
+            raise NotFoundError(
+                f"No source has the id or path {name!r}. List them with refdesk-admin sources."
+            )
+        found |= {id_: held[id_] for id_ in ids}
+    return list(found.values())
+
+
+async def _change(
+    settings: Settings,
+    act: ActName,
+    found: Sequence[Held],
+    changed: Changed,
+    *,
+    granted: Sequence[str] = (),
+    as_json: bool,
+) -> None:
+    records = await change_held(settings, act, found, changed)
+    for one in found:
+        _print(one, records[one.id][1].access, as_json=as_json)
+    for remark in (*remarks_on(records, changed, granted), *await labels_copied(settings, found)):
+        echo(remark, err=True)
+
+
+async def change_held(
+    settings: Settings, act: ActName, found: Sequence[Held], changed: Changed, *, as_seen: bool = False
+) -> Pairs:
+    """Change who may see these sources, logged as this act. It is in force then.
+
+    If it must be `as_seen`, a record that somebody else changed since it was found prevents the change.
+
+    Raises:
+        ConfigurationError: one is a row of an attached table.
+        BusyError: a record has changed.
+    """
+    for one in found:
+        if one.table and one.table.collection.attached:
+            raise ConfigurationError(
+                f"{one.id} is a row of the attached table {one.table.collection.name}. What that table says "
+                "decides who may see it. Change it where the table is written."
+            )
+        if original := original_id(one.id):
+            raise ConfigurationError(
+                f"{one.id} is a document of a tag, shown to those who could see {original} when the tag was "
+                f"made and can see it now. Change who may see {original}."
+            )
+    tenant, known = tenant_of(settings), {one.id: one.access for one in found}
+
+    def around(pairs: Pairs) -> AbstractContextManager[None]:
+        now = {id_: before and before.access for id_, (before, _) in pairs.items()}
+        if as_seen and now != known:
+            raise BusyError("Somebody else has changed these rights meanwhile. Look at them again.")
+        return recorded(settings.data, access_act(act, tenant, pairs))
+
+    return await change_access(settings.data, tenant, known, changed, around=around)
+
+
+def remarks_on(pairs: Pairs, changed: Changed, granted: Sequence[str] = ()) -> Iterator[str]:
+    """What limits a change: what contains a document, or its origin. And whom it is no news to.
+
+    `granted` is whom it lets in, if it only does that.
+    """
+    already = [
+        after
+        for before, after in pairs.values()
+        if before and same_access(before.access, after.access) and in_words(after.access).startswith("open")
+    ]
+    if granted and already:
+        alone = len(already) == 1
+        what = document_name(already[0]) if alone else f"{len(already)} of these documents"
+        yield (
+            f"Everybody in the tenant can see {what} already, so nothing changed. To let in only those: "
+            f"refdesk-admin access set {already[0].id if alone else 'ID'} --visibility restricted"
+            f"{arguments(*_allowing(granted))}"
+        )
+    for before, after in pairs.values():
+        if before and is_narrowed(after.access, changed(before.access)):
+            yield (
+                f"{document_name(after)} is no more widely visible than what contains it. Change who may see "
+                "that, too."
+            )
+        if before and decided_by_origin(before) and is_narrowed(before.access, after.access):
+            yield (
+                f"The origin of {document_name(after)} decides who may see it: its next sync takes back what "
+                "is wider now. Change it where the document comes from."
+            )
+
+
+def _allowing(entries: Iterable[str]) -> Iterator[str]:
+    for entry in entries:
+        yield from ("--allow", entry)
+
+
+async def labels_copied(settings: Settings, found: Sequence[Held]) -> list[str]:
+    """Copy changed rights to the chunks, where searches are faster with them. Returns what went wrong."""
+    complaints = []
+    for table in dict.fromkeys(one.table for one in found if one.table):
+        try:
+            await copy_labels(settings.data, table.collection)
+        except StoreError as error:
+            complaints.append(
+                f"The change is in force, but searches of {table.collection.name} are slower until the next "
+                f"ingestion: {error}"
+            )
+    return complaints
+
+
+def _print(held: Held, access: Access | None, *, as_json: bool) -> None:
+    lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
+    if as_json:
+        record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
+        torn = {"found_by": in_words(held.found_by)} if held.is_torn else {}
+        print_json({"id": held.id, "access": record} | torn | ({} if held.table else {"gone": True}))
+        return
+    echo(in_one_line(f"{held.id}  {held.title}{'' if held.table else ' (removed)'}"))
+    echo(f"  visibility {access.visibility if access else 'no access record: nobody sees it'}")
+    for name, entries in lists.items():
+        echo(f"  {name:10} {', '.join(entries) or '-'}")
+    if held.is_torn:
+        echo(f"  searches   {in_words(held.found_by)}: {_TORN}")
+
+
+for one in (show_command, set_command, grant_command, revoke_command, explain_command):
+    access_command.add_command(one)

@@ -1,0 +1,434 @@
+"""The audit log of administrative acts (who changed what, when, the state before and after), and its command.
+
+It is `audit.jsonl` in the data folder, readable by its owner only: JSON Lines, append-only.
+`with recorded(data, Act(…)):` encloses the change, inside the lock, so that the state before is certain. The
+order errs on the safe side:
+
+- An act that grants is logged first, then done. If it can't be logged, it is not done.
+- An act that only revokes is done first, then logged. A failing log doesn't stop it; the act is then reported
+  on standard error.
+- An act that fails is logged as failed: a part of it may have been done.
+
+So no right is granted without a line, even if the process is killed at any moment. A logged grant that never
+took effect is harmless.
+
+A state holds names, ids, dates and rights; never text of documents, queries, keys or their digests.
+"""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import click
+from pydantic import AwareDatetime, BaseModel, ValidationError
+from pydantic_core import from_json
+
+from rag.admin.command_line import Group, command, echo, print_json, print_table
+from rag.errors import ConfigurationError, RefdeskError
+from rag.report.text_and_html import one_line
+from rag.store.write.desk_folder import cannot, flush_folder, spending_reserve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from io import FileIO
+    from pathlib import Path
+
+    from rag.config.settings import Settings
+    from rag.corpus import Access, AccessRecord
+
+ActName = Literal[
+    "access grant",
+    "access revoke",
+    "access set",
+    "collection attach",
+    "collection create",
+    "collection rebuild",
+    "collection remove",
+    "collection set",
+    "collection tag",
+    "ingest",
+    "key create",
+    "key revoke",
+    "key rotate",
+    "purge",
+    "remove",
+    "restore",
+    "sync",
+    "tenant create",
+    "tenant remove",
+]
+State: TypeAlias = "Mapping[str, object] | None"
+"""The state of an object; None if it doesn't exist."""
+BEGINNING = b'{"at":'  # of each line that is written
+MAX_CHANGES = 100  # per line; a larger act takes several lines
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """An act: its command, its tenant, and the states of each changed object before and after, by id.
+
+    `gives` is False if the act only revokes; then a failing log doesn't stop it.
+    """
+
+    name: ActName
+    tenant: str
+    changes: Mapping[str, tuple[State, State]]
+    collection: str | None = None
+    gives: bool = True
+
+
+class Change(BaseModel):
+    """A logged object before and after."""
+
+    id: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class Line(BaseModel):
+    """A line of the log. Later versions may add fields."""
+
+    at: AwareDatetime
+    user: str
+    uid: int | None
+    sudo_user: str | None
+    act: str
+    tenant: str
+    collection: str | None
+    changes: tuple[Change, ...]
+    failed: str | None
+
+
+def log_file(data: Path) -> Path:
+    """The path of a data folder's log."""
+    return data / "audit.jsonl"
+
+
+@contextmanager
+def recorded(data: Path, act: Act) -> Iterator[None]:
+    """Log the enclosed act, before or after it, in the order that the module describes.
+
+    Raises:
+        ConfigurationError, StoreError: a grant can't be logged. Nothing is done then.
+    """
+    if act.gives:
+        record(data, act)
+    try:
+        yield
+    except BaseException as error:
+        _record_or_say(data, act, type(error).__name__)
+        raise
+    if not act.gives:
+        _record_or_say(data, act)
+
+
+def record(data: Path, act: Act) -> None:
+    """Log an act now: call it before an act that grants, and after one that revokes.
+
+    Raises:
+        ConfigurationError, StoreError: a grant can't be logged.
+    """
+    if act.gives:
+        _append(log_file(data), _lines(act))
+    else:
+        _record_or_say(data, act)
+
+
+def _record_or_say(data: Path, act: Act, failed: str | None = None) -> None:
+    try:
+        for attempt in spending_reserve(data):
+            with attempt:
+                _append(log_file(data), _lines(act, failed))
+    except RefdeskError as error:
+        echo(f"Not logged: {act.name} {' '.join(act.changes)}. {error}", err=True)
+
+
+def _lines(act: Act, failed: str | None = None) -> bytes:
+    """The lines of an act."""
+    changes = [Change.model_construct(id=id_, before=b, after=a) for id_, (b, a) in act.changes.items()]
+    user, uid = _user()
+    lines = [
+        Line(
+            at=datetime.now(UTC),
+            user=user,
+            uid=uid,
+            sudo_user=_readable(os.environ.get("SUDO_USER")),
+            act=act.name,
+            tenant=act.tenant,
+            collection=act.collection,
+            changes=tuple(changes[start : start + MAX_CHANGES]),
+            failed=failed,
+        )
+        for start in range(0, max(1, len(changes)), MAX_CHANGES)
+    ]
+    return "".join(f"{line.model_dump_json()}\n" for line in lines).encode()
+
+
+def _user() -> tuple[str, int | None]:
+    """The user who runs this, from the operating system: anybody can set an environment variable."""
+    if sys.platform == "win32":
+        return getpass.getuser(), None
+    import pwd  # noqa: PLC0415 there is none on Windows
+
+    uid = os.getuid()
+    try:
+        return pwd.getpwuid(uid).pw_name, uid
+    except KeyError:  # as in containers
+        return "", uid
+
+
+def _readable(name: str | None) -> str | None:
+    return name and name.encode("utf-8", "replace").decode()
+
+
+def _append(file: Path, content: bytes) -> None:
+    """Append lines in one write, flushed to disk.
+
+    Raises:
+        ConfigurationError: the file can't be written.
+        StoreError: the disk is full.
+    """
+    try:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(file, flags, 0o600), "ab+", buffering=0) as opened:
+            size = opened.seek(0, os.SEEK_END)
+            if size and _last_byte(opened) != b"\n":  # a full disk cut the last line short
+                content = b"\n" + content
+            _write_all(opened, content)
+        if not size:
+            flush_folder(file.parent)
+    except OSError as error:
+        raise cannot(f"Cannot write the audit log {file}", error) from error
+
+
+def _write_all(opened: FileIO, content: bytes) -> None:
+    if opened.write(content) < len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(opened.fileno())
+
+
+def _last_byte(opened: FileIO) -> bytes:
+    opened.seek(-1, os.SEEK_END)
+    return opened.read(1)
+
+
+def read_log(data: Path) -> Iterator[tuple[int, Line | None]]:
+    """The lines of the log with their numbers from 1, oldest first; None for an unreadable line.
+
+    Raises:
+        ConfigurationError: the file can't be read.
+    """
+    for number, line in _stored(data):
+        yield number, _read(line)
+
+
+def cut_lines(data: Path) -> list[int]:
+    """The numbers of the unreadable lines that end too soon, as a power failure or a full disk leaves one.
+
+    The next act begins a new line, so such a line needn't be the last.
+
+    Raises:
+        ConfigurationError: the file can't be read.
+    """
+    return [number for number, line in _stored(data) if _read(line) is None and _is_cut(line)]
+
+
+def _is_cut(line: bytes) -> bool:
+    """Whether this is the beginning of a line, or the room that the file system made for one."""
+    text = line.rstrip(b"\0\r\n")
+    if not text.startswith(BEGINNING):
+        return BEGINNING.startswith(text)
+    text = text.decode(errors="ignore").encode()  # without the half of a letter
+    return _is_json(text, allow_partial=True) and not _is_json(text, allow_partial=False)
+
+
+def _is_json(text: bytes, *, allow_partial: bool) -> bool:
+    try:
+        from_json(text, allow_partial=allow_partial)
+    except ValueError:
+        return False
+    return True
+
+
+def _stored(data: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of the log that aren't blank, with their numbers from 1."""
+    try:
+        with log_file(data).open("rb") as opened:
+            for number, line in enumerate(opened, 1):
+                if line.strip():
+                    yield number, line
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigurationError(f"Cannot read the audit log {log_file(data)}: {error.strerror}.") from error
+
+
+def _read(line: bytes) -> Line | None:
+    try:
+        return Line.model_validate_json(line)
+    except ValidationError:
+        return None
+
+
+def access_state(access: Access | None) -> State:
+    """The logged state of an access record; None for no record."""
+    if access is None:
+        return None
+    return {"visibility": access.visibility, "allow": sorted(access.allow), "deny": sorted(access.deny)}
+
+
+def access_act(
+    name: ActName, tenant: str, pairs: Mapping[str, tuple[AccessRecord | None, AccessRecord]]
+) -> Act:
+    """The act that changes these access records, given before and after by id."""
+    accesses = {
+        id_: (before.access if before else None, after.access) for id_, (before, after) in pairs.items()
+    }
+    changes = {id_: (access_state(before), access_state(after)) for id_, (before, after) in accesses.items()}
+    gives = any(widens(before, after) for before, after in accesses.values())
+    return Act(name, tenant, changes, gives=gives)
+
+
+def widens(before: Access | None, after: Access | None) -> bool:
+    """Whether a change of a record can let anybody see what they couldn't: whether the act grants.
+
+    Example: from (tenant, deny group:it) to (restricted, allow user:ann, deny group:it) only revokes.
+    """
+    if after is None:
+        return False
+    if before is None:
+        return True
+    if before.visibility == "tenant":
+        allowed = False
+    else:
+        allowed = after.visibility == "tenant" or not after.allow <= before.allow
+    return allowed or not before.deny <= after.deny
+
+
+ACTS = sorted({part for name in get_args(ActName) for part in (name, name.partition(" ")[0])})
+"""All acts, and their first words, which select all acts that begin with them."""
+
+
+@click.group("audit", cls=Group)
+def audit_command() -> None:
+    """Read the log of administrative acts."""
+
+
+def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not a date like 2026-11-22 or 2026-11-22T15:00.") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@command("show", of_tenant=False)
+@click.option(
+    "--since",
+    callback=_moment,
+    metavar="DATE",
+    help="Only acts since then (UTC): 2026-11-22 or 2026-11-22T15:00.",
+)
+@click.option(
+    "--act", type=click.Choice(ACTS), metavar="ACT", help="Only this act or group of acts: key, key revoke, …"
+)
+@click.option("--tenant", "whose", metavar="NAME", help="Only acts on this tenant.")
+@click.option("--id", "id_", metavar="ID", help="Only acts on this source, key, collection or tenant.")
+async def show_command(
+    settings: Settings,
+    *,
+    since: datetime | None,
+    act: str | None,
+    whose: str | None,
+    id_: str | None,
+    as_json: bool,
+) -> None:
+    """Show who changed what and when, with the state before and after.
+
+    Lists changes of access, keys, tenants and collections, removals and purges, oldest first, in UTC.
+    Grants are logged before they are done; a grant that then failed has a second line, FAILED. Lines that
+    are damaged are reported as unreadable or cut short.
+    """
+    acts, unreadable = [], []
+    for number, line in read_log(settings.data):
+        if line is None:
+            unreadable.append(number)
+        elif _fits(line, since, act, whose) and (id_ is None or id_ in {one.id for one in line.changes}):
+            acts.append((number, line))
+    if as_json:
+        lines = [line.model_dump(mode="json") for _, line in acts]
+        print_json({"acts": lines, "unreadable_lines": unreadable})
+        return
+    rows = [row for _, line in acts for row in _rows(line, id_)]
+    if rows:
+        print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows])
+    else:
+        echo("No act in the log matches." if any((since, act, whose, id_)) else "The log is empty.")
+    cut = cut_lines(settings.data) if unreadable else []
+    for number in unreadable:
+        why = "was cut short by a power failure or a full disk" if number in cut else "is unreadable"
+        echo(f"Line {number} of {log_file(settings.data)} {why}.", err=True)
+
+
+def _fits(line: Line, since: datetime | None, act: str | None, tenant: str | None) -> bool:
+    return (
+        (since is None or line.at >= since)
+        and (act is None or line.act == act or line.act.startswith(f"{act} "))
+        and tenant in {None, line.tenant}
+    )
+
+
+def _rows(line: Line, id_: str | None) -> Iterator[tuple[str, ...]]:
+    """A row per changed object, without control characters."""
+    what = f"{line.act} FAILED ({line.failed})" if line.failed else line.act
+    head = [line.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"), who(line), what, line.tenant]
+    changes = [(one.id, change_in_words(one)) for one in line.changes if id_ in {None, one.id}]
+    for changed, how in changes or [(line.collection or "-", "")]:
+        yield tuple(one_line(cell) for cell in (*head, changed, how))
+
+
+def who(line: Line) -> str:
+    """Example: root (0) for ann."""
+    name = line.user or "-"
+    user = name if line.uid is None else f"{name} ({line.uid})"
+    return f"{user} for {line.sudo_user}" if line.sudo_user else user
+
+
+def change_in_words(change: Change) -> str:
+    """The difference between before and after."""
+    before, after = change.before, change.after
+    if before is not None and after is not None:
+        same = {key for key in before if key in after and before[key] == after[key]}
+        before, after = ({key: one[key] for key in one if key not in same} for one in (before, after))
+        if not before and not after:
+            return "unchanged"
+    return f"{_state(before)} → {_state(after)}"
+
+
+def _state(state: dict[str, Any] | None) -> str:
+    """Example: visibility restricted, allow group:hr user:ann."""
+    if state is None:
+        return "-"
+    return ", ".join(f"{key} {_value(value)}" for key, value in state.items())
+
+
+def _value(value: object) -> str:
+    match value:
+        case dict():
+            return " ".join(f"{key}={one}" for key, one in value.items()) or "-"
+        case list():
+            return " ".join(map(str, value)) or "-"
+        case _:
+            return str(value) or "-"
+
+
+audit_command.add_command(show_command)

@@ -1,0 +1,281 @@
+"""Copies of a desk: `refdesk-admin backup` and `restore` by an archive; `storage` to a bucket and back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from anyio import to_thread
+from pydantic import ValidationError
+
+from rag.access.keys import Keys, keys_file, read_keys
+from rag.access.names import valid_name
+from rag.access.tenants import tenant_of
+from rag.admin.audit_command import Act, read_log, recorded
+from rag.admin.command_line import Group, command, echo, print_json
+from rag.admin.key_command import LOCK_SECONDS
+from rag.config.settings import StorageSettings
+from rag.errors import ConfigurationError
+from rag.home import check_data_folder
+from rag.report.text_and_html import counted
+from rag.store.bucket.bucket_copy import copy_rights, copy_to_bucket
+from rag.store.bucket.bucket_fetch import fetch_from_bucket
+from rag.store.care.tenant_backup import back_up, checked_archive
+from rag.store.care.tenant_restore import Restored, restore
+from rag.store.write.desk_folder import prepare, write_whole
+from rag.store.write.locks import locked
+
+if TYPE_CHECKING:
+    from rag.config.settings import Settings
+    from rag.home import Bucket
+    from rag.store.care.tenant_backup import Archive
+
+SHOWN = 20  # sources in a list for people; --json has all
+
+_FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+
+
+@command("backup")
+@_FILE
+@click.option("--yes", is_flag=True, help="Replace the file if it exists.")
+async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: bool) -> None:
+    """Back up a tenant to a file.
+
+    It gets the documents with their vectors, the access rights and the API keys. Servers keep serving
+    and ingestions keep running. The backup is the state of one moment, with checksums. The file can be read
+    by its owner only. It contains all texts; keys are in it as hashes. Evaluation runs, the audit log and the
+    settings are not in it.
+    """
+    _check_target(settings.data, file, replace=yes)
+    tenant = tenant_of(settings)
+    saved = await back_up(settings.data, tenant, file)
+    size = await to_thread.run_sync(_size, file)
+    if as_json:
+        print_json({"file": str(file), "bytes": size} | asdict(saved))
+        return
+    held = [f"{one.name} ({counted(one.sources, 'source')})" for one in saved.collections]
+    rights = f"{counted(saved.records, 'access record')} and {counted(saved.keys, 'key')}"
+    echo(f"Backed up the tenant {tenant} to {file} ({size / 1e6:.1f} MB): {', '.join(held)}, {rights}.")
+
+
+@command("restore", of_tenant=False)
+@_FILE
+@click.option(
+    "--as", "other", metavar="NAME", help="Restore as this tenant. Default: the tenant of the backup."
+)
+@click.option("--yes", is_flag=True, help="Replace collections that exist.")
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Take access rights as in the backup, even if they were narrowed since, and what was purged since.",
+)
+@click.option("--check", is_flag=True, help="Only check the file.")
+async def restore_command(  # noqa: PLR0913 the options
+    settings: Settings, *, file: Path, other: str | None, yes: bool, exact: bool, check: bool, as_json: bool
+) -> None:
+    """Restore a tenant from a backup.
+
+    Its documents come back with their access rights and keys. Rights that were narrowed since the backup stay
+    narrow, revoked keys stay revoked, and what was purged stays away. Documents that were removed since come
+    back, and the report names them. Servers can keep running.
+    """
+    backup = checked_archive(file)
+    tenant = valid_name(other) if other else backup.about.tenant
+    if check:
+        _show_checked(backup, as_json=as_json)
+        return
+    names = [one.name for one in backup.about.collections]
+    changes: dict[str, tuple[None, dict[str, object]]] = {
+        name: (None, {"backup": backup.about.at, "exact": exact}) for name in names
+    }
+    prepare(settings.data)
+    forgotten = _purged_without_record(settings.data, tenant)
+    with recorded(settings.data, Act("restore", tenant, changes)):
+        result = await restore(settings.data, backup, tenant, exact=exact, overwrite=yes, forgotten=forgotten)
+        keys = _restore_keys(settings.data, result, backup, exact=exact)
+    if as_json:
+        lists = asdict(result)
+        del lists["keys"]
+        print_json(lists | keys)
+    else:
+        _show(result, keys, file)
+
+
+def _check_target(data: Path, file: Path, *, replace: bool) -> None:
+    check_data_folder(data)
+    if data.resolve() in file.resolve().parents:
+        raise ConfigurationError(f"{file} is in the data folder. Write the backup to another folder.")
+    if file.exists() and not replace:
+        raise ConfigurationError(f"{file} already exists. Name another file, or add --yes to replace it.")
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size
+
+
+def _purged_without_record(data: Path, tenant: str) -> set[str]:
+    """The ids of sources that a purge deleted with their access records, by the audit log."""
+    lines = (line for _, line in read_log(data) if line and line.act == "purge" and line.tenant == tenant)
+    return {one.id for line in lines for one in line.changes if one.after is None}
+
+
+def _restore_keys(data: Path, result: Restored, backup: Archive, *, exact: bool) -> dict[str, Any]:
+    """Bring back keys of the backup that nobody has revoked. Returns the ids of those, and of the others.
+
+    Where the data folder knows keys, one that is missing was revoked. With `exact` only the log counts.
+    """
+    theirs = Keys.model_validate_json(result.keys).keys if result.keys else ()
+    with locked(data, "keys", seconds=LOCK_SECONDS):
+        present = read_keys(keys_file(data)).keys
+        known, ended = _keys_in_log(data)
+        known = known or keys_file(data).exists()
+        missing = [one for one in theirs if one.id not in {key.id for key in present}]
+        allowed = result.tenant == backup.about.tenant and (exact or not known)
+        back = [one for one in missing if allowed and one.id not in ended]
+        if back:
+            write_whole(
+                keys_file(data),
+                Keys(keys=(*present, *back)).model_dump_json(indent=1, exclude_none=True).encode(),
+            )
+    left = [one.id for one in missing if one not in back]
+    return {"keys": [one.id for one in back], "keys_left_out": left}
+
+
+def _keys_in_log(data: Path) -> tuple[bool, set[str]]:
+    """Whether the audit log knows of keys, and the ids of those that were revoked."""
+    lines = [line for _, line in read_log(data) if line and line.act.startswith("key ")]
+    return bool(lines), {one.id for line in lines for one in line.changes if one.after is None}
+
+
+def _show_checked(backup: Archive, *, as_json: bool) -> None:
+    about = backup.about
+    names = [one.name for one in about.collections]
+    if as_json:
+        print_json({"tenant": about.tenant, "at": about.at, "collections": names, "refdesk": about.refdesk})
+        return
+    echo(f"{backup.file} is complete: the tenant {about.tenant} as of {about.at}, {', '.join(names)}.")
+
+
+def _show(result: Restored, keys: dict[str, Any], file: Path) -> None:
+    held = [f"{name} ({counted(sources, 'source')})" for name, sources in result.collections.items()]
+    echo(f"Restored the tenant {result.tenant} as of {result.at} from {file}: {', '.join(held)}.")
+    _list(
+        result.narrowed, "has narrower rights than in the backup", "have narrower rights than in the backup"
+    )
+    _list(
+        result.returned,
+        "was removed since the backup and is back",
+        "were removed since the backup and are back",
+    )
+    _list(
+        result.purged,
+        "was purged since the backup and stays away",
+        "were purged since the backup and stay away",
+    )
+    _list(
+        result.dropped, "was added since the backup and is gone", "were added since the backup and are gone"
+    )
+    if result.others:
+        echo(f"Not in the backup, and as before: {', '.join(result.others)}.")
+    if keys["keys"]:
+        echo(f"Keys that are valid again: {', '.join(keys['keys'])}.")
+    if keys["keys_left_out"]:
+        echo(f"Keys of the backup that stay invalid: {', '.join(keys['keys_left_out'])}.")
+
+
+def _list(names: tuple[str, ...], one: str, several: str) -> None:
+    if not names:
+        return
+    echo(f"{counted(len(names), 'source')} {one if len(names) == 1 else several}:")
+    for name in names[:SHOWN]:
+        echo(f"  {name}")
+    if len(names) > SHOWN:
+        echo(f"  and {len(names) - SHOWN} more. --json names all.")
+
+
+@click.group("storage", cls=Group)
+def storage_command() -> None:
+    """Keep a desk in a bucket of an object store.
+
+    Any number of servers read it there. Options of the store are in [storage.options]. Credentials come from
+    the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AZURE_STORAGE_ACCOUNT_KEY, or
+    GOOGLE_SERVICE_ACCOUNT.
+    """
+
+
+@command("copy", of_tenant=False, on_bucket=True)
+@click.option("--to", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
+@click.option("--access-only", is_flag=True, help="Only keys and rights, at once, also during an ingestion.")
+@click.option("--replace", is_flag=True, help="Also over what was copied there from another data folder.")
+async def copy_command(
+    settings: Settings, *, uri: str, access_only: bool, replace: bool, as_json: bool
+) -> None:
+    """Copy the desk in the data folder to a bucket.
+
+    Servers read it whose storage.uri names the bucket. Repeat it after each change: it sends only what
+    differs, and servers see that within storage.consistency_seconds. A bucket that holds something else is
+    left alone. Each object is read back, and the rows of all tables are counted. Nobody can ingest meanwhile,
+    but rights and keys can be changed, and are copied, too. --access-only copies nothing else, and waits for
+    nobody.
+
+    Only one folder is copied to a bucket. Once another one was, after storage fetch or a restore, copies from
+    the former one are refused, unless you --replace what the other one has changed.
+    """
+    if replace and access_only:
+        raise click.UsageError("--replace takes a copy of everything, so leave out --access-only.")
+    check_data_folder(settings.data)
+    if access_only:
+        sent = await copy_rights(settings.data, _bucket(settings, uri))
+        if as_json:
+            print_json({"to": uri, "sent": sent})
+        else:
+            echo(f"Copied the keys and rights in {settings.data} to {uri}: sent {sent} objects.")
+        return
+    copied = await copy_to_bucket(settings.data, _bucket(settings, uri), replace=replace)
+    if as_json:
+        print_json({"to": uri} | asdict(copied))
+        return
+    echo(f"Copied {settings.data} to {uri}: {copied.objects} objects, {copied.bytes / 1e6:.1f} MB.")
+    same = f"all objects and the rows of {len(copied.rows)} tables are the same"
+    echo(f"Sent {copied.sent}, deleted {copied.deleted}; {same}.")
+
+
+@command("fetch", of_tenant=False, on_bucket=True)
+@click.option("--from", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
+async def fetch_command(settings: Settings, *, uri: str, as_json: bool) -> None:
+    """Fetch the desk in a bucket into a new data folder.
+
+    For a machine that takes the place of the one that ingests, or that keeps nothing between two runs: fetch,
+    sync, copy. Each object is compared with what was copied. If it is interrupted, run it again.
+    """
+    fetched = await fetch_from_bucket(_bucket(settings, uri), settings.data)
+    if as_json:
+        print_json({"from": uri} | asdict(fetched))
+        return
+    size, documents = fetched.bytes / 1e6, sum(fetched.documents.values())
+    echo(
+        f"Fetched {uri} into {settings.data}: {documents} documents in {len(fetched.documents)} collections, "
+        f"{fetched.objects} objects, {size:.1f} MB."
+    )
+    echo(
+        "Settings, models, the audit log and the cache of embeddings are in no bucket, so they are not here. "
+        f"After changes, run refdesk-admin storage copy --to {uri}; from then on, copies from the former "
+        "data folder are refused."
+    )
+
+
+def _bucket(settings: Settings, uri: str) -> Bucket:
+    try:
+        options = settings.storage.options.model_dump()
+        bucket = StorageSettings.model_validate({"uri": uri, "options": options}).bucket
+    except ValidationError as error:
+        raise click.UsageError(f"{uri} is not a bucket and a prefix like s3://bucket/desk.") from error
+    if bucket is None:
+        raise ConfigurationError("The address is empty. Name a bucket and a prefix like s3://bucket/desk.")
+    return bucket
+
+
+for one in (copy_command, fetch_command):
+    storage_command.add_command(one)

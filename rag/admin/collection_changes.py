@@ -1,0 +1,408 @@
+"""`refdesk-admin collection create` and `set`: make a collection, and change what it is.
+
+How a collection is described, in words and as JSON, is here, too.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from rag.access.names import valid_name
+from rag.access.tenants import tenant_of
+from rag.admin.audit_command import Act, recorded
+from rag.admin.collection_options import (
+    chunking_option,
+    chunking_words,
+    declared_fields,
+    description_option,
+    embedder_option,
+    keep_days_option,
+    link_option,
+    personal_data_option,
+    with_policies,
+)
+from rag.admin.command_line import command, echo, language_option, print_json, same_desk
+from rag.admin.sharing import first_visibility
+from rag.admin.sources_command import open_collections, open_reader
+from rag.corpus import DEFAULT_EMBEDDER, Distance, FieldType, Visibility
+from rag.errors import ConfigurationError
+from rag.ingest.collection_languages import change_language
+from rag.ingest.declare_fields import check_fields, declare
+from rag.models.embed import open_embedder
+from rag.report.text_and_html import counted
+from rag.store.read.catalog import check_embedder, check_ingestible, check_writable
+from rag.store.write.change_collection import change_collection, open_writer
+from rag.store.write.desk_folder import prepare
+from rag.store.write.make_collection import ensure_collection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rag.config.settings import Settings
+    from rag.corpus import Chunking, Collection, EmbedderIdentity, LanguageChoice, Policy
+    from rag.ingest.declare_fields import Declared
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.text.flags import Flag
+
+CALLED = {
+    "embedder_name": "embedder",
+    "personal_data": "policies for personal data",
+    "keep_days": "retention",
+}
+"""How messages call what collections remember."""
+
+
+NO_FIELDS: Mapping[str, FieldType] = MappingProxyType({})
+OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
+"""What says how documents are ingested."""
+
+
+@command("create")
+@click.argument("name")
+@click.option(
+    "--field",
+    "fields",
+    multiple=True,
+    callback=declared_fields,
+    metavar="NAME=TYPE",
+    help=f"Metadata field to filter by. TYPE: {', '.join(get_args(FieldType))}. Repeatable.",
+)
+@click.option(
+    "--visibility",
+    type=click.Choice(get_args(Visibility)),
+    help="Who may see new sources: everybody in the tenant, or only those allowed. Default: tenant, or "
+    "restricted if there are keys, OAuth or groups.",
+)
+@click.option(
+    "--distance",
+    type=click.Choice(get_args(Distance)),
+    default="cosine",
+    help="Metric of max_distance. The order of hits is the same with all.",
+)
+@embedder_option
+@chunking_option
+@description_option(default="")
+@link_option(default="")
+@personal_data_option
+@keep_days_option(default=0)
+@language_option("the collection")
+async def create_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    name: str,
+    fields: dict[str, FieldType],
+    visibility: Visibility | None,
+    distance: Distance,
+    embedder_name: str,
+    chunking: tuple[Chunking, ...] | None,
+    description: str,
+    link: str,
+    policies: dict[Flag, Policy],
+    keep_days: int,
+    language: LanguageChoice | None,
+    as_json: bool,
+) -> None:
+    """Create a collection with metadata fields to filter by.
+
+    ingest creates a collection without fields automatically. Fields are filled from the front matter of
+    Markdown files and from sidecar files (report.pdf.meta.toml); title and date also from the document's own
+    metadata.
+    """
+    made = await created(
+        settings,
+        name,
+        fields=fields,
+        visibility=visibility,
+        embedder_name=embedder_name,
+        language=language,
+        distance=distance,
+        description=description,
+        link=link,
+        chunking=chunking or (),
+        personal_data=with_policies({}, policies),
+        keep_days=keep_days,
+    )
+    if as_json:
+        print_json(collection_json(made))
+    else:
+        echo(
+            f"Created the collection {name} with {counted(len(fields), 'field')}. New sources in it are "
+            f"{'visible to the whole tenant' if made.visibility == 'tenant' else 'restricted'}."
+        )
+
+
+async def created(
+    settings: Settings,
+    name: str,
+    *,
+    fields: Mapping[str, FieldType] = NO_FIELDS,
+    visibility: Visibility | None = None,
+    embedder_name: str = DEFAULT_EMBEDDER,
+    **others: Any,  # noqa: ANN401 of `ensure_collection`
+) -> Collection:
+    """A new collection of the tenant, logged. `visibility` None is that of a new collection.
+
+    Raises:
+        ConfigurationError: it exists already, or can't have this name.
+    """
+    if valid_name(name) in {one.name for one in await open_reader(settings).collections(tenant_of(settings))}:
+        raise ConfigurationError(f"The collection {name!r} already exists.")
+    is_set, visibility = visibility is not None, visibility or first_visibility(settings)
+    tenant, state = tenant_of(settings), {"visibility": visibility, "fields": dict(fields)}
+    async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
+        prepare(settings.data)
+        with recorded(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
+            return await ensure_collection(
+                settings.data,
+                tenant,
+                name,
+                embedder.identity,
+                fields=fields,
+                visibility=visibility,
+                visibility_is_set=is_set,
+                embedder_name=embedder_name,
+                **others,
+            )
+
+
+@command("set")
+@click.argument("name")
+@description_option()
+@link_option()
+@click.option(
+    "--embedder",
+    "embedder_name",
+    metavar="NAME",
+    help="Another name for the same embedding model: of a table [embedders.NAME], or default for [embedder].",
+)
+@click.option(
+    "--field",
+    "fields",
+    multiple=True,
+    callback=declared_fields,
+    metavar="NAME=TYPE",
+    help="Also declare this metadata field, filled from what the documents state. Repeatable.",
+)
+@click.option("--no-field", multiple=True, metavar="NAME", help="No longer declare this field. Repeatable.")
+@chunking_option
+@language_option("the collection", default=None)
+@personal_data_option
+@keep_days_option()
+@click.option(
+    "--visibility",
+    type=click.Choice(get_args(Visibility)),
+    help="Who may see new sources: everybody in the tenant, or only those allowed. Sources that are there "
+    "stay as they are; access set changes them.",
+)
+async def set_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    name: str,
+    fields: dict[str, FieldType],
+    no_field: tuple[str, ...],
+    description: str | None,
+    link: str | None,
+    embedder_name: str | None,
+    chunking: tuple[Chunking, ...] | None,
+    language: LanguageChoice | None,
+    policies: dict[Flag, Policy],
+    keep_days: int | None,
+    visibility: Visibility | None,
+    as_json: bool,
+) -> None:
+    """Change how a collection is described, cut, searched and seen.
+
+    An empty description or link is removed. The embedder must be the model that made the collection's
+    vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again. Another
+    chunking and other policies apply to each file at the next ingest of it. Another language applies at once
+    to all that is stored.
+    """
+    given = {
+        "description": description,
+        "link": link,
+        "embedder_name": embedder_name,
+        "chunking": chunking,
+        "keep_days": keep_days,
+        "visibility": visibility,
+        "visibility_is_set": visibility and True,
+    }
+    after: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if not after and not fields and not no_field and not policies and not language:
+        raise click.UsageError(
+            "Give --description, --link, --embedder, --chunking, --language, --field, --no-field, "
+            "--personal-data, --keep-days or --visibility."
+        )
+    (table,) = await open_collections(settings, name)
+    if policies:
+        after["personal_data"] = with_policies(table.collection.personal_data, policies)
+    check_fields(table.collection, fields, no_field)
+    _check_open(table.collection, after, language)
+    identity = None if embedder_name is None else await _identity_of(settings, embedder_name)
+
+    def changed(collection: Collection) -> Collection:
+        made = replace(collection, **after)
+        if identity is not None:
+            check_embedder(made, identity)
+        return made
+
+    tenant, before = table.collection.tenant, _logged(table.collection, after)
+    changes = _logged_changes(table.collection, fields, no_field, language)
+    declared = None
+    with recorded(
+        settings.data,
+        Act(
+            "collection set",
+            tenant,
+            {name: (before | changes[0], _logged(replace(table.collection, **after), after) | changes[1])},
+            name,
+        ),
+    ):
+        made = await change_collection(settings.data, tenant, name, changed)
+        await _also_in_tags(settings, made)
+        if fields or no_field:
+            declared = await declare(settings.data, made, fields, no_field)
+            made = declared.collection
+        made = await _analysed(settings, made, language)
+    if as_json:
+        print_json(collection_json(made) | (_declared_json(declared) if declared else {}))
+        return
+    if declared:
+        _print_declared(declared, no_field)
+    after.pop("visibility_is_set", None)
+    for key, value in (after | ({"language": language_in_words(made)} if language else {})).items():
+        echo(_set_line(name, key, value))
+    if visibility and (staying := await _staying(table, visibility)):
+        echo(staying)
+
+
+async def _staying(table: CollectionReader, visibility: Visibility) -> str:
+    """What is said of the documents that stay as they are, now that new ones get this visibility."""
+    name, total, opened = table.collection.name, await table.source_count(), await table.open_documents()
+    if visibility == "restricted" and opened:
+        change = f"access set --collection {name} --if-open --allow group:NAME"
+        now = f"{opened} of them open to everybody in the tenant"
+    elif visibility == "tenant" and total > opened:
+        change, now = "access set ID --visibility tenant", f"{total - opened} of them restricted"
+    else:
+        return ""
+    return (
+        f"Its {counted(total, 'document')} stay as they are, {now}. To change that: refdesk-admin "
+        f"{change}{same_desk()}"
+    )
+
+
+async def _identity_of(settings: Settings, embedder_name: str) -> EmbedderIdentity:
+    async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
+        return embedder.identity
+
+
+def _set_line(name: str, key: str, value: Any) -> str:  # noqa: ANN401 of any property
+    if key == "chunking":
+        return f"The next ingest cuts the documents of the collection {name} so: {chunking_words(value)}."
+    if key == "visibility":
+        whom = "open to everybody in the tenant" if value == "tenant" else "restricted to those allowed"
+        return f"New documents of the collection {name} are {whom}, unless their folder or a rule differs."
+    if key == "language":
+        return f"The words of the collection {name} are analysed as {value} now."
+    done = f"{'Set' if value else 'Removed'} the {CALLED.get(key, key)} of the collection {name}."
+    return f"{done} The next ingest applies them." if key == "personal_data" else done
+
+
+def _logged(collection: Collection, keys: Iterable[str]) -> dict[str, object]:
+    """These properties of a collection, as the audit log has them."""
+    values = {key: getattr(collection, key) for key in keys}
+    return values | ({"chunking": chunking_words(collection.chunking)} if "chunking" in values else {})
+
+
+def _logged_changes(
+    collection: Collection,
+    fields: Mapping[str, FieldType],
+    removed: Sequence[str],
+    language: LanguageChoice | None,
+) -> tuple[dict[str, object], dict[str, object]]:
+    """The fields and the language before and after, for the audit log; nothing of what stays."""
+    before: dict[str, object] = {}
+    after: dict[str, object] = {}
+    if fields or removed:
+        kept = {name: kind for name, kind in collection.fields.items() if name not in removed}
+        before["fields"], after["fields"] = collection.fields, kept | dict(fields)
+    if language:
+        before["language"], after["language"] = collection.language, language
+    return before, after
+
+
+def _check_open(collection: Collection, keys: Iterable[str], language: LanguageChoice | None) -> None:
+    """Check that these properties of the collection mean anything."""
+    if OF_INGESTION.intersection(keys) or language:
+        check_writable(collection)
+    if {"chunking", "personal_data", "visibility"}.intersection(keys):
+        check_ingestible(collection)
+
+
+async def tags_of(settings: Settings, name: str) -> list[Collection]:
+    """The tags of a collection, also of one that was removed."""
+    return [one for one in await open_reader(settings).collections(tenant_of(settings)) if one.tag_of == name]
+
+
+async def _also_in_tags(settings: Settings, collection: Collection) -> None:
+    """Let the documents of a collection's tags expire as early as those of the collection."""
+    tenant, most = collection.tenant, collection.keep_days
+    for one in await tags_of(settings, collection.name):
+        if most and not 0 < one.keep_days <= most:
+            await change_collection(settings.data, tenant, one.name, lambda tag: replace(tag, keep_days=most))
+
+
+async def _analysed(
+    settings: Settings, collection: Collection, language: LanguageChoice | None
+) -> Collection:
+    """The collection with its words analysed as this language has them, if one is given."""
+    if language is None:
+        return collection
+    async with open_writer(settings.data, collection) as writer:
+        made = await change_language(writer, language)
+        await writer.finish()
+    return made
+
+
+def _declared_json(declared: Declared) -> dict[str, Any]:
+    complaints = [{"path": path, "reason": reason} for path, reason in declared.complaints]
+    return {"filled": dict(declared.filled), "complaints": complaints}
+
+
+def _print_declared(declared: Declared, removed: Sequence[str]) -> None:
+    name = declared.collection.name
+    for field in removed:
+        if field not in declared.filled:
+            echo(f"The collection {name} no longer declares the field {field}.")
+    for field, number in declared.filled.items():
+        echo(f"Declared the field {field} of the collection {name}: {number} of its documents have a value.")
+    for path, reason in declared.complaints:
+        echo(f"{path}: {reason}")
+
+
+def language_in_words(collection: Collection) -> str:
+    """What a collection says of its language: "German", or "auto (German, English)"."""
+    held = ", ".join("others" if one == "none" else one for one in collection.languages)
+    return f"{collection.language} ({held})" if held else collection.language
+
+
+def collection_json(collection: Collection) -> dict[str, Any]:
+    """A collection as the commands print it with --json."""
+    details = asdict(collection)
+    details["chunking"] = chunking_words(collection.chunking)
+    del details["build"]
+    for name, one in (("former", collection.former), ("coming", collection.coming)):
+        details[name] = one and {"embedder": one.embedder.model, "chunking": chunking_words(one.chunking)}
+        if not one:
+            del details[name]
+    details["created_at"] = collection.created_at.isoformat(timespec="seconds")
+    optional = ("attached", "calibration", "personal_data", "keep_days", "expiring", "languages", "tag_of")
+    for name in (*optional, "visibility_is_set"):
+        if not details[name]:
+            del details[name]
+    return details

@@ -1,0 +1,342 @@
+"""`refdesk-admin collection`: attach, tag, list, show and remove collections.
+
+`attach` makes a LanceDB table of somebody's own a collection. `create` and `set` are in
+collection_changes.py, `rebuild` is in collection_rebuild.py.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from rag.access.names import valid_name
+from rag.access.tenants import tenant_of
+from rag.admin.audit_command import Act, record, recorded
+from rag.admin.collection_changes import (
+    collection_json,
+    create_command,
+    language_in_words,
+    set_command,
+    tags_of,
+)
+from rag.admin.collection_options import description_option, embedder_option, fields_of, link_option
+from rag.admin.collection_rebuild import rebuild_command
+from rag.admin.command_line import Group, command, echo, language_option, print_json, print_table, same_desk
+from rag.admin.remove_command import remove_collection
+from rag.admin.sources_command import open_collections, open_reader
+from rag.corpus import NO_VECTORS, USUAL_LANGUAGE, Attachment, Collection
+from rag.errors import ConfigurationError, NotFoundError
+from rag.models.embed import open_embedder
+from rag.report.text_and_html import counted
+from rag.store.read.attached.attached_reader import AttachedReader
+from rag.store.read.attached.open_attached import AttachedTables, located
+from rag.store.write.change_collection import finish_drop
+from rag.store.write.desk_folder import prepare
+from rag.store.write.make_collection import ensure_collection, tag_collection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rag.config.settings import Settings
+    from rag.corpus import EmbedderIdentity, FieldType, Language
+    from rag.store.read.collection_reader import CollectionReader
+
+FC = TypeVar("FC", bound="Callable[..., object] | click.Command")
+ATTACHED_FIELD = "NAME=TYPE[:COLUMN]"
+
+
+def _fields(
+    _context: click.Context, _option: click.Parameter, values: Sequence[str]
+) -> tuple[dict[str, FieldType], dict[str, str]]:
+    """The declared fields, and the column of each: by default the one of the same name."""
+    pairs = [value.partition(":") for value in values]
+    columns = {declared.partition("=")[0]: column for declared, _, column in pairs}
+    return fields_of([declared for declared, _, _ in pairs]), {
+        name: column or name for name, column in columns.items()
+    }
+
+
+def column_option(name: str, text: str, *, required: bool = False) -> Callable[[FC], FC]:
+    """An option that names a column."""
+    return click.option(f"--{name}", name, metavar="COLUMN", required=required, help=text)
+
+
+@command("attach")
+@click.argument("name")
+@click.option("--table", required=True, metavar="PATH|URI", help="The LanceDB table: a folder NAME.lance.")
+@column_option("id", "The ids of its rows: text or whole numbers.", required=True)
+@column_option("text", "The texts.", required=True)
+@column_option("vector", "The vectors of the texts. Without, a search goes by words alone.")
+@column_option("title", "Titles. Default: the ids.")
+@column_option("url", "Addresses where a person can open a row.")
+@column_option("date", "Dates: timestamps, dates, or text like 2026-11-23.")
+@click.option(
+    "--field",
+    "declared",
+    multiple=True,
+    callback=_fields,
+    metavar=ATTACHED_FIELD,
+    help="Metadata field to filter by, of a type as in collection create. Repeatable.",
+)
+@column_option(
+    "allow", "Who may see a row: lists of user:NAME and group:NAME. A row without a list is hidden."
+)
+@click.option(
+    "--visibility",
+    type=click.Choice(["tenant"]),
+    help="Instead of --allow: everybody in the tenant may see all rows.",
+)
+@embedder_option
+@description_option(default="")
+@link_option(default="")
+@language_option("the texts", auto=False, default=USUAL_LANGUAGE)
+async def attach_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    name: str,
+    table: str,
+    declared: tuple[dict[str, FieldType], dict[str, str]],
+    visibility: str | None,
+    embedder_name: str,
+    description: str,
+    link: str,
+    language: Language | None,
+    as_json: bool,
+    **columns: str | None,
+) -> None:
+    """Search a LanceDB table that others write, as a collection.
+
+    refdesk only reads it: it copies nothing, makes no index, and changes no file there. Each row is a
+    document of one passage. What others change there counts with the next request.
+
+    Name a part of a column as in metadata.title. Say who may see the rows: --allow COLUMN or --visibility
+    tenant.
+    """
+    if (columns["allow"] is None) == (visibility is None):
+        raise click.UsageError(
+            "Say who may see the rows: either --allow COLUMN, a column with lists of user:NAME and "
+            "group:NAME, or --visibility tenant for everybody in the tenant."
+        )
+    if valid_name(name) in {one.name for one in await open_reader(settings).collections(tenant_of(settings))}:
+        raise ConfigurationError(f"The collection {name!r} already exists.")
+    fields, field_columns = declared
+    attachment = Attachment(located(table), fields=field_columns, **columns)  # type: ignore[arg-type]
+    wanted = Collection(
+        tenant_of(settings),
+        name,
+        await _embedder(settings, attachment, embedder_name),
+        language or USUAL_LANGUAGE,
+        "cosine",
+        datetime.now(UTC),
+        fields,
+        "restricted" if attachment.allow else "tenant",
+        description,
+        link,
+        embedder_name,
+        attachment,
+    )
+    reader = await checked(wanted, settings)
+    remarks, rows = await remarks_on(reader), (await reader.survey()).rows
+    prepare(settings.data)
+    state = {"visibility": wanted.visibility, "fields": fields, "table": attachment.table}
+    with recorded(settings.data, Act("collection attach", wanted.tenant, {name: (None, state)}, name)):
+        await ensure_collection(
+            settings.data,
+            wanted.tenant,
+            name,
+            wanted.embedder,
+            language=wanted.language,
+            fields=fields,
+            visibility=wanted.visibility,
+            description=description,
+            link=link,
+            embedder_name=embedder_name,
+            created_at=wanted.created_at,
+            attached=attachment,
+            visibility_is_set=True,
+        )
+    if as_json:
+        print_json({"name": name, "table": attachment.table, "rows": rows, "remarks": remarks})
+        return
+    echo(f"Attached {attachment.table} as the collection {name}, with {counted(rows, 'row')}.")
+    for remark in remarks:
+        echo(remark)
+
+
+async def _embedder(settings: Settings, attachment: Attachment, name: str) -> EmbedderIdentity:
+    if attachment.vector is None:
+        return NO_VECTORS
+    async with open_embedder(settings.embedder_named(name), os.environ) as embedder:
+        return embedder.identity
+
+
+async def checked(wanted: Collection, settings: Settings) -> AttachedReader:
+    """The attached table, opened, if searches can use it.
+
+    Raises:
+        StoreError: it is not there, or can't be read.
+        ConfigurationError: its columns or vectors don't fit, or it can be searched neither by meaning nor by
+            words.
+    """
+    reader = await AttachedTables(settings.search.timeout_seconds).opened(wanted)
+    attachment = wanted.attached
+    found = reader.collection.embedder.dimension
+    if attachment and attachment.vector and found != wanted.embedder.dimension:
+        raise ConfigurationError(
+            f"The vectors in the column {attachment.vector!r} have {found} dimensions; those of the "
+            f"embedding model {wanted.embedder.model} have {wanted.embedder.dimension}. Name the model that "
+            "made them (--embedder NAME), or leave out --vector to search by words."
+        )
+    if attachment and not attachment.vector and not reader.by_words:
+        raise ConfigurationError(
+            f"Without --vector, a search goes by words, but the column {attachment.text!r} has no full-text "
+            "index. Name the column of the vectors, or ask the owner of the table for such an index."
+        )
+    return reader
+
+
+async def remarks_on(table: CollectionReader) -> list[str]:
+    """What an operator must know of an attached table: why it can't be read, and what it lacks."""
+    if not isinstance(table, AttachedReader):
+        return []
+    if table.failure:
+        return [f"It can't be read: {table.failure}"]
+    survey = await table.survey()
+    unread, repeated, hidden = (
+        counted(one, "row") for one in (survey.unusable, survey.repeated, survey.hidden)
+    )
+    remarks = {
+        "It has no full-text index, so searches find its rows by meaning only.": not table.by_words,
+        "It has no vector index, so each search by meaning reads all vectors.": table.reads_all_vectors,
+        f"Without an id or a text, {unread} can't be found.": survey.unusable,
+        f"The same id as another row: {repeated}, which can't be found.": survey.repeated,
+        f"Nobody sees {hidden}: the list of who may is missing or malformed.": survey.hidden,
+    }
+    return [remark for remark, applies in remarks.items() if applies]
+
+
+@click.group("collection", cls=Group)
+def collection_command() -> None:
+    """Create, attach, tag, describe, show and remove collections."""
+
+
+@command("tag")
+@click.argument("name")
+@click.argument("tag")
+@description_option()
+async def tag_command(
+    settings: Settings, *, name: str, tag: str, description: str | None, as_json: bool
+) -> None:
+    """Keep a collection as it is now, under another name.
+
+    TAG is a copy of NAME with its passages and vectors. Nothing is ingested into it, and it is searched only
+    where a request, a key or the settings name it. A document in it is shown to those who could see it when
+    the tag was made and can see the document of NAME now, also after that was removed. purge takes out what
+    was removed from NAME; collection remove TAG --yes removes the tag.
+    """
+    (table,) = await open_collections(settings, name)
+    if description is None:
+        described = f" {table.collection.description}" if table.collection.description else ""
+        today = f"{datetime.now(UTC):%Y-%m-%d}"
+        description = f"{name} as it was on {today}, searched only if it is named.{described}"
+    tenant, state = tenant_of(settings), {"tag_of": name, "sources": await table.source_count()}
+    with recorded(settings.data, Act("collection tag", tenant, {valid_name(tag): (None, state)}, tag)):
+        made = await tag_collection(settings.data, table.collection, tag, description)
+    if as_json:
+        print_json(collection_json(made))
+    else:
+        echo(f"Kept the collection {name} as {tag}. Searches find it where they name it.")
+
+
+@command("list", on_bucket=True)
+async def list_command(settings: Settings, *, as_json: bool) -> None:
+    """List the collections."""
+    found = [table.collection for table in await open_collections(settings, None)]
+    if as_json:
+        print_json({"collections": [collection_json(one) for one in found]})
+    elif found:
+        rows = [
+            (
+                one.name,
+                language_in_words(one),
+                one.visibility,
+                _embedder_in_words(one, settings),
+                ", ".join(one.fields) or "-",
+            )
+            for one in found
+        ]
+        print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS"), *rows])
+    else:
+        echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
+
+
+@command("show", on_bucket=True)
+@click.argument("name")
+async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
+    """Show a collection's fields and settings.
+
+    Of an attached table it also says what is missing.
+    """
+    (table,) = await open_collections(settings, name)
+    details = collection_json(table.collection)
+    remarks = await remarks_on(table)
+    if as_json:
+        print_json(details | ({"remarks": remarks} if table.collection.attached else {}))
+        return
+    for key, value in details.items():
+        for part, one in value.items() if isinstance(value, dict) else [("", value)]:
+            echo(f"{f'{key} {part}'.strip():24} {one}")
+    for remark in remarks:
+        echo(remark)
+
+
+@command("remove")
+@click.argument("name")
+@click.option("--yes", is_flag=True, required=True, help="Delete the collection and everything in it.")
+async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
+    """Remove a collection and everything in it. Of an attached table, nothing is deleted."""
+    try:
+        (table,) = await open_collections(settings, name)
+    except NotFoundError:
+        tenant = tenant_of(settings)
+        if not await finish_drop(settings.data, tenant, valid_name(name)):  # of a run that was killed
+            raise
+        record(settings.data, Act("collection remove", tenant, {name: ({}, None)}, name, gives=False))
+        attached = None
+    else:
+        await remove_collection(settings.data, table, "collection remove")
+        attached = table.collection.attached
+    tags = [one.name for one in await tags_of(settings, name)]
+    if as_json:
+        print_json({"removed": name} | ({"tags": tags} if tags else {}))
+    elif attached:
+        echo(f"Removed the collection {name}. The table {attached.table} is as it was.")
+    else:
+        echo(f"Removed the collection {name}.")
+    if tags and not as_json:
+        echo(
+            f"What it held is still in {', '.join(tags)}. Remove these, too, or run refdesk-admin purge, "
+            "which empties them."
+        )
+
+
+def _embedder_in_words(collection: Collection, settings: Settings) -> str:
+    """The name of a collection's embedder, and whether the settings lack it."""
+    name = collection.embedder_name
+    return name if settings.has_embedder(name) else f"{name} (not in the settings)"
+
+
+for one in (
+    attach_command,
+    create_command,
+    set_command,
+    rebuild_command,
+    tag_command,
+    list_command,
+    show_command,
+    remove_command,
+):
+    collection_command.add_command(one)

@@ -1,0 +1,289 @@
+"""`refdesk-admin collection rebuild`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rag.access.tenants import tenant_of
+from rag.admin.audit_command import Act, recorded
+from rag.admin.cached_embedder import with_cache
+from rag.admin.collection_options import chunking_option, chunking_words
+from rag.admin.command_line import command, confirmed, echo, print_json
+from rag.admin.eval_runs import comparison_json, print_comparison, print_runs, run_json
+from rag.admin.progress_bar import evaluation_progress
+from rag.admin.sources_command import open_collections
+from rag.config.profiles import DEFAULT_PROFILE
+from rag.corpus import Build
+from rag.errors import ConfigurationError, RefdeskError
+from rag.evaluate.compare_runs import compare, keep
+from rag.evaluate.evaluation import contenders, evaluate, on_existing, with_overrides
+from rag.evaluate.sets import read_set
+from rag.ingest.rebuild_tables import rebuild
+from rag.models.embed import open_embedder
+from rag.report.text_and_html import counted
+from rag.store.read.catalog import check_writable
+from rag.store.write import collection_tables
+from rag.store.write.change_collection import open_writer
+from rag.store.write.collection_tables import check_space
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rag.config.settings import Settings
+    from rag.corpus import Chunking, Collection, EmbedderIdentity
+    from rag.evaluate.compare_runs import Comparison, Run
+    from rag.evaluate.sets.judged_sets import JudgedSet
+    from rag.ingest.rebuild_tables import Rebuilt
+
+NAMED = 5  # documents in a message
+KEPT = 1  # exit code: the new tables are not in use
+
+
+@command("rebuild")
+@click.argument("name")
+@click.option(
+    "--model",
+    "--embedder",
+    "embedder_name",
+    metavar="NAME",
+    help="Make the vectors with this model: an installed one (refdesk-admin model list), that of a table "
+    "[embedders.NAME], or default for [embedder].",
+)
+@chunking_option
+@click.option(
+    "--questions",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="FILE",
+    help="Ask these judged questions (eval new makes the file) of the present and of the new tables, show "
+    "which are better, and on a terminal ask whether to switch.",
+)
+@click.option(
+    "--if-better",
+    is_flag=True,
+    help="With --questions: switch only if nDCG@10 rises; otherwise exit with 1. The new tables wait: the "
+    "same command without this option switches to them, and purge drops them.",
+)
+@click.option("--undo", is_flag=True, help="Go back to the tables from before the last rebuild.")
+@click.option("--restart", is_flag=True, help="Drop what an unfinished rebuild has made, and begin anew.")
+async def rebuild_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    name: str,
+    embedder_name: str | None,
+    chunking: tuple[Chunking, ...] | None,
+    questions: Path | None,
+    if_better: bool,
+    undo: bool,
+    restart: bool,
+    as_json: bool,
+) -> int:
+    """Cut and embed a collection anew, from its stored texts.
+
+    Searches use the present tables until the new ones are complete, then the new ones, all at once. Access,
+    ids, metadata and fields stay. An interrupted rebuild goes on when you run the command again. Until the
+    next rebuild or purge, --undo goes back to the former vectors and their model; what was ingested, changed
+    or removed since stays so.
+
+    Servers use an installed model as soon as a collection needs it. One that can't find it searches the
+    collection by words, and says so. Nothing can be ingested into the collection meanwhile.
+    """
+    if undo and (embedder_name is not None or chunking is not None or questions is not None):
+        raise click.UsageError(
+            "--undo takes neither --model nor --chunking nor --questions: it goes back to the former tables."
+        )
+    if if_better and questions is None:
+        raise click.UsageError("--if-better needs --questions FILE.")
+    (table,) = await open_collections(settings, name)
+    check_writable(table.collection)
+    asked = _embedder_name(table.collection, embedder_name, undo=undo)
+    quiet = as_json or not sys.stderr.isatty()
+    trial = Trial(settings, name, questions, if_better=if_better, quiet=as_json) if questions else None
+    if trial:
+        await trial.ask_before()
+    async with (
+        open_embedder(settings.embedder_named(asked), os.environ) as embedder,
+        open_writer(settings.data, table.collection) as writer,
+    ):
+        before = writer.collection
+        coming = _coming(settings, before, embedder.identity, asked, chunking, undo=undo, restart=restart)
+        changes = {name: (_state(collection_tables.current_build(before)), _state(coming))}
+        check_space(settings.data, before, coming)
+
+        async def approved() -> bool:
+            return trial is None or await trial.ask_after(_built(writer.collection))
+
+        async with with_cache(settings, collection_tables.with_build(before, coming), embedder) as cached:
+            done = await rebuild(
+                writer,
+                coming,
+                cached,
+                settings.chunking.chunkings(),
+                settings.chunking.max_tokens,
+                progress=_nothing if quiet else _print_progress,
+                around=recorded(settings.data, Act("collection rebuild", before.tenant, changes, name)),
+                approved=approved,
+            )
+    if as_json:
+        print_json(asdict(done) | (trial.as_json if trial else {}))
+    else:
+        _print(name, done, undo=undo)
+    return 0 if done.switched else KEPT
+
+
+def _built(collection: Collection) -> Build:
+    assert collection.coming  # noqa: S101 for the type checker: it is complete, and searches don't use it yet
+    return collection.coming
+
+
+def _embedder_name(collection: Collection, given: str | None, *, undo: bool) -> str:
+    if undo and not collection.former:
+        raise ConfigurationError(
+            f"The collection {collection.name!r} has no earlier tables to go back to: it was not rebuilt, or "
+            "it was purged since."
+        )
+    if undo and collection.former:
+        return collection.former.embedder_name
+    going_on = collection.coming.embedder_name if collection.coming else None
+    return given or going_on or collection.embedder_name
+
+
+def _coming(  # noqa: PLR0913 what a build is made of
+    settings: Settings,
+    collection: Collection,
+    embedder: EmbedderIdentity,
+    name: str,
+    chunking: tuple[Chunking, ...] | None,
+    *,
+    undo: bool,
+    restart: bool,
+) -> Build:
+    """The build to make: the former one, the one that was begun if it is to be the same, or a new one."""
+    begun = collection.coming
+    number = 1 + max(
+        [
+            collection.build,
+            *collection_tables.build_numbers(settings.data, collection.tenant, collection.name),
+        ]
+    )
+    if undo and collection.former:
+        former = collection.former
+        if not former.embedder.may_compare(embedder):
+            raise ConfigurationError(
+                f"The former vectors of {collection.name!r} are of the model {former.embedder.model}; the "
+                f"embedder {name} in the settings is {embedder.model}. Set it back, or omit --undo."
+            )
+        return replace(former, number=number) if restart else former
+    if chunking is None:
+        chunking = begun.chunking if begun else collection.chunking
+    wanted = Build(number, embedder, name, chunking)
+    if embedder == collection.embedder:
+        wanted = replace(wanted, calibration=collection.calibration)
+    if begun and not restart and replace(begun, number=number, calibration=wanted.calibration) == wanted:
+        return begun
+    return wanted
+
+
+def _state(build: Build) -> dict[str, object]:
+    embedder = f"{build.embedder.provider} {build.embedder.model}".rstrip()
+    return {"embedder": embedder, "chunking": chunking_words(build.chunking)}
+
+
+def _nothing(_done: int, _total: int) -> None:
+    """No progress: nobody looks at it."""
+
+
+def _print_progress(done: int, total: int) -> None:
+    echo(f"{done} of {counted(total, 'document')}", err=True)
+
+
+def _print(name: str, done: Rebuilt, *, undo: bool) -> None:
+    if not done.switched:
+        echo(
+            f"Searches use the present tables of {name} still. To switch, run the same command without "
+            f"--if-better; to drop the new tables, run refdesk-admin purge."
+        )
+        return
+    work = f"{counted(done.sources, 'document')}, {done.recut} cut anew, {counted(done.chunks, 'chunk')}"
+    echo(f"{'Went back to the former tables of' if undo else 'Rebuilt'} the collection {name}: {work}.")
+    if done.without_vector:
+        echo(f"{counted(done.without_vector, 'chunk')} without a vector. The next ingest asks again.")
+    if done.kept:
+        named = ", ".join(done.kept[:NAMED]) + (" …" if len(done.kept) > NAMED else "")
+        echo(
+            f"Not cut anew, because only their files tell where their pages begin: "
+            f"{counted(len(done.kept), 'document')} ({named}). The next ingest of these files does it."
+        )
+    echo(f"To go back, run refdesk-admin collection rebuild {name} --undo. To free the disk, purge it.")
+
+
+# Judged questions asked of a collection before and after a rebuild, and whether to use the new tables.
+
+METRIC = "nDCG@10"
+
+
+class Trial:
+    """The questions of a file, asked of the present tables and then of the new ones.
+
+    `as_json` is what came of it, for `--json`. `if_better` leaves the present tables in use unless the new
+    ones have the higher `METRIC`.
+    """
+
+    def __init__(self, settings: Settings, name: str, file: Path, *, if_better: bool, quiet: bool) -> None:
+        self._settings = with_overrides(settings)
+        self._name = name
+        self._judged: JudgedSet = read_set(file)
+        self._if_better = if_better
+        self._quiet = quiet
+        self._before: Run | None = None
+        self.as_json: dict[str, Any] = {}
+
+    async def ask_before(self) -> None:
+        """Ask the present tables. Where that is not possible any more, there is nothing to compare with."""
+        try:
+            self._before = await self._asked(None)
+        except RefdeskError as error:
+            echo(f"The present tables can't be compared: {error}", err=True)
+
+    async def ask_after(self, coming: Build) -> bool:
+        """Ask the tables of the build that is coming, print the comparison, and say whether to switch.
+
+        Raises:
+            RefdeskError: the questions can't be asked.
+        """
+        after = await self._asked(coming)
+        runs = [run for run in (self._before, after) if run]
+        runs = await keep(self._settings.data, tenant_of(self._settings), runs)
+        comparison = compare(runs[0], runs[1], METRIC) if self._before else None
+        self._show(runs, comparison)
+        if self._if_better:
+            return comparison is not None and comparison.difference > 0
+        if self._quiet or not sys.stdin.isatty():
+            return True
+        return confirmed("Use the new tables for searches from now on?")
+
+    async def _asked(self, coming: Build | None) -> Run:
+        def seen_as(collection: Collection) -> Collection:
+            is_it = collection.name == self._name and collection.coming == coming
+            return collection_tables.with_build(collection, coming) if coming and is_it else collection
+
+        chosen = contenders(self._settings, (DEFAULT_PROFILE,), (None,))
+        with evaluation_progress() as progress:
+            async with on_existing(self._judged, self._settings, self._name) as prepared:
+                changed = seen_as if coming else None
+                (run,) = await evaluate(self._judged, prepared, os.environ, chosen, progress, seen_as=changed)
+        return run
+
+    def _show(self, runs: list[Run], comparison: Comparison | None) -> None:
+        self.as_json = {"runs": [run_json(run.id, run.summary) for run in runs]}
+        if comparison:
+            self.as_json["comparison"] = comparison_json(runs[0], runs[1], comparison)
+        if not self._quiet:
+            print_runs([(run.id, run.summary) for run in runs])
+            if comparison:
+                print_comparison(runs[0], runs[1], comparison, listed=True)

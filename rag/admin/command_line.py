@@ -1,0 +1,265 @@
+"""The options that commands share, and how commands print."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import anyio
+import click
+
+from rag.config.load import asker_flags, config_path, load_settings
+from rag.config.settings_checks import loose_permissions
+from rag.corpus import Language
+from rag.errors import ConfigurationError
+from rag.report.text_and_html import table
+from rag.text.invisible import escape_hidden, for_people
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+NEAR = 0.6  # as similar as a typo makes two commands: serach and search are .83, shwo and show .75
+_TENANT = click.option(
+    "--tenant", metavar="NAME", help="Tenant. Default: tenant in the settings, or the only tenant."
+)
+_ASKER = (
+    click.option(
+        "--group",
+        "asker_groups",
+        multiple=True,
+        metavar="NAME",
+        help="Act as a member of this group instead of [principal]. Repeatable.",
+    ),
+    click.option(
+        "--user", "asker", metavar="NAME", help="Act as this user instead of [principal] in the settings."
+    ),
+)
+_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    click.option(
+        "--data",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Data folder. Overrides REFDESK_DATA and data in the settings.",
+    ),
+    click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Settings file. Overrides REFDESK_CONFIG.",
+    ),
+)
+
+
+class Group(click.Group):
+    """A group of commands that names the neighbour of one that it doesn't have."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments begin with, as click has it."""
+        if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
+            near = get_close_matches(args[0], known, n=1, cutoff=NEAR)
+            meant = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
+            ctx.fail(f"No such command {args[0]!r}. {meant}")
+        return super().resolve_command(ctx, args)
+
+
+def command(
+    name: str,
+    *,
+    of_tenant: bool = True,
+    of_asker: bool = False,
+    on_bucket: bool = False,
+    makes_settings: bool = False,
+) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
+    """Turn a coroutine into a command with --json, --data and --config.
+
+    `of_tenant` adds --tenant, `of_asker` adds --user and --group. It refuses to run on a desk in a bucket,
+    unless it runs `on_bucket` because it changes nothing of the desk. With `makes_settings`, the file of
+    --config needn't exist. The coroutine gets the settings, `as_json` and its own options, and returns the
+    exit code.
+    """
+
+    def wrap(function: Callable[..., Awaitable[int | None]]) -> click.Command:
+        @functools.wraps(function)
+        def run(
+            config: Path | None,
+            data: Path | None,
+            tenant: str | None = None,
+            asker: str | None = None,
+            asker_groups: tuple[str, ...] = (),
+            **options: Any,  # noqa: ANN401 click's
+        ) -> int:
+            flags = {"data": data, "principal.tenant": tenant} | asker_flags(asker, asker_groups)
+            without = {"REFDESK_CONFIG"} if makes_settings else set[str]()
+            environment = {key: value for key, value in os.environ.items() if key not in without}
+            settings = load_settings(None if makes_settings else config, environment, flags)
+            if settings.storage.uri and not on_bucket:
+                raise _only_reads(settings.storage.uri)
+            for warning in loose_permissions(settings_file(), settings.data):
+                echo(f"refdesk-admin: {warning}", err=True)
+            return anyio.run(functools.partial(function, settings, **options)) or 0
+
+        options = (*_OPTIONS, *(_ASKER if of_asker else ()), *((_TENANT,) if of_tenant else ()))
+        return click.command(name)(functools.reduce(lambda made, option: option(made), options, run))
+
+    return wrap
+
+
+def _only_reads(uri: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{click.get_current_context().command_path} works on a data folder, and storage.uri names {uri}, "
+        "which this version only reads. Change the desk in its data folder, without storage.uri "
+        f"(REFDESK_STORAGE_URI=), and then run refdesk-admin storage copy --to {uri}."
+    )
+
+
+def collection_option(default: str | None) -> Callable[[Any], Any]:
+    """--collection; a default of None means all collections."""
+    text = f"Collection. Default: {default or 'all'}."
+    return click.option("--collection", default=default, metavar="NAME", help=text)
+
+
+def language_option(of: str, *, auto: bool = True, default: str | None = "auto") -> Callable[[Any], Any]:
+    """--language; None if it is not given. Without `auto`, one must be chosen. The help names `default`."""
+    each = "auto for that of each document, or " if auto else ""
+    usual = f" Default: {default}." if default else ""
+    return click.option(
+        "--language",
+        type=click.Choice([*(["auto"] if auto else []), *get_args(Language)], case_sensitive=False),
+        metavar="NAME",
+        help=f"Language by which words of {of} are stemmed: {each}German, French, …, none.{usual}",
+    )
+
+
+def json_object(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> dict[str, object] | None:
+    """A click callback for an option that takes a JSON object."""
+    if value is None:
+        return None
+    try:
+        read = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter("not valid JSON.") from error
+    if not isinstance(read, dict):
+        raise click.BadParameter('not a JSON object like {"year": 2024}.')
+    return read
+
+
+def settings_file() -> Path:
+    """The settings file of the running command, whether it exists or not."""
+    path, _ = config_path(click.get_current_context().params["config"], os.environ)
+    return path.absolute()
+
+
+def asker_named() -> bool:
+    """Whether the running command got --user or --group."""
+    given = click.get_current_context().params
+    return bool(asker_flags(given["asker"], given["asker_groups"]))
+
+
+def asker_arguments() -> list[str]:
+    """The arguments that make a server serve the tenant and the asker of the running command."""
+    given = click.get_current_context().params
+    options = [("--tenant", given["tenant"]), ("--user", given["asker"])]
+    options += [("--group", group) for group in given["asker_groups"]]
+    return [part for name, value in options if value is not None for part in (name, value)]
+
+
+def same_desk(*names: str) -> str:
+    """The options of the running command that say which desk it works on, to be typed behind another one.
+
+    Only the options of these names, if any are given. Example: " --data /srv/desk --tenant acme".
+    """
+    context = click.get_current_context(silent=True)  # a program has none
+    given = context.params if context else {}
+    options = ((f"--{name}", given.get(name)) for name in names or ("config", "data", "tenant"))
+    return arguments(*(str(part) for name, value in options if value is not None for part in (name, value)))
+
+
+def arguments(*words: str) -> str:
+    """Words to be typed behind a command: ("--data", "my desk") -> " --data 'my desk'"."""
+    quoted = subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+    return f" {quoted}" if words else ""
+
+
+def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa: ANN401 click's
+    """Print text for people, on standard error if `err`, with control characters made harmless.
+
+    Commands print text with this function only.
+    """
+    shown = for_people(str(text))
+    click.echo(click.style(shown, **style) if style else shown, err=err)
+
+
+def confirmed(question: str) -> bool:
+    """Ask a person on standard error, with control characters made harmless. Enter alone means yes."""
+    with interruptible():
+        return click.confirm(for_people(question), default=True, err=True)
+
+
+def asked(question: str, usual: str) -> str:
+    """What a person answers, asked on standard error, or the next line of a pipe. Nothing means the usual."""
+    if sys.stdin.isatty():
+        shown = for_people(question)
+        with interruptible():
+            return str(click.prompt(shown, default=usual, show_default=bool(usual), err=True)).strip()
+    return sys.stdin.readline().strip() or usual
+
+
+def asked_secretly(question: str) -> str:
+    """What a person types on standard error without seeing it."""
+    with interruptible():
+        return str(click.prompt(for_people(question), hide_input=True, err=True))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end at once what blocks the event loop: a question, a download.
+
+    Commands run in this loop, which only notes the interruption and acts on it when it gets its turn: a
+    question would stay, and Enter would answer it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def print_json(value: object) -> None:
+    """Print a JSON object on standard output, in UTF-8 on every platform, with hidden characters escaped."""
+    click.echo(escape_hidden(json.dumps(value, ensure_ascii=False, default=str)).encode())
+
+
+async def write_page(path: Path, page: str) -> None:
+    """Write a report.
+
+    Raises:
+        ConfigurationError: the file can't be written.
+    """
+    try:
+        await anyio.Path(path).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"Cannot write the report {path}: {error.strerror}.") from error
+
+
+def print_table(rows: list[tuple[object, ...]]) -> None:
+    """Print rows in columns; the first row holds the headings."""
+    for line in table(rows):
+        echo(line)

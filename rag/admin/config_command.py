@@ -1,0 +1,416 @@
+"""`refdesk-admin config`: check the settings, try what they name part by part, and show their origin.
+
+No server need run.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import operator
+import os
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import anyio
+import click
+from anyio import to_thread
+
+from rag.access.bindings import BoundTo, walls
+from rag.access.keys import keys_in
+from rag.access.tenants import check_tenant, tenant_of, tenants
+from rag.admin.command_line import Group, command, echo, print_json, settings_file
+from rag.admin.sharing import exposures
+from rag.config.load import environment_name, setting_keys
+from rag.config.profiles import DEFAULT_PROFILE, CustomStage
+from rag.config.server_settings import check_exposure
+from rag.config.settings import DEFAULT_DATA, ModerationSettings, Settings
+from rag.config.settings_checks import stages_of
+from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS
+from rag.errors import ConfigurationError, RefdeskError
+from rag.home import data_folder_problem
+from rag.ingest.policy.moderation import open_moderation
+from rag.models.chat import Form, open_chat
+from rag.models.embed import open_embedder
+from rag.models.rerank import open_reranker
+from rag.search.retrievers import loaded_retrievers
+from rag.search.stages.custom import loaded
+from rag.store.read.catalog import check_embedder
+from rag.store.read.desk_reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from rag.access.keys import ApiKey
+    from rag.config.server_settings import HttpSettings
+    from rag.corpus import Collection, EmbedderIdentity
+    from rag.models.embed import Embedder
+
+State = Literal["ok", "note", "wrong"]
+Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
+"""Tries something and says what works; raises a `RefdeskError` otherwise."""
+
+UNRELATED = (
+    "How long do I boil an egg?",
+    "The treaty was signed in Vienna in 1815.",
+    "Press and hold the reset button for ten seconds.",
+    "Whales breathe air through a blowhole.",
+    "Our bank charges a fee for each transfer abroad.",
+    "She scored twice in the second half of the match.",
+)
+TELLING = 0.15  # as far as this from the baseline, the cosine of so few texts is no chance
+MAX_BASELINE = 0.95  # of the settings; a model that gives more has the same vector for everything
+REMOTE_SECONDS = 30  # for each model, all its attempts together
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found out about a part of the configuration. A note is no mistake, but could be one."""
+
+    part: str
+    state: State
+    text: str
+
+
+class _Ready(Form):
+    """What the chat model is asked for: any valid reply will do."""
+
+    ready: bool
+
+
+async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Finding]:
+    """A finding for each part that the settings use. Remote models get one or two small requests each."""
+    yield _data_folder(settings)
+    yield _tenant(settings)
+    for part, attempt in _models(settings, environment):
+        yield await _tried(part, attempt)
+    if settings.moderation != ModerationSettings():
+        yield await _tried("moderation", partial(_moderation, settings.moderation, environment))
+    async for finding in _without_embedder(settings):
+        yield finding
+    for stage in chain.from_iterable(stages_of(settings.search).values()):
+        if isinstance(stage, CustomStage):
+            yield _loaded(stage)
+    async for finding in _of_others(settings):
+        yield finding
+    for part, problem in await binding_problems(settings):
+        yield Finding(part, "wrong", problem)
+    yield _exposure(settings)
+    for part, host, port in _addresses(settings.http):
+        yield _address(part, host, port)
+    async for finding in _of_oauth(settings):
+        yield finding
+
+
+def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tuple[str, Attempt]]:
+    """An attempt at each model that the settings name."""
+    fused = settings.search.fusion.baseline
+
+    async def embedder(name: str) -> str:
+        async with open_embedder(settings.embedder_named(name), environment) as opened:
+            identity, usual = opened.identity, await _cosine_of_unrelated(opened)
+            await _check_collections(settings, name, identity)
+            found = f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
+            baseline = max(
+                settings.embedder_named(name).baseline or 0, fused if name == DEFAULT_EMBEDDER else 0
+            )
+            of_folder = settings.embedder_named(name).provider == "onnx"
+            is_measured = of_folder and settings.embedder_named(name).baseline is None
+            if is_measured or abs(usual - baseline) <= TELLING or usual > MAX_BASELINE:
+                return found
+            advice = f"so set baseline = {max(usual, 0):.2f}"
+            return f"{found}; unrelated texts have a cosine of {usual:.2f}, {advice}"
+
+    async def chat() -> str:
+        async with open_chat(settings.chat, environment) as opened:
+            if opened:
+                await opened.reply("Say that you are ready.", "Are you ready?", _Ready, lambda _usage: None)
+        return f"{settings.chat.model} answers"
+
+    async def reranker() -> str:
+        async with open_reranker(settings.reranker, environment) as opened:
+            if opened:
+                await opened.scores("clock", ["A clock tells the time."])
+        return f"{settings.reranker.provider} answers"
+
+    yield "embedder", partial(embedder, DEFAULT_EMBEDDER)
+    for name in settings.embedders:
+        yield f"embedder {name}", partial(embedder, name)
+    if settings.chat.model:
+        yield "chat", chat
+    if settings.reranker.provider != "none":
+        yield "reranker", reranker
+
+
+async def _moderation(settings: ModerationSettings, environment: Mapping[str, str]) -> str:
+    async with open_moderation(settings, environment):  # it isn't asked: what it costs is not known here
+        return f"{settings.call or ' '.join(settings.command) or settings.base_url} is set up"
+
+
+async def _cosine_of_unrelated(embedder: Embedder) -> float:
+    """The mean cosine of questions and passages that have nothing to do with each other."""
+    queries = await embedder.embed(UNRELATED, "query")
+    cosines = queries @ (await embedder.embed(UNRELATED, "document")).T
+    others = len(UNRELATED) * (len(UNRELATED) - 1)
+    return float((cosines.sum() - cosines.trace()) / others)
+
+
+def _data_folder(settings: Settings) -> Finding:
+    part = "storage" if settings.storage.uri else "data folder"
+    problem = data_folder_problem(settings.home)
+    if problem is None:
+        return Finding(part, "ok", str(settings.home))
+    begins = settings.data == DEFAULT_DATA and not settings.data.exists()
+    return Finding(part, "note" if begins and not settings.storage.uri else "wrong", problem)
+
+
+def _tenant(settings: Settings) -> Finding:
+    try:
+        return Finding("tenant", "ok", tenant_of(settings))
+    except RefdeskError as error:
+        # Several tenants and no name are right for a server whose keys or tokens name the tenant.
+        unnamed = settings.principal.tenant is None and data_folder_problem(settings.home) is None
+        return Finding("tenant", "note" if unnamed else "wrong", str(error))
+
+
+async def _of_oauth(settings: Settings) -> AsyncIterator[Finding]:
+    """A note for each tenant that tokens may name and nobody made yet, and findings about the issuer."""
+    named = {*settings.oauth.tenants.values(), *(one.tenant for one in settings.oauth.clients.values())}
+    for tenant in sorted(named):
+        try:
+            check_tenant(settings.home, tenant)
+        except RefdeskError as error:
+            yield Finding("oauth", "note", str(error))
+    if "oauth" in settings.http.authentication and settings.oauth.jwks_url:
+        from rag.admin.issuer_check import issuer_checks  # noqa: PLC0415 only needed with OAuth
+
+        for part, state, text in await to_thread.run_sync(lambda: list(issuer_checks(settings.oauth))):
+            yield Finding(part, state, text)
+
+
+async def _check_collections(settings: Settings, name: str, identity: EmbedderIdentity) -> None:
+    """Check that the collections of all tenants that name this embedder were made with it.
+
+    Raises:
+        ConfigurationError: one was not.
+        StoreError: the catalog can't be read.
+    """
+    for collection in await _collections(settings):
+        if collection.embedder_name == name and collection.embedder != NO_VECTORS:
+            check_embedder(collection, identity)
+
+
+async def _without_embedder(settings: Settings) -> AsyncIterator[Finding]:
+    """A finding for each collection whose embedder the settings lack."""
+    try:
+        collections = await _collections(settings)
+    except RefdeskError:  # which the embedders' findings say
+        return
+    for collection in collections:
+        known = collection.embedder == NO_VECTORS or settings.has_embedder(collection.embedder_name)
+        if not known:
+            try:
+                check_embedder(collection, None)
+            except ConfigurationError as error:
+                yield Finding(f"collection {collection.name}", "wrong", str(error))
+
+
+async def _of_others(settings: Settings) -> AsyncIterator[Finding]:
+    """A finding for each attached table and each retriever."""
+    with suppress(RefdeskError):  # which the embedders' findings say
+        reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+        for one in await _collections(settings):
+            if one.attached:
+                failed = (await reader.open(one)).failed
+                lost = f"it can't be read; see refdesk-admin collection show {one.name}"
+                found = lost if failed else one.attached.table
+                yield Finding(f"collection {one.name}", "wrong" if failed else "ok", found)
+    for name, retriever in settings.retrievers.items():
+        try:
+            await to_thread.run_sync(loaded_retrievers, {name: retriever})
+        except ConfigurationError as error:
+            yield Finding(f"retriever {name}", "wrong", str(error))
+        else:
+            yield Finding(f"retriever {name}", "ok", retriever.call)
+
+
+async def exposed(settings: Settings) -> AsyncIterator[Finding]:
+    """A note for each collection that others can read although nobody decided that."""
+    with suppress(RefdeskError):  # which the embedders' findings say
+        for tenant in tenants(settings.home):
+            for exposure in await exposures(settings, tenant):
+                yield Finding("visibility", "note", str(exposure))
+
+
+async def _collections(settings: Settings) -> list[Collection]:
+    """The collections of all tenants.
+
+    Raises:
+        StoreError: the catalog can't be read.
+    """
+    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    return [one for tenant in tenants(settings.home) for one in await reader.collections(tenant)]
+
+
+async def _tried(part: str, attempt: Attempt) -> Finding:
+    """What came of an attempt that says in its result what works."""
+    try:
+        with anyio.fail_after(REMOTE_SECONDS):
+            return Finding(part, "ok", await attempt())
+    except RefdeskError as error:
+        return Finding(part, "wrong", str(error))
+    except TimeoutError:
+        return Finding(part, "wrong", f"There was no answer within {REMOTE_SECONDS} seconds.")
+
+
+def _loaded(stage: CustomStage) -> Finding:
+    part = f"stage {stage.called}"
+    try:
+        loaded(stage)
+    except RefdeskError as error:
+        return Finding(part, "wrong", str(error))
+    return Finding(part, "ok", "the function can be imported")
+
+
+def _exposure(settings: Settings) -> Finding:
+    try:
+        check_exposure(settings.http, settings.oauth)
+    except RefdeskError as error:
+        return Finding("http", "wrong", str(error))
+    methods = " and ".join(settings.http.authentication) or "none: for this machine only"
+    return Finding("http", "ok", f"authentication: {methods}")
+
+
+def _addresses(http: HttpSettings) -> list[tuple[str, str, int]]:
+    metrics = [("metrics address", "127.0.0.1", http.metrics_port)] if http.metrics_port else []
+    return [("http address", http.host, http.port), *metrics]
+
+
+def _address(part: str, host: str, port: int) -> Finding:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as one:
+        try:
+            if os.name == "posix":  # as the server does
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return Finding(part, "note", f"{host}:{port} is taken, perhaps by refdesk itself.")
+            return Finding(part, "wrong", f"{host}:{port} can't be bound: {error.strerror}.")
+    return Finding(part, "ok", f"{host}:{port} is free")
+
+
+# What `refdesk-admin config check` says of bindings: those of tools, of OAuth scopes and of API keys.
+#
+# A binding that fits nothing shows nothing, without an error for anybody. So it must be told here.
+
+Held: TypeAlias = "Mapping[str, Sequence[Collection]]"
+"""The collections of each tenant."""
+
+
+async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
+    """The bindings that leave nothing, or name what isn't there: which binding, and what is wrong with it."""
+    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    try:
+        keys = keys_in(settings.home).keys
+        held = {tenant: await reader.collections(tenant) for tenant in tenants(settings.home)}
+    except RefdeskError as error:
+        return [("keys", str(error))]
+    of_settings: list[tuple[str, BoundTo]] = [(f"tool {tool.name}", tool) for tool in settings.server.tools]
+    of_settings += [(f"scope {name}", scope) for name, scope in settings.oauth.scopes.items()]
+    if usual := tuple(name for name in settings.search.collections if name not in settings.retrievers):
+        of_settings.append(("search.collections", BoundTo(collections=usual)))
+    found = [(part, problem) for part, bound in of_settings if (problem := _of_collections(bound, held))]
+    of_keys = [(key, _of_key(key, settings, {key.tenant: held.get(key.tenant, ())})) for key in keys]
+    return found + [(f"key {key.id}", problem) for key, problem in of_keys if problem]
+
+
+def _of_collections(bound: BoundTo, held: Held) -> str | None:
+    """What is wrong with a binding's collections and filter; nothing while there are no collections."""
+    every = [collection for collections in held.values() for collection in collections]
+    named = [one for one in every if bound.collections is None or one.name in bound.collections]
+    names = {one.name for one in named}
+    if every and (missing := [name for name in bound.collections or () if name not in names]):
+        return f"There is no collection {', '.join(missing)}."
+    if named and all(walls([bound.binding], one) is None for one in named):
+        return f"The filter suits the declared fields of no collection ({', '.join(sorted(names))})."
+    return None
+
+
+def _of_key(key: ApiKey, settings: Settings, held: Held) -> str | None:
+    """What a key names that isn't there, or no longer."""
+    bound = key.bound_to
+    if bound is None:
+        return None
+    if bound.profile is not None and bound.profile not in {DEFAULT_PROFILE, *settings.search.profiles}:
+        return f"There is no profile {bound.profile!r}, so it can't search."
+    known = {tool.name for tool in settings.server.tools}
+    if missing := [name for name in bound.tools or () if name not in known]:
+        return f"There is no search tool {', '.join(missing)}."
+    return _of_collections(bound, held)
+
+
+FAILED = 1
+STATE_WIDTH = 7  # of "wrong" and a gap
+
+
+@click.group("config", cls=Group)
+def config_command() -> None:
+    """Check the settings."""
+
+
+@command("check", on_bucket=True)
+@click.option("--all", "everything", is_flag=True, help="Print all settings, also those with their defaults.")
+async def check_command(settings: Settings, *, everything: bool, as_json: bool) -> int:
+    """Check the settings, and try what they name.
+
+    It tries the data folder, the tenant, the models, the addresses and the issuer. Remote models get one
+    or two small requests each. Prints the settings that differ from their defaults and a line for each
+    part: ok, wrong, or a note. Exits with 2 if a key is unknown or a value is invalid, with 1 if a part is
+    wrong.
+    """
+    values, path = settings.model_dump(mode="json"), settings_file()
+    if not as_json:
+        echo(f"Settings file: {path}{'' if path.exists() else ' (does not exist)'}")
+        for line in _settings(values, everything=everything):
+            echo(line)
+        echo(f"{'ok':<{STATE_WIDTH}}settings: every key and value is valid")
+    found = []
+    for checks in (findings(settings, os.environ), exposed(settings)):
+        async for finding in checks:
+            found.append(finding)
+            if not as_json:
+                echo(f"{finding.state:<{STATE_WIDTH}}{finding.part}: {finding.text}")
+    wrong = sum(finding.state == "wrong" for finding in found)
+    if as_json:
+        listed = [asdict(finding) for finding in found]
+        print_json({"settings_file": str(path), "settings": values, "checks": listed})
+    else:
+        echo(f"Wrong: {wrong} of {len(found) + 1}." if wrong else "The settings are valid.")
+    return FAILED if wrong else 0
+
+
+def _settings(values: dict[str, Any], *, everything: bool) -> Iterator[str]:
+    """A line for each setting, or only for those that differ from their defaults."""
+    usual = Settings().model_dump(mode="json")
+    for keys in setting_keys():
+        value = functools.reduce(operator.getitem, keys, values)
+        if everything or value != functools.reduce(operator.getitem, keys, usual):
+            shown = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
+            yield f"{'.'.join(keys)} = {shown}{_origin(keys)}"
+
+
+def _origin(keys: tuple[str, ...]) -> str:
+    """The origin of a setting, if it is not the file."""
+    if keys == ("data",) and click.get_current_context().params["data"]:
+        return "  (from --data)"
+    name = environment_name(keys)
+    return f"  (from {name})" if name in os.environ else ""
+
+
+config_command.add_command(check_command)

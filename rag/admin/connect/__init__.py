@@ -1,0 +1,1 @@
+"""`refdesk-admin connect`: assistants' hosts, where their configurations are, how an entry is merged in."""

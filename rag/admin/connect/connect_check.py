@@ -1,0 +1,186 @@
+"""`refdesk-admin connect --check`: start the server by a host's entry, and see what the host would see."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import anyio
+import httpx2
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import TextContent
+
+from rag.admin.command_line import echo, print_json, same_desk
+from rag.errors import ConfigurationError, RefdeskError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from mcp.types import CallToolResult, Tool
+
+    from rag.admin.connect.host_config import HostFile
+    from rag.admin.connect.known_hosts import Host
+
+PATIENCE_SECONDS = 120  # a cold start on a slow disk takes some; mcp-remote is fetched first
+QUESTION = "What are these documents about?"
+_REFERENCE = re.compile(r"\$\{(?P<kind>env:|input:)?(?P<name>\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a host sees of a server. `holds` is what the search tool says of the documents."""
+
+    server: str
+    protocol: str
+    ready_seconds: float
+    tools: list[str]
+    holds: str
+    search_seconds: float
+    passages: int
+    first: str
+
+
+async def check_entry(
+    file: HostFile, host: Host, name: str, key: Callable[[], str], *, as_json: bool
+) -> None:
+    """Print what the host would see by its entry of this name.
+
+    Raises:
+        ConfigurationError: there is no such entry, or it lacks something.
+        RefdeskError: the server can't be reached, or can't search.
+    """
+    entry = file.at((host.section, name))
+    if not isinstance(entry, dict):
+        raise ConfigurationError(
+            f"{host.title} has no entry {name} in {file.path}. Leave out --check to add it."
+        )
+    seen = await seen_by(entry, key, sys.stderr)
+    if as_json:
+        print_json({"host": host.name, "name": name, **asdict(seen)})
+        return
+    echo(f"{host.title} reaches {seen.server} (MCP {seen.protocol}), ready after {seen.ready_seconds:.1f} s.")
+    echo(f"Tools: {', '.join(seen.tools)}")
+    if not (seen.holds or seen.passages):
+        echo(f"There are no documents yet that it may read. Add some: refdesk-admin ingest PATH{same_desk()}")
+        return
+    echo(seen.holds or "The server doesn't say what it holds.")
+    first = f", the first from {seen.first}" if seen.first else ""
+    echo(f"A first search took {seen.search_seconds:.1f} s and found {seen.passages} passages{first}.")
+
+
+def address_in(entry: Mapping[str, Any]) -> str:
+    """The address that an entry leads to; empty if it starts a program."""
+    return str(entry.get("url") or entry.get("serverUrl") or entry.get("uri") or "")
+
+
+async def seen_by(entry: dict[str, Any], key: Callable[[], str], log: TextIO) -> Seen:
+    """What a host with this entry sees. `key` is asked for a key that the host keeps.
+
+    What a server logs that is started for this goes to `log`, which must be a real file.
+
+    Raises:
+        ConfigurationError: the entry lacks something.
+        RefdeskError: the server can't be reached, or can't search.
+    """
+    began = time.monotonic()
+    try:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with _client(entry, key, log) as client:
+                tools = (await client.list_tools()).tools
+                ready = time.monotonic()
+                tool = _search_tool(tools)
+                result = await client.call_tool(tool.name, {"query": QUESTION}) if tool else None
+                server, protocol = client.server_info, client.protocol_version
+    except TimeoutError as error:
+        raise RefdeskError(f"The server did not answer within {PATIENCE_SECONDS} seconds.") from error
+    except (OSError, MCPError, ExceptionGroup) as error:
+        raise RefdeskError(f"The server can't be reached: {_reason(error)}") from error
+    if tool is None or result is None:
+        raise RefdeskError("The server answers, but has no tool that searches.")
+    if result.is_error:
+        raise RefdeskError(f"The server answers, but can't search: {_text(result)}")
+    passages = (result.structured_content or {}).get("results", [])
+    return Seen(
+        server=f"{server.name} {server.version}" if server else "a server without a name",
+        protocol=protocol,
+        ready_seconds=round(ready - began, 2),
+        tools=[one.name for one in tools],
+        holds=_holds(tool),
+        search_seconds=round(time.monotonic() - ready, 2),
+        passages=len(passages),
+        first=str(passages[0].get("cite_as") or passages[0].get("title", "")) if passages else "",
+    )
+
+
+def _search_tool(tools: list[Tool]) -> Tool | None:
+    """The first tool that takes a query: an operator can give it another name."""
+    return next((tool for tool in tools if "query" in tool.input_schema.get("properties", {})), None)
+
+
+def _holds(tool: Tool) -> str:
+    """What the description says of the documents, which is its last part."""
+    part = (tool.description or "").rpartition("\n\n")[2]
+    return part if part.startswith("You can search") else ""
+
+
+@asynccontextmanager
+async def _client(entry: dict[str, Any], key: Callable[[], str], log: TextIO) -> AsyncIterator[Client]:
+    """A client that is connected as the entry says."""
+    if command := entry.get("command") or entry.get("cmd"):
+        server = StdioServerParameters(
+            command=str(command),
+            args=[str(argument) for argument in entry.get("args") or ()],
+            env={
+                str(name): str(value) for name, value in (entry.get("env") or entry.get("envs") or {}).items()
+            },
+            cwd=Path.home().anchor,  # a host starts it anywhere, and relative paths lead nowhere then
+        )
+        async with Client(stdio_client(server, errlog=log)) as client:
+            yield client
+        return
+    url = address_in(entry)
+    if not url:
+        raise ConfigurationError("The entry has neither a command nor an address.")
+    async with (
+        httpx2.AsyncClient(headers=_headers(entry, key), timeout=PATIENCE_SECONDS) as http,
+        Client(streamable_http_client(str(url), http_client=http)) as client,
+    ):
+        yield client
+
+
+def _headers(entry: dict[str, Any], key: Callable[[], str]) -> dict[str, str]:
+    """The headers of an entry, with the values of the variables that they name."""
+
+    def value(found: re.Match[str]) -> str:
+        if found["kind"] == "input:":
+            return key()
+        if found["name"] not in os.environ:
+            raise ConfigurationError(
+                f"{found['name']} is not set here. Set it to the key, for the host, too."
+            )
+        return os.environ[found["name"]]
+
+    given = entry.get("headers") or entry.get("http_headers") or {}
+    if variable := entry.get("bearer_token_env_var"):
+        given = {"Authorization": f"Bearer ${{{variable}}}"}
+    return {str(name): _REFERENCE.sub(value, str(one)) for name, one in given.items()}
+
+
+def _reason(error: BaseException) -> str:
+    """The cause inside of groups, on one line."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if not isinstance(error, OSError | MCPError | httpx2.HTTPError):
+        raise error
+    return f"{error.strerror}." if isinstance(error, OSError) and error.strerror else f"{error}."
+
+
+def _text(result: CallToolResult) -> str:
+    return " ".join(block.text for block in result.content if isinstance(block, TextContent))

@@ -1,0 +1,305 @@
+"""The hosts that `refdesk-admin connect` knows: where each keeps its servers, and what an entry is like.
+
+An entry holds the command that starts this desk's server, or the address of a server that runs.
+server/README.md says what was tried, and how. What is written here follows the documentation of each host.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
+    from rag.config.settings import Settings
+
+AS_ARGUMENTS = {"REFDESK_CONFIG", "REFDESK_DATA"}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A server that a host starts, from whatever folder. The environment holds no secrets."""
+
+    command: str
+    args: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A server at an address, and the header that opens it; empty if it needs none.
+
+    `variable` is the environment variable that the header names instead of the key itself; empty if it
+    holds the key.
+    """
+
+    url: str
+    header: str
+    variable: str = ""
+
+
+def launch(settings: Settings, config: Path, asker: Sequence[str] = ()) -> Launch:
+    """How a host starts this installation's server on this data folder, as this asker.
+
+    Raises:
+        ConfigurationError: the server is not installed.
+    """
+    scripts = sysconfig.get_path("scripts")
+    command = shutil.which("refdesk", path=scripts)
+    if command is None:
+        raise ConfigurationError(f"There is no refdesk in {scripts}; install it as a whole.")
+    named = ["--config", str(config.absolute())] if config.exists() else []
+    args = [*named, "--data", str(settings.data.absolute()), *asker]
+    return Launch(str(Path(command).absolute()), args, environment())
+
+
+def environment() -> dict[str, str]:
+    """The settings in the environment, except for the two that are arguments. None of them is a secret."""
+    given = {name: value for name, value in os.environ.items() if name.startswith("REFDESK_")}
+    return {name: value for name, value in given.items() if name not in AS_ARGUMENTS}
+
+
+def secret_names(settings: Settings) -> list[str]:
+    """The environment variables with the keys and headers of the models."""
+    models: list[EmbedderSettings | ChatSettings | RerankerSettings]
+    models = [*settings.embedders_by_name.values(), settings.chat, settings.reranker]
+    names = [name for one in models for name in (one.api_key_env, *one.options.headers_env.values())]
+    return list(dict.fromkeys(names))
+
+
+Entry: TypeAlias = "dict[str, Any]"
+STARTS_SLOWLY = 300  # seconds that Goose waits for an answer, its own default
+STORE = "Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming"  # of the Claude Desktop that came from the Store
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where a person's settings lie on a platform ("linux", "darwin", "win32")."""
+
+    platform: str
+    home: Path
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of_this_machine(cls, environment: Mapping[str, str]) -> Folders:
+        """Those of whoever runs this."""
+        return cls(sys.platform, Path.home(), environment)
+
+    @property
+    def windows(self) -> Path:
+        """%APPDATA%."""
+        return self._named("APPDATA", self.home / "AppData" / "Roaming")
+
+    @property
+    def dot_config(self) -> Path:
+        """~/.config, on macOS, too."""
+        standard = self.home / ".config"
+        return self._named("XDG_CONFIG_HOME", standard) if self.platform == "linux" else standard
+
+    @property
+    def of_applications(self) -> Path:
+        """Where desktop applications keep their settings."""
+        if self.platform == "win32":
+            return self.windows
+        return self.home / "Library" / "Application Support" if self.platform == "darwin" else self.dot_config
+
+    def own(self, variable: str, standard: str) -> Path:
+        """A host's own folder in the home folder, which a variable can move."""
+        return self._named(variable, self.home / standard)
+
+    def _named(self, variable: str, standard: Path) -> Path:
+        named = self.environment.get(variable)
+        return Path(named) if named else standard
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host: its file, the key above its servers, an entry of each kind, and how it takes notice.
+
+    `reference` is how the file names a variable in place of a key; empty if the key must stand there.
+    """
+
+    name: str
+    title: str
+    file: Callable[[Folders], Path]
+    section: str
+    local: Callable[[str, Launch], Entry]
+    remote: Callable[[str, Remote], Entry]
+    reference: str
+    afterwards: str
+
+
+def _plain(_name: str, launch: Launch) -> Entry:
+    return {"command": launch.command, "args": [*launch.args]} | _if_any(env=launch.env)
+
+
+def _stdio(name: str, launch: Launch) -> Entry:
+    return {"type": "stdio", **_plain(name, launch)}
+
+
+def _goose(name: str, launch: Launch) -> Entry:
+    return {
+        "enabled": True,
+        "type": "stdio",
+        "name": name,
+        "description": "Searches the documents of refdesk",
+        "cmd": launch.command,
+        "args": [*launch.args],
+        "envs": dict(launch.env),
+        "env_keys": [],
+        "timeout": STARTS_SLOWLY,
+    }
+
+
+def _url(_name: str, remote: Remote) -> Entry:
+    return {"url": remote.url} | _headers(remote)
+
+
+def _typed_url(_name: str, remote: Remote) -> Entry:
+    return {"type": "http", "url": remote.url} | _headers(remote)
+
+
+def _server_url(_name: str, remote: Remote) -> Entry:
+    return {"serverUrl": remote.url} | _headers(remote)
+
+
+def _bridge(_name: str, remote: Remote) -> Entry:
+    """Claude Desktop's file takes programs only; mcp-remote is one that talks to an address.
+
+    The header goes through the environment: Claude Desktop on Windows breaks arguments at spaces.
+    """
+    insecure = ["--allow-http"] if remote.url.startswith("http://") else []
+    header = ["--header", "Authorization:${DESK_AUTHORIZATION}"] if remote.header else []
+    args = ["-y", "mcp-remote", remote.url, *insecure, *header]
+    return {"command": "npx", "args": args} | _if_any(
+        env={"DESK_AUTHORIZATION": remote.header} if remote.header else {}
+    )
+
+
+def _bearer_variable(_name: str, remote: Remote) -> Entry:
+    if remote.variable:
+        return {"url": remote.url, "bearer_token_env_var": remote.variable}
+    return {"url": remote.url} | _if_any(
+        http_headers={"Authorization": remote.header} if remote.header else {}
+    )
+
+
+def _goose_url(name: str, remote: Remote) -> Entry:
+    return {
+        "enabled": True,
+        "type": "streamable_http",
+        "name": name,
+        "description": "Searches the documents of refdesk",
+        "uri": remote.url,
+        "headers": _headers(remote).get("headers", {}),
+        "envs": {},
+        "env_keys": [remote.variable] if remote.variable else [],
+        "timeout": STARTS_SLOWLY,
+    }
+
+
+def _headers(remote: Remote) -> Entry:
+    return _if_any(headers={"Authorization": remote.header} if remote.header else {})
+
+
+def _if_any(**members: Mapping[str, str]) -> Entry:
+    return {name: dict(value) for name, value in members.items() if value}
+
+
+def _claude_desktop(folders: Folders) -> Path:
+    local = folders.environment.get("LOCALAPPDATA")
+    if folders.platform == "win32" and local and (Path(local) / STORE).is_dir():
+        return Path(local) / STORE / "Claude" / "claude_desktop_config.json"
+    return folders.of_applications / "Claude" / "claude_desktop_config.json"
+
+
+def _claude_code(folders: Folders) -> Path:
+    return folders.own("CLAUDE_CONFIG_DIR", "") / ".claude.json"
+
+
+def _vscode(folders: Folders) -> Path:
+    return folders.of_applications / "Code" / "User" / "mcp.json"
+
+
+def _codex(folders: Folders) -> Path:
+    return folders.own("CODEX_HOME", ".codex") / "config.toml"
+
+
+def _in_home(file: str) -> Callable[[Folders], Path]:
+    return lambda folders: folders.home / file
+
+
+def _zed(folders: Folders) -> Path:
+    folder = folders.windows / "Zed" if folders.platform == "win32" else folders.dot_config / "zed"
+    return folder / "settings.json"
+
+
+def _goose_file(folders: Folders) -> Path:
+    if folders.platform == "win32":
+        return folders.windows / "Block" / "goose" / "config" / "config.yaml"
+    return folders.dot_config / "goose" / "config.yaml"
+
+
+_ALL = (
+    Host(
+        *("claude-desktop", "Claude Desktop", _claude_desktop, "mcpServers", _plain, _bridge),
+        reference="",
+        afterwards="Quit Claude Desktop and start it again.",
+    ),
+    Host(
+        *("claude-code", "Claude Code", _claude_code, "mcpServers", _stdio, _typed_url),
+        reference="${%s}",
+        afterwards="Start a new session; /mcp shows the server.",
+    ),
+    Host(
+        *("vscode", "VS Code", _vscode, "servers", _stdio, _typed_url),
+        reference="${input:%s}",
+        afterwards="VS Code asks whether you trust the server when it starts it for the first time.",
+    ),
+    Host(
+        *("cursor", "Cursor", _in_home(".cursor/mcp.json"), "mcpServers", _plain, _url),
+        reference="${env:%s}",
+        afterwards="If the server is off, switch it on in Cursor's settings, under MCP.",
+    ),
+    Host(
+        *("windsurf", "Windsurf", _in_home(".codeium/windsurf/mcp_config.json"), "mcpServers"),
+        *(_plain, _server_url),
+        reference="${env:%s}",
+        afterwards="Refresh the MCP servers in Cascade, or restart Windsurf.",
+    ),
+    Host(
+        *("zed", "Zed", _zed, "context_servers", _plain, _url),
+        reference="",
+        afterwards="Zed starts the server at once; the settings of its agent show it.",
+    ),
+    Host(
+        *("gemini-cli", "Gemini CLI", _in_home(".gemini/settings.json"), "mcpServers", _plain, _typed_url),
+        reference="${%s}",
+        afterwards="Start a new session; /mcp shows the server.",
+    ),
+    Host(
+        *("codex", "Codex", _codex, "mcp_servers", _plain, _bearer_variable),
+        reference="%s",
+        afterwards="Start a new session; /mcp shows the server.",
+    ),
+    Host(
+        *("goose", "Goose", _goose_file, "extensions", _goose, _goose_url),
+        reference="${%s}",
+        afterwards="Start a new session.",
+    ),
+    Host(
+        *("lm-studio", "LM Studio", _in_home(".lmstudio/mcp.json"), "mcpServers", _plain, _url),
+        reference="",
+        afterwards="Switch the server on beside the chat, where LM Studio lists its integrations.",
+    ),
+)
+HOSTS = {host.name: host for host in _ALL}

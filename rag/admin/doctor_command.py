@@ -1,0 +1,415 @@
+"""`refdesk-admin doctor`: diagnose a desk and repair it.
+
+First the checks around a data folder, from the installed packages to the hosts; then the command, with the
+checks of the tables and what it mends.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import tempfile
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from packaging.requirements import Requirement
+
+from rag.access.keys import keys_file, read_keys
+from rag.access.tenants import tenant_of, tenants
+from rag.admin import config_command
+from rag.admin.audit_command import cut_lines, log_file, read_log
+from rag.admin.bug_report import check_free, write_report
+from rag.admin.command_line import command, echo, print_json, settings_file
+from rag.admin.connect.connect_check import address_in, seen_by
+from rag.admin.connect.connect_output import connected
+from rag.admin.connect.host_config import HostFile
+from rag.admin.connect.known_hosts import HOSTS, Folders, launch
+from rag.admin.sharing import exposures
+from rag.admin.sources_command import left_behind
+from rag.config.settings_checks import loose_permissions
+from rag.corpus import NO_VECTORS
+from rag.errors import ConfigurationError, RefdeskError
+from rag.home import data_folder_problem
+from rag.models.embed import open_embedder
+from rag.report.text_and_html import names_briefly
+from rag.runtime import install_command
+from rag.store.bucket.bucket_objects import check_bucket
+from rag.store.care.folder_checks import (
+    Finding,
+    check_access,
+    check_files,
+    check_stray,
+    check_tenants,
+    open_folder,
+)
+from rag.store.care.table_checks import (
+    check_indexes,
+    check_leftovers,
+    check_rights,
+    check_tables,
+    check_versions,
+)
+from rag.store.read.catalog import check_embedder
+from rag.store.read.connection import database_folder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from rag.admin.connect.known_hosts import Host
+    from rag.config.settings import Settings
+    from rag.corpus import EmbedderIdentity
+    from rag.store.care.folder_checks import Check, Opened
+
+CLOCK_BEHIND = timedelta(minutes=5)  # file systems of other machines may differ by some seconds
+EXPIRING = timedelta(days=14)
+PACKAGE = "refdesk"
+
+
+async def check_machine(settings: Settings, config: Path) -> AsyncIterator[Finding]:
+    """Whether refdesk is installed well, only its owner can change its files, and the clock is right."""
+    yield _check_installation()
+    for finding in _check_permissions(settings, config):
+        yield finding
+    yield _check_clock(settings.data)
+    yield check_temporary_folder()
+    yield _check_keys(settings.data)
+
+
+async def check_settings(settings: Settings) -> AsyncIterator[Finding]:
+    """Whether what the settings name works. Remote models get one or two small requests each."""
+    async for one in config_command.findings(settings, os.environ):
+        if one.state == "wrong":
+            yield Finding("settings", one.part, one.text)
+        else:
+            yield Finding("settings", one.part, note=one.text if one.state == "note" else "")
+
+
+async def check_clients(settings: Settings, config: Path) -> AsyncIterator[Finding]:
+    """Whether a client of this desk can search, and hosts on this machine by the entries that they have."""
+    try:
+        asker = ("--tenant", tenant_of(settings))
+    except ConfigurationError as error:
+        yield Finding("client", "refdesk", note=f"Not tried. {error}")
+    else:
+        started = launch(settings, config, asker)
+        entry = {"command": started.command, "args": started.args, "env": started.env}
+        yield await _tried("client", "refdesk", entry, "Run refdesk, and read what it logs.")
+    for host in HOSTS.values():
+        path = host.file(Folders.of_this_machine(os.environ))
+        try:
+            entries = {name: HostFile.read(path).at((host.section, name)) for name in connected(host, path)}
+        except ConfigurationError as error:
+            yield Finding("hosts", host.name, str(error))
+            continue
+        for name, entry in entries.items():
+            yield await _tried("hosts", f"{host.name}: {name}", entry, _remedy(host, name, entry))
+
+
+def _remedy(host: Host, name: str, entry: dict[str, Any]) -> str:
+    """What mends an entry: of an address the server there, else the entry anew with all that it asks for."""
+    if address_in(entry) or entry.get("command") == "npx":
+        return "Start the server at its address, and check the network and the key."
+    anew = shlex.join(
+        ["refdesk-admin", "connect", host.name, "--name", name, *map(str, entry.get("args", []))]
+    )
+    return f"Run {anew}, which writes the entry anew."
+
+
+async def _tried(check: str, part: str, entry: dict[str, Any], remedy: str) -> Finding:
+    try:
+        with Path(os.devnull).open("w", encoding="utf-8") as log:  # noqa: ASYNC230 never blocks
+            seen = await seen_by(entry, _kept_by_host, log)
+    except _KeyIsElsewhereError:
+        return Finding(check, part, note="Not tried: the host keeps the key.")
+    except RefdeskError as error:
+        return Finding(check, part, str(error), remedy)
+    return Finding(check, f"{part}, {len(seen.tools)} tools, first search after {seen.search_seconds} s")
+
+
+class _KeyIsElsewhereError(Exception):
+    """An entry can't be tried, because its host keeps the key."""
+
+
+def _kept_by_host() -> str:
+    raise _KeyIsElsewhereError
+
+
+def _check_installation() -> Finding:
+    """Whether the installed packages are those that this version was made for."""
+    wrong = []
+    for line in metadata.requires(PACKAGE) or ():
+        needed = Requirement(line)
+        if needed.marker and not needed.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = metadata.version(needed.name)
+        except metadata.PackageNotFoundError:
+            wrong.append(f"{needed.name} is missing")
+            continue
+        if not needed.specifier.contains(found, prereleases=True):
+            wrong.append(f"{needed.name} is {found}, not {needed.specifier}")
+    if wrong:
+        problem = f"{', '.join(wrong)}."
+        return Finding("installation", "packages", problem, f"Run {install_command()}")
+    return Finding("installation", f"refdesk {metadata.version(PACKAGE)}, Python {platform.python_version()}")
+
+
+def _check_permissions(settings: Settings, config: Path) -> list[Finding]:
+    warnings = loose_permissions(config, settings.data)
+    found = [Finding("permissions", "files and folders", warning) for warning in warnings]
+    return found or [Finding("permissions", "files and folders")]
+
+
+def _check_clock(data: Path) -> Finding:
+    """Whether the newest change lies in the future. Keys and documents would then expire late."""
+    manifests = database_folder(data).glob("*.lance/_versions/*.manifest")
+    newest = max((file.stat().st_mtime for file in manifests), default=0.0)
+    now, changed = datetime.now(UTC), datetime.fromtimestamp(newest, UTC)
+    if changed - now <= CLOCK_BEHIND:
+        return Finding("clock", f"{now:%Y-%m-%d %H:%M} UTC")
+    problem = (
+        f"It says {now:%Y-%m-%d %H:%M} UTC, but documents were changed at {changed:%Y-%m-%d %H:%M} UTC. "
+        "Until then, API keys and documents expire too late."
+    )
+    return Finding("clock", f"{now:%Y-%m-%d %H:%M} UTC", problem, "Set the clock of this machine.")
+
+
+def check_temporary_folder() -> Finding:
+    """Whether the storage engine can write temporary files. Unlike Python, it tries one folder only."""
+    folder = os.environ.get("TMPDIR") or "TMPDIR is not set"
+    try:
+        folder = os.environ.get("TMPDIR") or tempfile.gettempdir()
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"refdesk")
+    except OSError as error:
+        problem = f"The storage engine can't write there, so changes fail: {error.strerror}."
+        return Finding("temporary files", folder, problem, "Set TMPDIR to a folder that you can write.")
+    return Finding("temporary files", folder)
+
+
+def _check_keys(data: Path) -> Finding:
+    try:
+        keys = read_keys(keys_file(data)).keys
+    except ConfigurationError as error:
+        return Finding("api keys", "keys.json", "Nobody can use an API key.", str(error))
+    now = datetime.now(UTC)
+    expired = [key.id for key in keys if key.expires_at <= now]
+    soon = [key.id for key in keys if now < key.expires_at <= now + EXPIRING]
+    notes = [f"{', '.join(expired)} expired. Remove them with refdesk-admin key revoke."] if expired else []
+    if soon:
+        replace = "Make others with refdesk-admin key rotate."
+        notes.append(f"{', '.join(soon)} will expire within {EXPIRING.days} days. {replace}")
+    return Finding("api keys", f"{len(keys)} in keys.json", note=" ".join(notes))
+
+
+WRONG = 1  # exit code
+LINES_NAMED = 5  # of the audit log
+CHECKS: Sequence[Check] = (
+    check_tenants,
+    check_access,
+    check_tables,
+    check_indexes,
+    check_leftovers,
+    check_rights,
+    check_versions,
+    check_stray,
+)
+"""In the order in which what they find is to be mended."""
+
+
+@command("doctor", of_tenant=False, on_bucket=True)
+@click.argument("part", type=click.Choice(["storage"]), required=False)
+@click.option("--fix", is_flag=True, help="Mend what can be mended. Rights never become wider.")
+@click.option("--yes", is_flag=True, help="With --fix: also where that may lose documents.")
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write a report for a bug report, without texts, queries, secrets and names.",
+)
+async def doctor_command(
+    settings: Settings, *, part: str | None, fix: bool, yes: bool, bundle: Path | None, as_json: bool
+) -> int:
+    """Say what is wrong anywhere, and repair it.
+
+    Checks the installation, file permissions, the clock, the temporary folder and the API keys. Then the
+    data folder: its files, the catalog, access records, tables, indexes, leftovers of killed commands, old
+    versions and the embedder of each collection. If nothing of that is wrong, it tries what the settings
+    name. If that is right, too, it starts the server as the hosts of this machine do, and searches.
+
+    With storage, it tries what servers and writers need of the bucket that storage.uri names, and nothing
+    else. If these credentials can write, it writes a few small objects, and deletes them again.
+
+    Prints a line for each part: fine, wrong, or a note of what could be wrong. Remote models get one or two
+    small requests each. Without --fix nothing is changed. Servers can keep running. Exits with 1 if something
+    is wrong and was not mended.
+    """
+    _check_options(settings, part, fix=fix, yes=yes, bundles=bundle is not None)
+    if part:
+        return _storage(settings, as_json=as_json)
+    if bundle:
+        check_free(bundle)
+    config, lines = settings_file(), []
+
+    async def tell(found: AsyncIterator[Finding]) -> bool:
+        """Whether nothing is wrong."""
+        async for finding in found:
+            state, text = await _mended(finding, fix=fix, yes=yes)
+            lines.append({"check": finding.check, "part": finding.part, "state": state, "text": text})
+            if not as_json:
+                echo(f"{state:6} {finding.check:15} {finding.part}{': ' if text else ''}{text}")
+        return all(line["state"] != "wrong" for line in lines)
+
+    well = await tell(check_machine(settings, config)) & await tell(findings(settings))
+    # What needs the data folder would only say the same again.
+    well = well and await tell(check_settings(settings)) and await tell(check_clients(settings, config))
+    if bundle:
+        await write_report(bundle, settings, config, lines)
+        echo(f"Wrote {bundle}. Read it before you send it: it should name nothing that is yours.", err=True)
+    if as_json:
+        print_json({"findings": lines})
+    return 0 if well else WRONG
+
+
+def _check_options(settings: Settings, part: str | None, *, fix: bool, yes: bool, bundles: bool) -> None:
+    """Reject options that don't go together, or with these settings.
+
+    Raises:
+        UsageError, ConfigurationError: they don't.
+    """
+    if yes and not fix:
+        raise click.UsageError("--yes needs --fix.")
+    if part and (fix or bundles):
+        raise click.UsageError(f"{part} takes neither --fix nor --bundle.")
+    if settings.storage.uri and not part:
+        raise ConfigurationError(
+            f"storage.uri names {settings.storage.uri}, and refdesk-admin doctor mends a data folder. For "
+            "the bucket, run refdesk-admin doctor storage. For the folder, leave out storage.uri "
+            "(REFDESK_STORAGE_URI=)."
+        )
+
+
+def _storage(settings: Settings, *, as_json: bool) -> int:
+    if settings.storage.bucket is None:
+        raise ConfigurationError(
+            "storage.uri is not set, so the desk is in its data folder. Set it to the bucket to try, or "
+            "REFDESK_STORAGE_URI."
+        )
+    found = []
+    for one in check_bucket(settings.storage.bucket):
+        found.append(one)
+        if not as_json:
+            echo(f"{one.state:6} {one.check:18} {one.text}")
+    if as_json:
+        print_json({"storage": settings.storage.uri, "findings": [asdict(one) for one in found]})
+    return WRONG if any(one.state == "wrong" for one in found) else 0
+
+
+async def findings(settings: Settings) -> AsyncIterator[Finding]:
+    """What each check finds of the data folder, in the order in which it is to be mended."""
+    if data_folder_problem(settings.data):
+        return  # which the settings' findings say
+    for finding in await check_files(settings.data):
+        yield finding
+    desk, finding = await open_folder(settings.data)
+    yield finding
+    if desk is None and finding.mend:
+        desk, _ = await open_folder(settings.data)  # if the caller mended it
+    if desk is not None:
+        for check in CHECKS:
+            for finding in await check(desk):
+                yield finding
+        for finding in await _embedders(settings, desk):
+            yield finding
+        for finding in await _origins(settings):
+            yield finding
+        for finding in await _exposed(settings):
+            yield finding
+    yield _audit_log(settings.data)
+
+
+def stated(finding: Finding) -> tuple[str, str]:
+    """The state of what was found (fine, note or wrong), and what to say of it."""
+    if finding.problem:
+        return "wrong", f"{finding.problem} {finding.remedy}"
+    return ("note", finding.note) if finding.note else ("fine", "")
+
+
+async def _mended(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
+    """The state of what was found, after mending it if that is wanted, and what to say of it."""
+    if not (finding.problem and fix and finding.mend):
+        return stated(finding)
+    if finding.loses and not yes:
+        return "wrong", f"{finding.problem} Mending it may lose {finding.loses}. {finding.remedy}"
+    try:
+        await finding.mend()
+    except (RefdeskError, OSError) as error:
+        return "wrong", f"{finding.problem} It could not be mended. {error}"
+    return "mended", finding.problem
+
+
+async def _embedders(settings: Settings, desk: Opened) -> list[Finding]:
+    """Whether the settings have the embedder that each collection was made with."""
+    found = []
+    for one in desk.own:
+        if one.embedder == NO_VECTORS:
+            continue
+        try:
+            check_embedder(one, await _identity(settings, one.embedder_name))
+        except ConfigurationError as error:
+            found.append(Finding("embedder", f"{one.tenant}.{one.name}", str(error)))
+        else:
+            found.append(Finding("embedder", f"{one.tenant}.{one.name}"))
+    return found
+
+
+async def _origins(settings: Settings) -> list[Finding]:
+    """Whether there are documents of origins that the settings don't have any more."""
+    try:
+        left = await left_behind(settings)
+    except RefdeskError:  # which other findings say
+        return []
+    notes = [Finding("origins", one.origin, note=str(one)) for one in left]
+    return notes or [Finding("origins", f"{len(settings.origins)} in the settings")]
+
+
+async def _exposed(settings: Settings) -> list[Finding]:
+    """Whether others can read collections about which nobody decided."""
+    found = []
+    for tenant in tenants(settings.home):
+        try:
+            exposed = await exposures(settings, tenant)
+        except RefdeskError:  # which other findings say
+            continue
+        found += [Finding("visibility", f"{tenant}.{one.collection.name}", note=str(one)) for one in exposed]
+    return found
+
+
+async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:
+    """The identity of an embedder of the settings, without a request to its endpoint."""
+    if not settings.has_embedder(name):
+        return None
+    async with open_embedder(settings.embedder_named(name), os.environ, probe=False) as embedder:
+        return embedder.identity
+
+
+def _audit_log(data: Path) -> Finding:
+    try:
+        cut = cut_lines(data)
+        unreadable = [number for number, line in read_log(data) if line is None and number not in cut]
+    except ConfigurationError as error:
+        return Finding("audit log", log_file(data).name, str(error), "Run doctor as the folder's owner.")
+    if not unreadable:
+        lines = names_briefly([*map(str, cut)], LINES_NAMED)
+        note = (
+            f"A power failure or a full disk cut short line {lines}. The act that it began to tell "
+            "may have been done. The other lines count, and the next act begins a new one."
+        )
+        return Finding("audit log", log_file(data).name, note=note if cut else "")
+    problem = f"{len(unreadable)} lines can't be read, the first is line {unreadable[0]}."
+    return Finding("audit log", log_file(data).name, problem, "The other lines count.")

@@ -1,0 +1,190 @@
+"""`--estimate` and `--dry-run` of `ingest` and `sync`: what a run would do. Nothing is stored or sent.
+
+An estimate says what the run would embed, cost and take. A dry run says which documents it would change, and
+who would gain or lose access.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rag.access.names import valid_name
+from rag.access.rule import access_changes
+from rag.access.tenants import tenant_of
+from rag.admin.cached_embedder import cache_of
+from rag.admin.command_line import echo, print_json
+from rag.admin.ingest_output import outcome_line
+from rag.admin.sharing import usual_visibility
+from rag.admin.sources_command import open_reader
+from rag.corpus import DEFAULT_EMBEDDER, Collection
+from rag.ingest.embedding_estimate import CountingEmbedder, Estimate, estimate
+from rag.ingest.ingest_run import ingest
+from rag.ingest.policy.moderation import unasked
+from rag.ingest.run_progress import Silent
+from rag.ingest.run_steps import Instructions
+from rag.ingest.source_paths import path_of
+from rag.models.embed import open_embedder
+from rag.models.embed.embedding_cache import cache_file
+from rag.report.text_and_html import counted, names_briefly
+from rag.store.care.rehearsal import open_rehearsal
+from rag.store.read.catalog import check_writable
+from rag.store.write.make_collection import DEFAULT_LANGUAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rag.access.rule import AccessChange
+    from rag.config.settings import Settings
+    from rag.corpus import EmbedderIdentity
+    from rag.ingest.origins.origin_run import OriginRun
+    from rag.ingest.report import Report
+    from rag.ingest.rights.requested_rights import Rights
+    from rag.store.care.rehearsal import Rehearsal
+
+
+async def run_estimate(
+    settings: Settings, paths: tuple[Path, ...], collection: str, rights: Rights, *, as_json: bool
+) -> Report:
+    """Print what an ingestion of these paths would embed. Returns the report of the rehearsed run."""
+    name, tenant = valid_name(collection), tenant_of(settings)
+    made = {one.name: one for one in await open_reader(settings).collections(tenant)}.get(name)
+    model = settings.embedder_named(made.embedder_name if made else DEFAULT_EMBEDDER)
+    remote = model.provider == "openai"
+    async with open_embedder(model, os.environ, probe=False) as embedder:
+        made = made or _new(tenant, name, embedder.identity)
+        there = settings.ingest.embedding_cache_bytes and cache_file(settings.data).exists()
+        cache = cache_of(settings, made) if there else None
+        counting = CountingEmbedder(embedder, cache)
+        moderator = unasked(settings.moderation)
+        instructions = Instructions.of(settings, rights, removes=True, moderator=moderator)
+        began = time.monotonic()
+        async with open_rehearsal(settings.data, made) as writer:
+            report = await ingest(writer, counting, paths, instructions, Silent())
+        reading = time.monotonic() - began
+        rate = await counting.measured_rate() if not remote else cache.rate() if cache else None
+        if cache:
+            cache.close()
+    found = estimate(report, counting, price=model.price, rate=rate, reading_seconds=reading)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        _print(found, remote=remote)
+    return report
+
+
+def _new(tenant: str, name: str, identity: EmbedderIdentity) -> Collection:
+    return Collection(tenant, name, identity, DEFAULT_LANGUAGE, "cosine", datetime.now(UTC))
+
+
+def _print(found: Estimate, *, remote: bool) -> None:
+    failed = f", {counted(found.failed, 'file')} can't be read" if found.failed else ""
+    echo(f"{counted(found.documents, 'document')} to store, {found.unchanged} unchanged{failed}.")
+    cached = f", {found.cached:,} of them in the cache or twice" if found.cached else ""
+    about = "At most" if remote else "About"  # the tokens of a remote model are a high estimate
+    echo(f"{counted(found.chunks, 'chunk')}{cached}. {about} {found.tokens:,} tokens to embed.")
+    if found.cost is not None:
+        echo(f"Cost: at most {found.cost:.4g}, by the price in the settings.")
+    if found.seconds is None:
+        echo("Time: not known before a first run with this model.")
+    else:
+        echo(f"Time: about {_duration(found.seconds)}.")
+    echo("Nothing was stored or sent.")
+
+
+def _duration(seconds: float) -> str:
+    """Example: 5400 -> "1 h 30 min"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+NAMED = 5  # documents of a line
+UNMODERATED = "The moderation was not asked. What it would keep out is counted as stored."
+SHOWN = ("added", "moved", "replaced", "removed", "missing", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What a run would report, and who would gain or lose which documents."""
+
+    report: Report
+    access: dict[str, AccessChange]
+
+
+async def rehearse(
+    settings: Settings,
+    paths: tuple[Path, ...],
+    name: str,
+    rights: Rights,
+    *,
+    removes: bool,
+    origin: Callable[[Collection, Path], OriginRun] | None = None,
+) -> Rehearsed:
+    """What a run on these paths, or on an origin, would do to the collection.
+
+    `origin` makes what looks through an origin, with a folder for what it must put somewhere.
+    """
+    name, tenant = valid_name(name), tenant_of(settings)
+    known = {one.name: one for one in await open_reader(settings).collections(tenant)}
+    embedder_name = known[name].embedder_name if name in known else DEFAULT_EMBEDDER
+    model = settings.embedder_named(embedder_name)
+    async with open_embedder(model, os.environ, probe=False) as embedder:
+        made = known.get(name) or Collection(
+            tenant, name, embedder.identity, DEFAULT_LANGUAGE, "cosine", datetime.now(UTC)
+        )
+        check_writable(made)
+        rights = replace(rights, usual=usual_visibility(settings, made))
+        moderator = unasked(settings.moderation)
+        instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
+        async with open_rehearsal(settings.data, made) as writer:
+            run = origin(made, writer.spools_in) if origin else paths
+            report = await ingest(writer, CountingEmbedder(embedder), run, instructions, Silent())
+    notes = report.notes + ((UNMODERATED,) if moderator else ())
+    return Rehearsed(replace(report, notes=notes), _changes(writer))
+
+
+def _changes(writer: Rehearsal) -> dict[str, AccessChange]:
+    ids = writer.after.keys()
+    pairs = ((writer.before.get(id_), writer.after[id_]) for id_ in ids)
+    return access_changes(
+        (
+            path_of(after.uri),
+            before.access if before and before.present else None,
+            after.access if after.present else None,
+        )
+        for before, after in pairs
+        if not after.is_folder
+    )
+
+
+def print_rehearsed(rehearsed: Rehearsed) -> None:
+    """Print what would happen, and who would gain or lose access."""
+    report = rehearsed.report
+    for one in report.outcomes:
+        if one.outcome in SHOWN or (one.outcome == "unchanged" and one.reason):
+            echo(outcome_line(one))
+    counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count)
+    echo(f"Nothing was written. This run would end with: {counts or 'no documents'}.")
+    for who, change in sorted(rehearsed.access.items()):
+        for documents, verb in ((change.gains, "gain"), (change.loses, "lose")):
+            if documents:
+                echo(f"{who} would {verb} {counted(len(documents), 'document')}: {_named(documents)}")
+    for note in report.notes:
+        echo(f"Note: {note}", err=True)
+
+
+def rehearsed_json(rehearsed: Rehearsed, report: dict[str, Any]) -> dict[str, Any]:
+    """It as JSON, given its report as JSON."""
+    changes = {
+        who: {"gains": change.gains, "loses": change.loses} for who, change in rehearsed.access.items()
+    }
+    return report | {"dry_run": True, "access_changes": changes}
+
+
+def _named(documents: list[str]) -> str:
+    return names_briefly(sorted(documents), NAMED)

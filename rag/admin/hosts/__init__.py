@@ -1,1 +1,0 @@
-"""Hosts of assistants: where their configurations are, what an entry is like, and how one is merged in."""

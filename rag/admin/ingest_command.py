@@ -1,0 +1,494 @@
+"""`refdesk-admin ingest`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import click
+from anyio import to_thread
+
+from rag.access.names import valid_name
+from rag.access.rule import same_access
+from rag.access.tenants import tenant_of
+from rag.admin.access_command import access_options, from_options
+from rag.admin.audit_command import access_act, recorded
+from rag.admin.cached_embedder import with_bill, with_cache
+from rag.admin.command_line import collection_option, command, echo, language_option, print_json, write_page
+from rag.admin.connect.connect_output import how_to_connect
+from rag.admin.dry_run import print_rehearsed, rehearse, rehearsed_json, run_estimate
+from rag.admin.ingest_output import ingestion_report, print_summary
+from rag.admin.progress_bar import shown_progress
+from rag.admin.runs_command import in_history, known_failures
+from rag.admin.sharing import exposures, first_visibility, usual_visibility
+from rag.admin.sources_command import open_reader
+from rag.admin.watch_folders import watch
+from rag.config.settings import DEFAULT_COLLECTION
+from rag.corpus import DEFAULT_EMBEDDER
+from rag.errors import ConfigurationError
+from rag.ingest.ingest_run import ingest
+from rag.ingest.policy.moderation import open_moderation, unasked
+from rag.ingest.report import InterruptedRunError
+from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.run_steps import Instructions
+from rag.models.embed import open_embedder
+from rag.store.read.catalog import check_embedder
+from rag.store.write.change_collection import drop_if_empty, open_writer
+from rag.store.write.desk_folder import origins_folder
+from rag.store.write.make_collection import ensure_collection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from contextlib import AbstractContextManager
+
+    from rag.admin.dry_run import Rehearsed
+    from rag.config.settings import Settings
+    from rag.corpus import Collection, LanguageChoice, Visibility
+    from rag.ingest.origins.origin_run import OriginRun
+    from rag.ingest.ray_cluster import Connection
+    from rag.ingest.report import Outcome, Report
+    from rag.store.write.access_writer import Pairs
+
+PARTLY_FAILED = 3
+
+
+def end_with_starter(_context: click.Context, _option: click.Parameter, given: bool) -> None:  # noqa: FBT001 click's
+    """A click callback: end this process when its standard input ends, on every platform and for any reason.
+
+    Completed work is kept, as when a command is killed.
+    """
+    if not given:
+        return
+    starter, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)  # processes that parse files don't wait for it, too
+    os.close(empty)
+    threading.Thread(target=_end_after, args=[starter], daemon=True).start()
+
+
+def _end_after(pipe: int) -> None:
+    while os.read(pipe, 1):
+        pass
+    os._exit(1)
+
+
+known_ok_option = click.option(
+    "--known-ok",
+    is_flag=True,
+    help="Exit with 0 if nothing failed but files that failed in an earlier run, too, and haven't changed.",
+)
+
+
+@command("ingest")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--include", multiple=True, metavar="GLOB", help="Only files that match. Repeatable.")
+@click.option(
+    "--exclude", multiple=True, metavar="GLOB", help="Skip files and folders that match. Repeatable."
+)
+@click.option("--hidden", is_flag=True, help="Also ingest hidden files and folders.")
+@click.option("--archives", is_flag=True, help="Also ingest the documents in ZIP and tar archives.")
+@collection_option(DEFAULT_COLLECTION)
+@language_option("a new collection")
+@access_options
+@click.option("--set-access", is_flag=True, help="Also apply the access options to existing sources.")
+@click.option("--yes", is_flag=True, help="Remove sources even if most files of a folder are missing.")
+@known_ok_option
+@click.option(
+    "--estimate",
+    is_flag=True,
+    help="Only print what there is to embed, and what that costs and takes. Nothing is stored or sent.",
+)
+@click.option("--dry-run", is_flag=True, help="Write nothing; show what would change, and who could see it.")
+@click.option("--watch", "watches", is_flag=True, help="Run again whenever something changes, until Ctrl-C.")
+@click.option(
+    "--on",
+    default="",
+    metavar="ADDRESS",
+    help="Parse, cut and embed on a Ray cluster: ray://HOST:PORT, or local for one of this machine.",
+)
+@click.option("--verbose", is_flag=True, help="List every file, also unchanged ones and those not read.")
+@click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
+@click.option(
+    "--tied",
+    is_flag=True,
+    hidden=True,  # for server.intake
+    expose_value=False,
+    callback=end_with_starter,
+    help="End when standard input does.",
+)
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the result of every file to an HTML page.",
+)
+async def ingest_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    paths: tuple[Path, ...],
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    hidden: bool,
+    archives: bool,
+    collection: str,
+    language: LanguageChoice | None,
+    visibility: Visibility | None,
+    allow: tuple[str, ...],
+    deny: tuple[str, ...],
+    set_access: bool,
+    yes: bool,
+    known_ok: bool,
+    estimate: bool,
+    dry_run: bool,
+    watches: bool,
+    on: str,
+    verbose: bool,
+    as_log: bool,
+    page: Path | None,
+    as_json: bool,
+) -> int:
+    """Ingest files and folders into a collection.
+
+    Run it again at any time: unchanged files are skipped, changed files replaced, moved files keep their
+    ids and access, and sources whose files are missing from a folder are removed. GLOB patterns like "*.md"
+    or "drafts/*" match a file's name or its path below the folder.
+
+    --visibility, --allow and --deny set who may see new sources, now and in later runs on these folders.
+    Existing sources keep their access unless you add --set-access.
+
+    Empty files and files of other formats are not failures: a summary counts them. Exits with 0 on success, 1
+    if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing. For a
+    scheduler: with --known-ok, what failed before in the same way, and hasn't changed, doesn't count.
+    """
+    given = {
+        "include": include,
+        "exclude": settings.ingest.exclude + exclude,
+        "hidden": hidden,
+        "archives": archives,
+    }
+    options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
+    settings = settings.model_copy(update={"ingest": options})
+    rights = rights_of(settings, from_options(visibility, allow, deny), set_access=set_access)
+    if estimate and (page or verbose or as_log):
+        raise click.UsageError("--estimate goes with none of --report, --verbose and --log.")
+    _check_together(estimate, dry_run, watches, bool(page))
+    _check_cluster(settings, on, alone=not (estimate or dry_run or watches))
+    if estimate:
+        return exit_code(await run_estimate(settings, paths, collection, rights, as_json=as_json))
+    if dry_run:
+        return show_rehearsed(
+            await rehearse(settings, paths, collection, rights, removes=yes), as_json=as_json
+        )
+    if page:
+        _check_page(page, paths)
+    once = partial(
+        run_ingest,
+        settings,
+        paths,
+        collection,
+        language=language,
+        rights=rights,
+        removes=yes,
+        verbose=verbose,
+        as_log=as_log,
+        quiet=as_json,
+        on=on,
+    )
+    if watches:
+        await watch_paths(paths, once, without=settings.data, as_json=as_json)
+        return 0
+    failure = None
+    try:
+        report = await once()
+    except InterruptedRunError as error:
+        failure, report = error, error.report
+    if page:
+        await write_page(page, ingestion_report(report, collection))
+        echo(f"Wrote {page}.", err=True)
+    if as_json:
+        print_json(report_json(report))
+    if failure:
+        raise failure
+    _tell_next_step(report, as_json=as_json)
+    return exit_code(report, known_ok=known_ok)
+
+
+def _tell_next_step(report: Report, *, as_json: bool) -> None:
+    """Tell a person at a terminal how to use what was ingested, unless a host does already."""
+    wanted = sys.stderr.isatty() and not as_json and not report.fruitless
+    if wanted and (connecting := how_to_connect()):
+        echo(f"Connect an assistant: {connecting}", err=True)
+
+
+def _check_together(*given: bool) -> None:
+    """Reject options of which there can be only one.
+
+    Raises:
+        UsageError: more than one of them is given.
+    """
+    if sum(given) > 1:
+        raise click.UsageError("Give only one of --estimate, --dry-run, --watch and --report.")
+
+
+def _check_cluster(settings: Settings, address: str, *, alone: bool) -> None:
+    """Check that a run can be on a cluster, if it is to be.
+
+    Raises:
+        UsageError: the address is none, or other options rule it out.
+        ConfigurationError: the settings do.
+    """
+    if not address:
+        return
+    if not alone:
+        raise click.UsageError("--on goes with none of --estimate, --dry-run and --watch.")
+    if not re.fullmatch(r"local|ray://[A-Za-z0-9.-]+:[0-9]{1,5}", address):
+        raise click.UsageError(
+            f"--on takes local or an address like ray://head.example:10001, not {address}."
+        )
+    if unasked(settings.moderation):
+        raise ConfigurationError(
+            "--on can't be used with [moderation]: who decides is asked on this machine. Ingest without --on."
+        )
+
+
+async def watch_paths(
+    paths: Iterable[Path], once: Callable[[], Awaitable[Report]], *, without: Path, as_json: bool
+) -> None:
+    """Run once, and again whenever something changes at these paths."""
+
+    async def run(_names: list[str]) -> None:
+        report = await once()
+        if as_json:
+            print_json(report_json(report))
+
+    # A file is watched through its folder: editors replace it.
+    folders = {path if path.is_dir() or not path.exists() else path.parent: "" for path in paths}
+    await watch(folders, run, without=without)
+
+
+def show_rehearsed(rehearsed: Rehearsed, *, as_json: bool) -> int:
+    """Print what a run would do. Returns its exit code."""
+    if as_json:
+        print_json(rehearsed_json(rehearsed, report_json(rehearsed.report)))
+    else:
+        print_rehearsed(rehearsed)
+    return exit_code(rehearsed.report)
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """A report as JSON."""
+    files = [_json(one) for one in report.outcomes]
+    shown = {
+        "counts": report.counts,
+        "languages": report.languages,
+        "files": files,
+        "notes": report.notes,
+        "known_failures": report.known,
+    }
+    return shown | ({"embedding": asdict(report.bill) | {"cost": report.bill.cost}} if report.bill else {})
+
+
+def _check_page(page: Path, paths: Iterable[Path]) -> None:
+    """Check before the run, which can take hours, that its report can be written.
+
+    Raises:
+        ConfigurationError: it can't, or the next run would ingest it like a document.
+    """
+    for path in paths:
+        if page.resolve().is_relative_to(path.resolve()):
+            raise ConfigurationError(
+                f"The report {page} lies in {path}, so the next run would ingest it. Name a file elsewhere."
+            )
+    try:
+        page.open("a").close()  # an earlier report stays until this run has ended
+    except OSError as error:
+        raise ConfigurationError(f"Cannot write the report {page}: {error.strerror}.") from error
+
+
+async def run_ingest(  # noqa: PLR0913 the options of a run
+    settings: Settings,
+    paths: tuple[Path, ...],
+    collection: str,
+    *,
+    language: LanguageChoice | None = None,
+    rights: Rights | None = None,
+    removes: bool = False,
+    verbose: bool = False,
+    as_log: bool = False,
+    quiet: bool,
+    origin: str = "",
+    only_news: bool = False,
+    on: str = "",
+) -> Report:
+    """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
+
+    `rights` None: those of the settings and the collection. `removes` allows removing most of a folder's
+    sources. `verbose` lists every file, and `as_log` writes the progress as JSON lines. `origin` is the name
+    of the origin to ingest, which is at `paths` if it is a folder. With `only_news` a run in which nothing
+    happened prints nothing, and the lines of another one begin with the origin. `on` is the address of a Ray
+    cluster to work on.
+    """
+    name, began = valid_name(collection), datetime.now(UTC)
+    before = f"{origin}: " if only_news else ""
+    tenant = tenant_of(settings)
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(_connection(on))
+        embedder_name = await embedder_of(settings, tenant, name)
+        model = settings.embedder_named(embedder_name)
+        embedder = await stack.enter_async_context(open_embedder(model, os.environ))
+        made = await ensure_collection(
+            settings.data,
+            tenant,
+            name,
+            embedder.identity,
+            language=language,
+            visibility=first_visibility(settings),
+            created_at=began,
+        )
+        usual = usual_visibility(settings, made)
+        rights = replace(rights or rights_of(settings), usual=usual)
+
+        def around(pairs: Pairs) -> AbstractContextManager[None]:
+            changed = {
+                id_: (before, after)
+                for id_, (before, after) in pairs.items()
+                if before is None or not same_access(before.access, after.access)
+            }
+            act = access_act("sync" if origin else "ingest", made.tenant, changed)
+            return recorded(settings.data, act) if changed else nullcontext()
+
+        async with (
+            _no_leftover(settings, made, began),
+            open_moderation(settings.moderation, os.environ) as moderator,
+            open_writer(settings.data, made, around=around) as writer,
+        ):
+            instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
+            cluster = await connection.cluster(model, embedder) if connection else None
+            instructions = replace(instructions, cluster=cluster)
+            working = cluster.embedder(embedder) if cluster else embedder
+            async with with_cache(settings, made, working) as cached:
+                run = None if paths else origin_run(settings, origin, made)
+                command_name = "sync" if origin else "ingest"
+                with in_history(settings.data, made, command_name, [origin] if origin else paths) as entry:
+                    try:
+                        with shown_progress(
+                            verbose=verbose, as_log=as_log, only_failures=only_news, before=before
+                        ) as progress:
+                            report = await ingest(writer, cached, run or paths, instructions, progress)
+                    except InterruptedRunError as error:
+                        error.report = entry.report = with_bill(error.report, cached, model)
+                        print_summary(error.report, name, usual, quiet=quiet, before=before)
+                        raise
+                    opened = [str(one) for one in await exposures(settings, tenant, name)]
+                    known = known_failures(settings.data, made, report)
+                    report = replace(report, notes=(*report.notes, *opened), known=known)
+                    entry.report = report = with_bill(report, cached, model)
+                if run:
+                    await to_thread.run_sync(run.keep, await writer.known(), report.outcomes)
+    if report.fruitless and made.created_at == began:
+        await drop_if_empty(settings.data, made)
+    if not only_news or report.has_news:
+        print_summary(report, name, usual, quiet=quiet, before=before)
+    return report
+
+
+@asynccontextmanager
+async def _connection(address: str) -> AsyncIterator[Connection | None]:
+    """The Ray cluster at an address; None without one: then nothing of Ray is imported."""
+    if not address:
+        yield None
+        return
+    from rag.ingest.ray_cluster import connected  # noqa: PLC0415 most runs are on one machine
+
+    echo("Connecting to Ray …", err=True)
+    async with connected(address) as connection:
+        yield connection
+
+
+def origin_run(settings: Settings, name: str, made: Collection, scratch: Path | None = None) -> OriginRun:
+    """What looks through the origin of this name. With `scratch`, it puts nothing into the data folder."""
+    from rag.ingest.origins.guarded_http import user_agent  # noqa: PLC0415 no command needs it without origins
+    from rag.ingest.origins.origin_run import OriginRun  # noqa: PLC0415 the same
+
+    return OriginRun(
+        name,
+        settings.origins[name],
+        settings.ingest,
+        origins_folder(settings.data, made.tenant, made.name),
+        agent=user_agent(settings.server.name),
+        environment=os.environ,
+        stdin=sys.stdin.buffer,
+        scratch=scratch,
+    )
+
+
+async def embedder_of(settings: Settings, tenant: str, name: str) -> str:
+    """The name of a collection's embedder; that of the default if there is no such collection yet.
+
+    Raises:
+        ConfigurationError: the settings lack it.
+    """
+    for collection in await open_reader(settings).collections(tenant):
+        if collection.name == name and not settings.has_embedder(collection.embedder_name):
+            check_embedder(collection, None)
+        if collection.name == name:
+            return collection.embedder_name
+    return DEFAULT_EMBEDDER
+
+
+@asynccontextmanager
+async def _no_leftover(settings: Settings, made: Collection, began: datetime) -> AsyncIterator[None]:
+    """Drop a collection that this run made, if the run fails before it stored anything.
+
+    It would remember an embedder that perhaps was a mistake, and stand in the way of the next run.
+    """
+    try:
+        yield
+    except BaseException:  # also Ctrl-C
+        if made.created_at == began:
+            with anyio.CancelScope(shield=True):
+                await drop_if_empty(settings.data, made)
+        raise
+
+
+def rights_of(
+    settings: Settings, asked: RequestedAccess | None = None, *, set_access: bool = False
+) -> Rights:
+    """The access of ingested sources, by the options and the settings."""
+    access = settings.access
+    return Rights(
+        "tenant",
+        asked,
+        access.rules,
+        of_documents=access.of_documents,
+        set_access=set_access,
+        rules_case=access.rules_case,
+    )
+
+
+def _json(outcome: Outcome) -> dict[str, Any]:
+    access = outcome.access
+    lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
+    record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
+    return asdict(replace(outcome, access=None)) | {"access": record}
+
+
+def exit_code(report: Report, *, known_ok: bool = False) -> int:
+    """0 if all is well, 1 if all files failed, 3 if some did or too many are missing.
+
+    With `known_ok`, failures that are known don't count.
+    """
+    if known_ok and report.is_as_before:
+        return 0
+    if report.fruitless:
+        return 1
+    return 0 if report.complete else PARTLY_FAILED

@@ -1,0 +1,190 @@
+"""`refdesk-admin init`: five questions, and a settings file with comments."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from pydantic import ValidationError
+
+from rag.access.names import valid_name
+from rag.admin.command_line import asked, command, echo, print_json, same_desk, settings_file
+from rag.config.server_settings import HttpSettings
+from rag.config.settings import DEFAULT_COLLECTION
+from rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rag.config.settings import Settings
+
+T = TypeVar("T")
+EVERYBODY, NOBODY = "everybody", "nobody"
+VISIBILITIES = {EVERYBODY: "tenant", NOBODY: "restricted"}
+SERVING = ("refdesk-admin key create", "refdesk --http")
+
+FILE = """\
+# Settings of refdesk. config.example.toml of the project lists all of them, with their defaults.
+# Try what this file names with refdesk-admin config check.
+
+# The folder for all that refdesk stores: texts, indexes, rights and keys. Nobody else should read it.
+data = {data}
+
+[principal]
+# The user on whose behalf assistants on this machine search. Without one they find what everybody may see.
+user = ""
+"""
+ORIGIN = """
+# Where documents come from. refdesk-admin sync brings them in, and later what has changed since.
+[origins.{collection}]
+type = "folder"
+path = {documents}
+# The collection that they go to. Assistants see its name, and can search in it alone.
+collection = {collection_text}
+# Who may see new documents: "tenant" for everybody who uses this desk, "restricted" for nobody until you
+# grant it (refdesk-admin access grant ID --to group:NAME).
+visibility = {visibility}
+"""
+HTTP = """
+[http]
+# The address at which assistants on other machines reach refdesk --http, through a proxy with TLS.
+public_url = {public_url}
+# The address from which that proxy connects. It is believed when it says where a request comes from.
+trusted_proxies = ["127.0.0.1"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the settings file is made of. Without documents, they are ingested by hand."""
+
+    documents: Path | None
+    data: Path
+    collection: str
+    visibility: str
+    public_url: str
+
+
+@command("init", of_tenant=False, on_bucket=True, makes_settings=True)
+@click.option("--yes", is_flag=True, help="Ask nothing; take the default answers.")
+async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
+    """Ask five questions, and write a settings file with comments.
+
+    It asks where the documents are, where to store what refdesk makes of them, how the collection is named,
+    who may see it, and whether assistants on other machines connect. Enter takes the default. Answers can
+    come from a pipe, one a line. An existing file is never overwritten.
+    """
+    file = settings_file()
+    if file.exists() or file.is_symlink():
+        raise ConfigurationError(f"There is {file} already. Edit it, or name another file with --config.")
+    answers = _answers(settings, yes=yes)
+    _write(file, settings_text(answers))
+    commands = [_bringing(answers), *(SERVING if answers.public_url else ("refdesk-admin connect",))]
+    steps = [f"{one}{same_desk('config')}" for one in commands]
+    if as_json:
+        print_json({"settings_file": file, "next": steps})
+        return
+    echo(f"Wrote {file}.")
+    echo(f"Next: {', then '.join(steps)}")
+
+
+def _bringing(answers: Answers) -> str:
+    """The command that brings the documents in; with what no origin says of them."""
+    if answers.documents:
+        return "refdesk-admin sync"
+    collection = "" if answers.collection == DEFAULT_COLLECTION else f" --collection {answers.collection}"
+    visibility = (
+        "" if answers.visibility == VISIBILITIES[EVERYBODY] else f" --visibility {answers.visibility}"
+    )
+    return f"refdesk-admin ingest PATH{collection}{visibility}"
+
+
+def _answers(settings: Settings, *, yes: bool) -> Answers:
+    usual = Path.home() / "Documents"
+    documents = _answer("Folder with your documents", str(usual) if usual.is_dir() else "", _folder, yes=yes)
+    data = _answer("Folder for what refdesk stores", str(settings.data), _path, yes=yes)
+    if documents and (data == documents or documents.is_relative_to(data)):
+        raise ConfigurationError(f"{documents} lies in the data folder {data}. Keep them apart.")
+    return Answers(
+        documents,
+        data,
+        _answer("Name of the collection", DEFAULT_COLLECTION, valid_name, yes=yes),
+        _answer("Who may see it: everybody, or nobody until you grant it", EVERYBODY, _visibility, yes=yes),
+        _answer("Address for assistants on other machines, if any (https://…)", "", _public_url, yes=yes),
+    )
+
+
+def _answer(question: str, usual: str, check: Callable[[str], T], *, yes: bool) -> T:
+    """A valid answer. A person is asked again; a wrong one from a pipe ends the command."""
+    while True:
+        given = usual if yes else asked(question, usual)
+        try:
+            return check(given)
+        except ConfigurationError as error:
+            if yes or not sys.stdin.isatty():
+                raise
+            echo(error, err=True)
+
+
+def _path(given: str) -> Path:
+    if not given or not given.isprintable():
+        raise ConfigurationError("Name a folder.")
+    try:
+        return Path(given).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigurationError(f"{given} names a user who doesn't exist.") from error
+
+
+def _folder(given: str) -> Path | None:
+    if not given:
+        return None
+    folder = _path(given)
+    if not folder.is_dir():
+        raise ConfigurationError(f"There is no folder {folder}.")
+    return folder
+
+
+def _visibility(given: str) -> str:
+    if given.lower() not in VISIBILITIES:
+        raise ConfigurationError(f"Answer {EVERYBODY} or {NOBODY}, not {given!r}.")
+    return VISIBILITIES[given.lower()]
+
+
+def _public_url(given: str) -> str:
+    try:
+        return HttpSettings(public_url=given.rstrip("/")).public_url
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"{given!r} is not a URL without a path, like https://desk.example.com."
+        ) from error
+
+
+def settings_text(answers: Answers) -> str:
+    """The settings file, in TOML. Its strings are written like JSON's."""
+    text = FILE.format(data=_quoted(answers.data))
+    if answers.documents:
+        text += ORIGIN.format(
+            collection=answers.collection,
+            documents=_quoted(answers.documents),
+            collection_text=_quoted(answers.collection),
+            visibility=_quoted(answers.visibility),
+        )
+    return text + (HTTP.format(public_url=_quoted(answers.public_url)) if answers.public_url else "")
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8", newline=os.linesep) as opened:
+            opened.write(text)
+    except OSError as error:
+        raise ConfigurationError(f"{file} can't be written: {error.strerror}.") from error

@@ -1,0 +1,377 @@
+"""`refdesk-admin key`: API keys for remote assistants, and what each key is bound to."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+from pydantic import ValidationError
+
+from rag.access.bindings import CredentialBoundTo, walls
+from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, keys_in, new_secret, read_keys, token_of
+from rag.access.names import MAX_ENTRIES, bare_name
+from rag.access.tenants import tenant_of
+from rag.admin.audit_command import Act, recorded
+from rag.admin.command_line import Group, command, echo, json_object, print_json, print_table
+from rag.admin.sharing import exposures, reached_by
+from rag.answers import MAX_LIMIT
+from rag.config.profiles import DEFAULT_PROFILE
+from rag.config.server_settings import resource_url
+from rag.errors import ConfigurationError, NotFoundError, StoreError
+from rag.store.read.desk_reader import Reader
+from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
+from rag.store.write.locks import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from rag.config.server_settings import HttpSettings
+    from rag.config.settings import Settings
+    from rag.corpus import Collection
+
+_OPTIONS = (
+    click.option(
+        "--tool", "tools", multiple=True, metavar="NAME", help="A search tool that it may call. Repeatable."
+    ),
+    click.option(
+        "--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Highest limit of its searches."
+    ),
+    click.option("--profile", metavar="NAME", help="The only retrieval profile of its searches."),
+    click.option(
+        "--filter", callback=json_object, metavar="JSON", help="Only sources whose declared fields match."
+    ),
+    click.option(
+        "--collection",
+        "collections",
+        multiple=True,
+        metavar="NAME",
+        help="A collection that it may read. Repeatable. Default: all.",
+    ),
+)
+
+
+def binding_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that `bound_to` takes."""
+    for option in _OPTIONS:
+        function = option(function)
+    return function
+
+
+async def bound_to(
+    settings: Settings, tenant: str, options: Mapping[str, object]
+) -> CredentialBoundTo | None:
+    """The binding that the options describe; None without any. It must leave something now.
+
+    Raises:
+        ConfigurationError: a value is out of range, a profile or tool is not in the settings, or the filter
+            suits the fields of none of the collections.
+        NotFoundError: a collection doesn't exist.
+    """
+    given = {name: value for name, value in options.items() if value is not None and value != ()}
+    if not given:
+        return None
+    try:
+        bound = CredentialBoundTo.model_validate(given)
+    except ValidationError as error:
+        details = error.errors()[0]
+        raise ConfigurationError(
+            f"--{str(details['loc'][0]).removesuffix('s')}: {_sentence(details['msg'])}"
+        ) from error
+    _check_settings(bound, settings)
+    if bound.collections is not None or bound.filter is not None:
+        reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+        _check_collections(bound, await reader.collections(tenant))
+    return bound
+
+
+def _sentence(message: str) -> str:
+    return f"{message.removeprefix('Value error, ').rstrip('.')}."
+
+
+def _check_settings(bound: CredentialBoundTo, settings: Settings) -> None:
+    """Check the profile and the tools, also against the profiles that the tools themselves are bound to."""
+    profiles = [DEFAULT_PROFILE, *settings.search.profiles]
+    if bound.profile is not None and bound.profile not in profiles:
+        raise ConfigurationError(
+            f"--profile: there is no profile {bound.profile!r}; use one of: {', '.join(profiles)}."
+        )
+    by_name = {tool.name: tool for tool in settings.server.tools}
+    for name in bound.tools or ():
+        if name not in by_name:
+            raise ConfigurationError(
+                f"--tool: there is no search tool {name!r}; use some of: {', '.join(by_name)}."
+            )
+    for name in bound.tools or by_name:
+        fixed = by_name[name].profile
+        if bound.profile is not None and fixed not in {None, bound.profile}:
+            raise ConfigurationError(
+                f"--profile: the tool {name} is bound to the profile {fixed}, so with this key it could not "
+                "search. Leave out --profile, or name other tools with --tool."
+            )
+
+
+def _check_collections(bound: CredentialBoundTo, existing: tuple[Collection, ...]) -> None:
+    names = [one.name for one in existing]
+    for name in bound.collections or ():
+        if name not in names:
+            raise NotFoundError(
+                f"--collection: there is no collection {name!r}; there are: {', '.join(names) or 'none'}."
+            )
+    wanted = [one for one in existing if bound.collections is None or one.name in bound.collections]
+    hidden = [one.name for one in wanted if walls([bound.binding], one) is None]
+    if len(hidden) == len(wanted):
+        raise ConfigurationError(
+            f"--filter: it suits the declared fields of no collection ({', '.join(hidden) or 'none'}), so "
+            "the key would show nothing. refdesk-admin collection list shows the fields."
+        )
+    if hidden:
+        echo(f"The key shows nothing of {', '.join(hidden)}: the filter doesn't suit its fields.", err=True)
+
+
+def in_words(bound: CredentialBoundTo | None) -> str:
+    """A binding on one line: "handbook; {"status": "final"}; profile strict; limit 5"; "-" without one."""
+    if bound is None:
+        return "-"
+    parts = [
+        ", ".join(bound.collections) if bound.collections is not None else "",
+        json.dumps(bound.filter, ensure_ascii=False) if bound.filter is not None else "",
+        f"profile {bound.profile}" if bound.profile is not None else "",
+        f"limit {bound.limit}" if bound.limit is not None else "",
+        f"tools {', '.join(bound.tools)}" if bound.tools is not None else "",
+    ]
+    return "; ".join(part for part in parts if part) or "-"
+
+
+LOCK_SECONDS = 15
+LOGGED = {"user", "groups", "scopes", "expires_at", "bound_to"}
+DAYS = click.IntRange(1, 3650)
+
+
+@click.group("key", cls=Group)
+def key_command() -> None:
+    """Create and revoke API keys for remote assistants.
+
+    A server started with refdesk --http accepts these keys.
+    """
+
+
+@command("create")
+@click.option("--user", default="", metavar="NAME", help="User that the key belongs to.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
+@click.option("--days", type=DAYS, default=365, help="Days until it expires. Default: 365.")
+@binding_options
+async def create_command(
+    settings: Settings,
+    *,
+    user: str,
+    groups: tuple[str, ...],
+    days: int,
+    as_json: bool,
+    **binding: Any,  # noqa: ANN401 click's
+) -> None:
+    """Create a key. It is shown only once; only a digest is stored.
+
+    A key may be bound: to collections, to sources whose fields match a filter, to a profile, to a highest
+    limit, and to tools of the server. Each binding narrows what its user and groups may see.
+    """
+    if len(groups) > MAX_ENTRIES:
+        raise click.UsageError(f"Give at most {MAX_ENTRIES} groups.")
+    bound = await bound_to(settings, tenant_of(settings), binding)
+    key, secret = created(settings, user=user, groups=groups, days=days, bound=bound)
+    _show(key, secret, as_json=as_json)
+    exposed = await exposures(settings, key.tenant, intended=True)
+    for exposure in reached_by(exposed, bound.collections if bound else None):
+        echo(f"Note: {exposure}", err=True)
+    if not as_json:
+        _tell_hosts(settings.http)
+
+
+def created(
+    settings: Settings, *, user: str, groups: Sequence[str], days: int, bound: CredentialBoundTo | None = None
+) -> tuple[ApiKey, str]:
+    """A new key of the tenant, and its secret, which is kept nowhere.
+
+    Raises:
+        ConfigurationError: a name is not valid.
+    """
+    now, tenant = datetime.now(UTC), tenant_of(settings)
+    secret, digest = new_secret()
+    key = ApiKey(
+        id=secrets.token_hex(4),
+        digest=digest,
+        tenant=tenant,
+        user=user and bare_name("user", user),
+        groups=tuple(bare_name("group", group) for group in groups),
+        scopes=(SEARCH_SCOPE,),
+        created_at=now,
+        expires_at=now + timedelta(days=days),
+        bound_to=bound,
+    )
+    prepare(settings.data)
+    with _locked(settings.data):
+        keys = _keys(settings.data)
+        with recorded(settings.data, Act("key create", key.tenant, {key.id: (None, _state(key))})):
+            _write(settings.data, (*keys, key))
+    return key, secret
+
+
+@command("list", of_tenant=False, on_bucket=True)
+async def list_command(settings: Settings, *, as_json: bool) -> None:
+    """List the keys, without their secrets."""
+    keys = keys_in(settings.home).keys
+    if as_json:
+        print_json({"keys": [_json(key) for key in keys]})
+    elif keys:
+        rows = [
+            (
+                key.id,
+                key.tenant,
+                key.user or "-",
+                ", ".join(key.groups) or "-",
+                _until(key),
+                in_words(key.bound_to),
+            )
+            for key in keys
+        ]
+        print_table([("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL", "BOUND TO"), *rows])
+    else:
+        echo("There are no keys yet. Create one with refdesk-admin key create.")
+
+
+@command("revoke", of_tenant=False)
+@click.argument("id_", metavar="ID")
+async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
+    """Revoke a key. Running servers reject it from the next request on."""
+    revoke_key(settings.data, id_)
+    if as_json:
+        print_json({"revoked": id_})
+    else:
+        echo(f"Revoked the key {id_}.")
+
+
+@command("rotate", of_tenant=False)
+@click.argument("id_", metavar="ID")
+@click.option(
+    "--keep-days", type=click.IntRange(0, 90), default=1, help="Days until the old key expires. Default: 1."
+)
+async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_json: bool) -> None:
+    """Replace a key by a new one for the same holder.
+
+    The new key has the old key's original lifetime. The old key expires after --keep-days.
+    """
+    now = datetime.now(UTC)
+    secret, digest = new_secret()
+    _find(settings.data, id_)
+    prepare(settings.data)
+    with _locked(settings.data):
+        old = _find(settings.data, id_)
+        lasts = {"created_at": now, "expires_at": now + (old.expires_at - old.created_at)}
+        new = old.model_copy(update={"id": secrets.token_hex(4), "digest": digest, **lasts})
+        ends = min(old.expires_at, now + timedelta(days=keep_days))
+        others = [key for key in _keys(settings.data) if key.id != id_]
+        kept = [old.model_copy(update={"expires_at": ends})] if keep_days else []
+        ending = _state(old), _state(kept[0]) if kept else None
+        with recorded(
+            settings.data, Act("key rotate", old.tenant, {old.id: ending, new.id: (None, _state(new))})
+        ):
+            _write(settings.data, (*others, *kept, new))
+    _show(new, secret, as_json=as_json)
+
+
+def revoke_key(data: Path, id_: str) -> None:
+    """Revoke a key.
+
+    Raises:
+        NotFoundError: there is none of this id.
+    """
+    _find(data, id_)
+    with _locked(data):
+        _revoke(data, [_find(data, id_)])
+
+
+def revoke_keys(data: Path, tenant: str) -> None:
+    """Revoke all keys of a tenant: they would open a later tenant of the same name."""
+    with _locked(data):
+        if theirs := [key for key in _keys(data) if key.tenant == tenant]:
+            _revoke(data, theirs)
+
+
+def _revoke(data: Path, ended: Sequence[ApiKey]) -> None:
+    """Revoke these keys of one tenant, even on a full disk. Call it under the lock."""
+    gone = {key.id for key in ended}
+    kept = tuple(key for key in _keys(data) if key.id not in gone)
+    changes = {key.id: (_state(key), None) for key in ended}
+    with recorded(data, Act("key revoke", ended[0].tenant, changes, gives=False)):
+        for attempt in spending_reserve(data):
+            with attempt:
+                _write(data, kept)
+
+
+def _locked(data: Path) -> Any:  # noqa: ANN401 a context manager
+    return locked(data, "keys", seconds=LOCK_SECONDS)
+
+
+def _keys(data: Path) -> tuple[ApiKey, ...]:
+    return read_keys(keys_file(data)).keys
+
+
+def _write(data: Path, keys: tuple[ApiKey, ...]) -> None:
+    write_whole(keys_file(data), Keys(keys=keys).model_dump_json(indent=1, exclude_none=True).encode())
+
+
+def _find(data: Path, id_: str) -> ApiKey:
+    for key in _keys(data):
+        if key.id == id_:
+            return key
+    raise NotFoundError(f"There is no key {id_!r}. List them with refdesk-admin key list.")
+
+
+def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
+    try:
+        if as_json:
+            print_json(_json(key) | {"key": token_of(key, secret)})
+            return
+        echo(token_of(key, secret))
+    except OSError as error:
+        raise StoreError(
+            f"The key {key.id} was created but could not be shown: {error.strerror}. Revoke it with "
+            f"refdesk-admin key revoke {key.id}."
+        ) from error
+    echo(f"Key {key.id}, valid until {_until(key)}. It will not be shown again.", err=True)
+
+
+def _tell_hosts(http: HttpSettings) -> None:
+    """Print what a host needs to use a key, on standard error."""
+    url = resource_url(http)
+    if "keys" not in http.authentication:
+        echo('The server takes no keys: set http.authentication = ["keys"].', err=True)
+    echo(f"Where the assistant runs: refdesk-admin connect HOST --remote {url}", err=True)
+    echo(f"Or give its host the address {url} and the header Authorization: Bearer, with the key.", err=True)
+    if not http.public_url:
+        echo("That address is for this machine only. For others, set http.public_url.", err=True)
+
+
+def _until(key: ApiKey) -> str:
+    return key.expires_at.isoformat(timespec="minutes") + (" (expired)" if _is_expired(key) else "")
+
+
+def _is_expired(key: ApiKey) -> bool:
+    return key.expires_at <= datetime.now(UTC)
+
+
+def _state(key: ApiKey) -> dict[str, Any]:
+    """The logged state of a key."""
+    return key.model_dump(mode="json", include=LOGGED, exclude_none=True)
+
+
+def _json(key: ApiKey) -> dict[str, Any]:
+    shown = key.model_dump(mode="json", exclude={"digest"}, exclude_none=True)
+    return shown | ({"expired": True} if _is_expired(key) else {})
+
+
+for one in (create_command, list_command, revoke_command, rotate_command):
+    key_command.add_command(one)

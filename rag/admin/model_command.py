@@ -1,0 +1,152 @@
+"""`refdesk-admin model`: bring models to this machine. Only these commands fetch any; servers never do."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+from anyio import to_thread
+
+from rag.access.tenants import tenants
+from rag.admin.command_line import Group, command, echo, print_json
+from rag.admin.model_install import installed, remove, unfinished, wrong_files
+from rag.admin.model_pull import add_command, as_json_object, print_models, pull_command
+from rag.corpus import DEFAULT_EMBEDDER
+from rag.errors import ConfigurationError, NotFoundError
+from rag.home import data_folder_problem
+from rag.models.hub.known_models import known_models
+from rag.report.text_and_html import counted
+from rag.store.read.desk_reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rag.config.settings import Settings
+    from rag.models.model_folder import ModelFacts
+
+WRONG = 1  # exit code
+
+
+@click.group("model", cls=Group)
+def model_command() -> None:
+    """Bring embedding models and rerankers to this machine.
+
+    Servers, searches and ingestions never fetch a model: they use what these commands have put into the
+    models' folder. It is models in the data folder, unless models in the settings names another.
+    """
+
+
+@command("list", of_tenant=False, on_bucket=True)
+async def list_command(settings: Settings, *, as_json: bool) -> None:
+    """List the installed models and those that can be pulled."""
+    here, known = installed(settings.models_folder), known_models()
+    used = await uses(settings)
+    if as_json:
+        names = dict.fromkeys([*here, *known])
+        models = [as_json_object(one, here.get(one), known.get(one), used.get(one, ())) for one in names]
+        print_json({"folder": str(settings.models_folder), "models": models})
+        return
+    print_models(settings.models_folder, here, known, used)
+    for name, size in unfinished(settings.models_folder).items():
+        echo(f"\nUnfinished: {name}, {size / 1e6:,.0f} MB. Pull it again to go on, or remove it.")
+    for name in sorted(used.keys() - here.keys()):
+        echo(f"\nMissing: {name}, used by {', '.join(used[name])}. Run refdesk-admin model pull {name}.")
+    if notes := [one for one in known.values() if one.licence_note and one.name not in here]:
+        echo()
+        for one in notes:
+            echo(f"* {one.name}: {one.licence_note}")
+
+
+@command("verify", of_tenant=False, on_bucket=True)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> int:
+    """Compare the files of models with their checksums.
+
+    The checksums are those of the files when they came. Without names, all installed models are read. Exits
+    with 1 if a file is missing or has changed.
+    """
+    here = installed(settings.models_folder)
+    chosen = {name: _found(settings, here, name) for name in names or here}
+    wrong = {
+        name: await to_thread.run_sync(wrong_files, settings.models_folder / name, facts)
+        for name, facts in chosen.items()
+    }
+    if as_json:
+        print_json({"models": [{"name": name, "wrong": problems} for name, problems in wrong.items()]})
+    for name, problems in wrong.items() if not as_json else ():
+        echo(f"{'wrong' if problems else 'ok':<7}{name}: {counted(len(chosen[name].files), 'file')}")
+        for problem in problems:
+            echo(f"       {problem}")
+    if any(wrong.values()) and not as_json:
+        echo("Pull or add what is wrong again.")
+    return WRONG if any(wrong.values()) else 0
+
+
+@command("remove", of_tenant=False, on_bucket=True)
+@click.argument("name")
+async def remove_command(settings: Settings, *, name: str, as_json: bool) -> None:
+    """Delete a model that nothing uses.
+
+    What the settings name and what collections of this data folder were made with is kept. Other desks that
+    share the models' folder are not looked at.
+    """
+    if name not in unfinished(settings.models_folder):
+        _found(settings, installed(settings.models_folder), name)
+    if users := (await uses(settings)).get(name):
+        raise ConfigurationError(
+            f"The model {name} is in use: {', '.join(users)}. Give these another model first; for a "
+            "collection, refdesk-admin collection rebuild does it."
+        )
+    await to_thread.run_sync(remove, settings.models_folder, name)
+    if as_json:
+        print_json({"removed": name})
+    else:
+        echo(f"Removed the model {name}.")
+
+
+def _found(settings: Settings, here: Mapping[str, ModelFacts], name: str) -> ModelFacts:
+    if name not in here:
+        names = ", ".join(here) or "none"
+        raise NotFoundError(f"There is no model {name!r} in {settings.models_folder}. Installed: {names}.")
+    return here[name]
+
+
+for one in (list_command, pull_command, add_command, verify_command, remove_command):
+    model_command.add_command(one)
+
+
+# What uses an installed model: the embedders and the reranker of the settings, and collections.
+
+DIGEST = "-[0-9a-f]{12}"  # behind the name of the folder, in what a collection remembers of its model
+
+
+async def uses(settings: Settings) -> dict[str, list[str]]:
+    """What uses each model of the models' folder, in words, by the model's name.
+
+    Raises:
+        StoreError: the catalog can't be read.
+    """
+    found: dict[str, list[str]] = {}
+    for name, what in _in_settings(settings):
+        found.setdefault(name, []).append(what)
+    if data_folder_problem(settings.home):  # then there are no collections
+        return found
+    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    for tenant in tenants(settings.home):
+        for one in await reader.collections(tenant):
+            name = re.sub(f"{DIGEST}$", "", one.embedder.model)
+            if one.embedder.provider == "onnx" and name != one.embedder.model:
+                found.setdefault(name, []).append(f"collection {one.name}")
+    return found
+
+
+def _in_settings(settings: Settings) -> Iterator[tuple[str, str]]:
+    """The models that the settings name, each with the setting."""
+    folder = settings.models_folder
+    for name, one in settings.embedders_by_name.items():
+        if one.provider == "onnx" and one.path and one.path.parent == folder:
+            yield one.path.name, "embedder" if name == DEFAULT_EMBEDDER else f"embedders.{name}"
+    reranker = settings.reranker
+    if reranker.provider == "onnx" and reranker.path and reranker.path.parent == folder:
+        yield reranker.path.name, "reranker"

@@ -1,0 +1,180 @@
+"""`refdesk-admin plan`: what a desk of a given size needs: storage, memory, replicas, hours and money.
+
+A figure is computed only if all that it depends on is known; otherwise it says what is missing. Rows are
+those of `refdesk-admin bench`. Everything else that is assumed stands here, with where it was measured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from rag.admin.command_line import command, echo, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.config.settings import Settings
+
+MOST = 1e12  # of anything; what is more is a slip of the finger
+THOUSANDS = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}
+BYTES = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
+
+PAGE_CHARACTERS = 2_700
+"""A page of A4 in English, in letters of 10 points: rag/ingest/README.md, "What OCR reads"."""
+
+CHUNK_CHARACTERS = 894
+"""Of a chunk: `refdesk-admin ingest --estimate` on the published set chunking_eval (353,225 characters)."""
+
+INDEX_BYTES, CACHE_ROOM = 607, 1.5
+"""Of the indexes of a chunk, and how much cache they need: rag/store/README.md, "A million chunks"."""
+
+IN_MEMORY_CHUNKS, REQUESTS_IN_MEMORY, REQUESTS_OF_ENGINE = 120_000, 4, 134
+"""The chunks that the default of search.memory_bytes holds; requests of a warm search with and without:
+rag/store/README.md, "What a search costs in a bucket"."""
+
+SMALL_CHUNKS, SMALL_CPU, MILLION_GROWTH = 4_000, 11.07, 10.4
+"""Milliseconds of CPU of a hybrid search of so many chunks, and how much more it takes of a million."""
+
+DISK_BYTES, SERVER_BYTES, HTTP_CPU = 5_484, 316.9e6, 6.594
+"""Of a chunk right after an ingestion; of a server with few chunks; milliseconds of a search for HTTP."""
+
+HTTP_CHUNKS, HTTP_RATE = 10_000, 70.70
+"""Searches a second over HTTP, 16 at once, of so many chunks."""
+
+EMBEDDED, WRITTEN, INDEXED = 127.9, 3_284, 15_809
+"""Chunks a second."""
+
+OURS = (
+    "Speeds are those of the built-in model on two shared cores (rag/evaluate/measuring.md). refdesk-admin "
+    "bench measures searches on this machine, and refdesk-admin ingest --estimate what an ingestion takes."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a plan, and how it comes about."""
+
+    name: str
+    value: float
+    unit: str
+    how: str
+
+
+def number(text: str) -> float:
+    """A number above 0: "10M" -> 10,000,000."""
+    written = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kmb]?)", text.strip().lower())
+    if not written:
+        raise click.BadParameter(f"{text!r} is not a number like 250, 1.5, 20k or 10M.")
+    value = float(written[1].replace("_", "")) * THOUSANDS[written[2]]
+    if not 0 < value <= MOST:
+        raise click.BadParameter(f"{text} is not above 0 and at most 10^12.")
+    return value
+
+
+@command("plan", of_tenant=False, on_bucket=True)
+@click.option("--documents", type=number, required=True, metavar="N", help="How many documents, like 10M.")
+@click.option("--pages", type=number, default="3", metavar="N", help="Pages of a document. Default: 3.")
+@click.option(
+    "--queries-per-second", "searches", type=number, required=True, metavar="N", help="At the busiest time."
+)
+@click.option(
+    "--collections",
+    type=click.IntRange(1, 1_000_000),
+    default=1,
+    metavar="N",
+    help="Over how many collections the documents are spread; a search asks one. Default: 1.",
+)
+async def plan_command(
+    _settings: Settings, *, documents: float, pages: float, searches: float, collections: int, as_json: bool
+) -> None:
+    """Compute what a desk of a given size needs.
+
+    Storage, memory, CPU, replicas, requests to a bucket and hours of ingestion. It only computes: each figure
+    says which measured figures it comes from. Read the figures as orders of magnitude, and measure with your
+    own documents before you buy.
+    """
+    figures = plan(documents * pages * PAGE_CHARACTERS / CHUNK_CHARACTERS, searches, collections)
+    if as_json:
+        print_json({"figures": [asdict(figure) for figure in figures]})
+        return
+    for figure in figures:
+        echo(f"{figure.name}: {shown(figure)}")
+        echo(f"    {figure.how}")
+    echo(f"\n{OURS}")
+
+
+def plan(chunks: float, searches_per_second: float, collections: int = 1) -> Sequence[Figure]:
+    """The figures of a plan for so many chunks in all, in collections of the same size."""
+    each = chunks / collections
+    rate = HTTP_RATE * search_cpu(HTTP_CHUNKS) / search_cpu(each)
+    fits = each <= IN_MEMORY_CHUNKS
+    requests = REQUESTS_IN_MEMORY if fits else REQUESTS_OF_ENGINE
+    how_read = (
+        "with rows in memory" if fits else "through the engine; 0 behind an nginx that holds the collection"
+    )
+    beyond = "; nothing was measured beyond a million in a collection" if each > 1e6 else ""  # noqa: PLR2004 a million
+    return (
+        Figure("chunks", chunks, "", f"{PAGE_CHARACTERS:,} characters a page, {CHUNK_CHARACTERS} a chunk"),
+        Figure("storage", chunks * DISK_BYTES, "bytes", f"{DISK_BYTES:,} bytes a chunk after an ingestion"),
+        Figure(
+            "memory of a replica",
+            SERVER_BYTES + CACHE_ROOM * INDEX_BYTES * chunks,
+            "bytes",
+            f"{SERVER_BYTES / 1e6:.0f} MB, and {CACHE_ROOM} × {INDEX_BYTES} bytes a chunk for indexes "
+            "(search.index_cache_bytes); rows in memory (search.memory_bytes) come on top",
+        ),
+        Figure(
+            "CPU of a search",
+            search_cpu(each),
+            "ms",
+            f"{SMALL_CPU:.1f} ms with {SMALL_CHUNKS:,} chunks, {MILLION_GROWTH} times as much with a "
+            f"million, {HTTP_CPU:.1f} ms for HTTP{beyond}",
+        ),
+        Figure(
+            "replicas",
+            math.ceil(searches_per_second / rate) + 1,
+            "",
+            f"{HTTP_RATE:.1f} searches/s of {HTTP_CHUNKS:,} chunks, so {rate:,.3g} with this CPU; one more, "
+            "so that one may fail",
+        ),
+        Figure(
+            "requests to a bucket",
+            searches_per_second * 730 * 3600 * requests,  # hours of a month, seconds of an hour
+            "a month",
+            f"{requests} a warm search {how_read}; none if the desk is a folder",
+        ),
+        Figure("embedding", chunks / EMBEDDED / 3600, "hours", f"{EMBEDDED:.0f} chunks/s on two cores"),
+        Figure(
+            "writing and indexing",
+            (chunks / WRITTEN + chunks / INDEXED) / 3600,
+            "hours",
+            f"{WRITTEN:,} and {INDEXED:,} chunks/s",
+        ),
+    )
+
+
+def search_cpu(chunks: float) -> float:
+    """Milliseconds of CPU of a hybrid search over HTTP.
+
+    They grow by a straight line, because a search reads all of an index.
+    """
+    growth = (MILLION_GROWTH - 1) * max(0.0, chunks - SMALL_CHUNKS) / (1e6 - SMALL_CHUNKS)
+    return SMALL_CPU * (1 + growth) + HTTP_CPU
+
+
+def shown(figure: Figure) -> str:
+    """A figure for people: 2.74e11 bytes -> "274 GB"."""
+    if figure.unit == "bytes":
+        unit, size = next((name_size for name_size in BYTES if figure.value >= name_size[1]), BYTES[-1])
+        return f"{_rounded(figure.value / size)} {unit}"
+    return f"{_rounded(figure.value)} {figure.unit}".rstrip()
+
+
+def _rounded(value: float) -> str:
+    """Three digits, with all before the point: 1234.5 -> "1,234"; 0.01234 -> "0.0123"."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 has three digits

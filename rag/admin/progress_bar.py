@@ -1,0 +1,267 @@
+"""Progress of runs: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NoReturn
+
+from tqdm import tqdm
+
+from rag.admin.command_line import echo
+from rag.admin.ingest_output import is_notable, outcome_line
+from rag.report.text_and_html import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rag.evaluate.ask_questions import Contender
+    from rag.ingest.report import Outcome
+    from rag.ingest.run_progress import Progress
+
+WORK = "{percentage:3.0f}%|{bar}| {n_fmt}B of {total_fmt}B, {rate_fmt}, {remaining} left{postfix}"
+
+
+@contextmanager
+def shown_progress(
+    *, verbose: bool = False, as_log: bool = False, only_failures: bool = False, before: str = ""
+) -> Iterator[Progress]:
+    """An observer that shows an ingestion's progress on standard error; a bar disappears at the end.
+
+    `verbose` lists every file. `as_log` writes JSON lines. `only_failures` is for schedulers; each of
+    their lines has `before` in front of it.
+    """
+    if only_failures:
+        yield Failures(before)
+        return
+    if as_log:
+        yield Log(verbose=verbose)
+        return
+    if not sys.stderr.isatty():
+        yield Lines(verbose=verbose)
+        return
+    bar = Bar(verbose=verbose)
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
+class Lines:
+    """A line per file, except for those that stay as they are or aren't read and have no news."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+
+    def started(self, files: int, work: int) -> None:  # noqa: ARG002 the protocol's
+        """Print the number of files."""
+        echo(counted(files, "file"), err=True)
+
+    def worked(self, work: int) -> None:
+        """Print nothing."""
+
+    def embedded(self, chunks: int) -> None:
+        """Print nothing: the file's own line follows."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Print a file's result."""
+        if self._verbose or outcome.outcome in {"added", "replaced"} or is_notable(outcome):
+            echo(outcome_line(outcome), err=True)
+
+
+class Failures(Lines):
+    """A line for each file that failed, or that is missing and was kept, with the same text before each."""
+
+    def __init__(self, before: str) -> None:
+        super().__init__(verbose=False)
+        self._before = before
+
+    def started(self, files: int, work: int) -> None:
+        """Print nothing."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Print a failure."""
+        if outcome.outcome in {"skipped", "missing"}:
+            echo(f"{self._before}{outcome_line(outcome)}", err=True)
+
+
+class Log:
+    """A JSON object per line, for a log collector: the number of files, then each file that has news."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+
+    def started(self, files: int, work: int) -> None:
+        """Log the number of files and their bytes."""
+        log_line("started", files=files, bytes=work)
+
+    def worked(self, work: int) -> None:
+        """Log nothing."""
+
+    def embedded(self, chunks: int) -> None:
+        """Log nothing: the file's own line follows."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Log a file's result; a failure as an error."""
+        if not (self._verbose or outcome.outcome in {"added", "replaced"} or is_notable(outcome)):
+            return
+        level = "error" if outcome.outcome == "skipped" else "info"
+        fields = {"outcome": outcome.outcome, "path": outcome.path, "source": outcome.source_id}
+        more = {"chunks": outcome.chunks, "reason": outcome.reason, "cause": outcome.cause}
+        log_line("file", level=level, **fields, **{key: value for key, value in more.items() if value})
+
+
+def log_line(event: str, *, level: str = "info", **fields: object) -> None:
+    """Write a line of the log to standard error: time, level, the event and its fields."""
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = {"time": time, "level": level, "event": event, **fields}
+    echo(json.dumps({key: value for key, value in line.items() if value is not None}), err=True)
+
+
+class Bar:
+    """A bar over the work, in bytes of files, with its rate and the time left; news are listed above it."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+        self._bar: tqdm[NoReturn] = tqdm(
+            total=0,
+            file=sys.stderr,
+            leave=False,
+            unit="B",
+            unit_scale=True,
+            bar_format=WORK,
+        )
+        self._chunks = self._files = self._finished = 0
+
+    def started(self, files: int, work: int) -> None:
+        """Set the bar's length."""
+        self._files = files
+        self._bar.reset(total=work)
+        self._show()
+
+    def worked(self, work: int) -> None:
+        """Advance by so many bytes."""
+        self._bar.update(work)
+
+    def embedded(self, chunks: int) -> None:
+        """Count chunks."""
+        self._chunks += chunks
+        self._show()
+        self._bar.refresh()
+
+    def finished(self, outcome: Outcome) -> None:
+        """Count a file, and list it if there is something to say about it."""
+        if self._verbose or is_notable(outcome):
+            _write_above(outcome_line(outcome))
+        if outcome.outcome != "removed":  # not part of the total
+            self._finished += 1
+            self._show()
+
+    def _show(self) -> None:
+        files = f"{self._finished} of {counted(self._files, 'file')}"
+        self._bar.set_postfix_str(f"{files}, {counted(self._chunks, 'chunk')}", refresh=False)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._bar.close()
+
+
+class EvaluationProgress:
+    """A bar over the documents, then one over the questions of each run; without a terminal, a line each."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm[NoReturn] | None = None
+
+    @property
+    def ingesting(self) -> Progress:
+        """This object observes the ingestion, too."""
+        return self
+
+    def started(self, files: int, work: int) -> None:  # noqa: ARG002 the protocol's
+        """Show the ingestion of the set's documents."""
+        self._begin(f"Ingesting {counted(files, 'document')}", files, "documents")
+
+    def worked(self, work: int) -> None:
+        """Print nothing: the documents are counted."""
+
+    def embedded(self, chunks: int) -> None:
+        """Print nothing: documents of judged sets are small."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Print a document that was not ingested."""
+        if outcome.outcome in {"skipped", "ignored"}:
+            _write_above(outcome_line(outcome))
+        self._step()
+
+    def began(self, contender: Contender, questions: int) -> None:
+        """Show the questions of a run."""
+        what = f"profile {contender.profile}, mode {contender.mode}"
+        self._begin(f"Asking {counted(questions, 'question')}: {what}", questions, "questions")
+
+    def asked(self) -> None:
+        """Advance by a question."""
+        self._step()
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _begin(self, what: str, total: int, things: str) -> None:
+        self.close()
+        echo(what, err=True)
+        self._bar = _bar(total, things)
+
+    def _step(self) -> None:
+        if self._bar is not None:
+            self._bar.update()
+
+
+@contextmanager
+def evaluation_progress() -> Iterator[EvaluationProgress]:
+    """An observer that shows an evaluation's progress on standard error; bars disappear at the end."""
+    progress = EvaluationProgress()
+    try:
+        yield progress
+    finally:
+        progress.close()
+
+
+def _bar(total: int, things: str) -> tqdm[NoReturn]:
+    """A bar on standard error; none if that is not a terminal."""
+    form = f"{{percentage:3.0f}}%|{{bar}}| {{n_fmt}} of {{total_fmt}} {things}"
+    return tqdm(total=total, file=sys.stderr, leave=False, disable=None, bar_format=form)
+
+
+@contextmanager
+def download_progress(what: str, size: int) -> Iterator[Callable[[int], None]]:
+    """A bar over so many bytes, which disappears at the end; nothing if standard error is no terminal.
+
+    A size of 0 is not known.
+    """
+    form = f"{what}  {WORK}" if size else f"{what}  {{n_fmt}}B, {{rate_fmt}}"
+    bar: tqdm[NoReturn] = tqdm(
+        total=size or None,
+        file=sys.stderr,
+        leave=False,
+        disable=None,
+        unit="B",
+        unit_scale=True,
+        bar_format=form,
+    )
+    try:
+
+        def came(size: int) -> None:
+            bar.update(size)
+
+        yield came
+    finally:
+        bar.close()
+
+
+def _write_above(line: str) -> None:
+    """Print a line on standard error above the current bar."""
+    with tqdm.external_write_mode(file=sys.stderr):
+        echo(line, err=True)

@@ -1,0 +1,96 @@
+"""`refdesk-admin records`: checks a stream of records, for those who write connectors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from anyio import to_thread
+
+from rag.access.rule import in_words
+from rag.admin.command_line import Group, command, echo, print_json
+from rag.errors import ConfigurationError
+from rag.ingest.origins.records_format import Problem, Stream, StreamError, longest_line
+from rag.report.text_and_html import counted
+
+if TYPE_CHECKING:
+    from rag.config.settings import Settings
+
+SHOWN = 50  # problems
+
+
+@click.group("records", cls=Group)
+def records_command() -> None:
+    """Check the records of a connector.
+
+    A connector writes documents with their rights as JSON Lines: see rag/ingest/origins/records.md.
+    """
+
+
+@command("check", of_tenant=False, on_bucket=True)
+@click.argument("file", type=click.Path(path_type=Path))
+async def _check(settings: Settings, *, file: Path, as_json: bool) -> int:
+    """Check a stream of records.
+
+    FILE is a file, or - for standard input. Nothing is ingested.
+
+    Exits with 0 if every line is right, 1 if not.
+    """
+    found = await to_thread.run_sync(_checked, file, settings.ingest.max_file_bytes)
+    if as_json:
+        print_json(asdict(found))
+        return int(bool(found.problems))
+    for one in found.problems[:SHOWN]:
+        echo(f"line {one.line}: {one.text}")
+    if len(found.problems) > SHOWN:
+        echo(f"and {len(found.problems) - SHOWN} more")
+    for words, number in sorted(found.access.items()):
+        echo(f"{counted(number, 'record')} {words}")
+    if found.problems:
+        echo(f"{counted(len(found.problems), 'problem')}: this is no valid stream of records.")
+        return 1
+    deleted = f" and {counted(found.deleted, 'deletion')}" if found.deleted else ""
+    echo(f"Valid: {counted(found.records, 'record')}{deleted}, sync {found.sync}.")
+    return 0
+
+
+records_command.add_command(_check)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """The content of a stream: its kind, its lines, its records by who may see them, and what is wrong."""
+
+    sync: str
+    records: int
+    deleted: int
+    access: dict[str, int]
+    problems: list[Problem]
+
+
+def _checked(file: Path, most: int) -> _Checked:
+    """The content of a stream, whose records have texts of at most so many bytes.
+
+    Raises:
+        ConfigurationError: it can't be read.
+    """
+    access = Counter[str]()
+    deleted = 0
+    try:
+        with click.open_file(str(file), "rb") as opened:
+            stream = Stream(opened, longest_line(most))
+            try:
+                stream.begin()
+            except StreamError as error:
+                return _Checked("", 0, 0, {}, [Problem(1, str(error))])
+            for record in stream.records():
+                if record.deleted:
+                    deleted += 1
+                else:
+                    access[in_words(record.access) if record.access else "without access"] += 1
+    except OSError as error:
+        raise ConfigurationError(f"{file} can't be read: {error.strerror}.") from error
+    return _Checked(stream.sync, access.total(), deleted, dict(access), stream.problems)

@@ -1,0 +1,320 @@
+"""`refdesk-admin remove` takes sources out; `refdesk-admin purge` deletes what that left on the disk."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from anyio import to_thread
+
+from rag.access.tenants import tenant_of
+from rag.admin.audit_command import Act, access_state, recorded
+from rag.admin.command_line import collection_option, command, echo, print_json, same_desk
+from rag.admin.run_log import forget_names
+from rag.admin.sources_command import called, folder_bytes, meant, open_collections, open_reader
+from rag.config.settings import DEFAULT_COLLECTION
+from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
+from rag.ingest.policy.document_admission import has_expired
+from rag.ingest.source_paths import is_local, path_of
+from rag.models.embed import embedding_cache
+from rag.originals import local_path
+from rag.report.text_and_html import counted
+from rag.store.read import catalog
+from rag.store.read.schema import original_id
+from rag.store.write.access_writer import access_table, mark_removed
+from rag.store.write.change_collection import drop_collection, forget_builds, open_writer
+from rag.store.write.desk_folder import cannot, is_full, read_key, spending_reserve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from rag.admin.audit_command import ActName, State
+    from rag.config.settings import Settings
+    from rag.corpus import AccessRecord, Collection
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.write.collection_writer import CollectionWriter
+
+
+async def remove_collection(
+    data: Path, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()
+) -> None:
+    """Remove a collection and everything in it, and forget these access records; logged as this act."""
+    made = table.collection
+    held: dict[str, object] = {"visibility": made.visibility, "fields": made.fields}
+    held |= {"table": made.attached.table} if made.attached else {"sources": len(await table.listing())}
+    with recorded(data, Act(act, made.tenant, {made.name: (held, None)}, made.name, gives=False)):
+        for attempt in spending_reserve(data):
+            with attempt:
+                await drop_collection(data, made, forget=forget)
+
+
+NAMED = 3  # files in a message
+COMES_BACK = (
+    "The next ingest or sync brings back what still exists: {}. To keep a file out, delete it, or name it in "
+    "a file .refdeskignore in its folder."
+)
+REMOVED_BUT = "Removed {}: searches no longer find them. {}: run the command again later. {}"
+
+
+@command("remove")
+@click.argument("sources", nargs=-1, metavar="[ID|PATH]...")
+@click.option("--all", "everything", is_flag=True, help="Remove the whole collection.")
+@click.option(
+    "--forget", is_flag=True, help="Also delete their access records, including those of removed sources."
+)
+@collection_option(DEFAULT_COLLECTION)
+async def remove_command(
+    settings: Settings,
+    *,
+    sources: tuple[str, ...],
+    everything: bool,
+    forget: bool,
+    collection: str,
+    as_json: bool,
+) -> None:
+    """Remove sources by id, file, folder, path, title, or pattern.
+
+    Searches no longer find them. To delete their text from the disk, too, run refdesk-admin purge. Access
+    records are kept in case the sources come back, unless you add --forget.
+    """
+    if everything == bool(sources):
+        raise InvalidRequestError("Name the sources to remove, or use --all.")
+    (table,) = await open_collections(settings, collection)
+    async with access_table(settings.data, table.collection.tenant) as access:
+        records = await access.records()
+    sources_there = await table.listing()
+    there, names = {source.id: source.uri for source in sources_there}, called(sources_there)
+    past = {
+        id_: record.uri for id_, record in records.items() if forget and record.collection in {"", collection}
+    }
+    chosen = {id_ for name in sources for id_ in _named(name, there | past, names, collection)}
+    if everything:
+        chosen = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
+    gone = [id_ for id_ in there if id_ in chosen]
+    catalog.check_writable(table.collection)
+    if everything:
+        await _remove_all(settings, table, gone, forget=chosen if forget else ())
+    else:
+        with recorded(settings.data, _act(table.collection, records, chosen, gives=forget)):
+            await mark_removed(settings.data, table.collection.tenant, gone)
+            await _delete(settings.data, table.collection, gone, forget=chosen if forget else ())
+    comes_back = [path_of(there[id_]) for id_ in gone if _still_exists(there[id_], settings)]
+    if as_json:
+        print_json({"removed": gone, "forgotten": len(chosen) if forget else 0})
+        return
+    echo(f"Removed {counted(len(gone), 'source')} from {collection}.")
+    if forget:
+        echo(f"Deleted {counted(len(chosen), 'access record')}.")
+    if comes_back:
+        others = len(comes_back) - NAMED
+        existing = ", ".join(comes_back[:NAMED]) + (f" and {others} more" if others > 0 else "")
+        echo(COMES_BACK.format(existing), err=True)
+
+
+async def _remove_all(
+    settings: Settings, table: CollectionReader, ids: Sequence[str], *, forget: Iterable[str]
+) -> None:
+    """Remove the collection. While another command writes to it, remove what it holds, and say so."""
+    try:
+        await remove_collection(settings.data, table, "remove", forget=forget)
+    except BusyError as error:
+        tenant = table.collection.tenant
+        async with access_table(settings.data, tenant) as access:
+            records = await access.of(ids)
+        with recorded(settings.data, _act(table.collection, records, records, gives=False)):
+            await mark_removed(settings.data, tenant, ids)
+        raise BusyError(
+            REMOVED_BUT.format(counted(len(ids), "source"), "The collection stays", error)
+        ) from error
+
+
+async def _delete(data: Path, collection: Collection, ids: Sequence[str], *, forget: Iterable[str]) -> None:
+    """Delete the rows of sources whose removal is in force, and forget these access records.
+
+    While another command writes to the collection, it deletes the rows when it ends. It must still find the
+    access records, so these stay.
+    """
+    try:
+        async with open_writer(data, collection) as writer:  # which deletes the rows
+            await writer.forget(forget)
+            await _finish(writer)
+    except BusyError as error:
+        if forget:
+            message = REMOVED_BUT.format(counted(len(ids), "source"), "Their access records stay", error)
+            raise BusyError(message) from error
+        echo("Searches no longer find them. The command that is writing now deletes their text.", err=True)
+
+
+def _still_exists(uri: str, settings: Settings) -> bool:
+    """Whether the next ingestion of its folder, or sync of its origin, would bring a source back."""
+    if is_local(uri):
+        return Path(local_path(uri.partition("#")[0])).exists()
+    return uri.removeprefix("origin:").partition("/")[0] in settings.origins
+
+
+async def _finish(writer: CollectionWriter) -> None:
+    """Compact what is left. On a full disk it waits: what was removed is gone all the same."""
+    try:
+        await writer.finish()
+    except StoreError as error:
+        if not is_full(error):
+            raise
+        echo(f"The next ingestion will compact {writer.collection.name}: the disk is full.", err=True)
+
+
+def _act(
+    collection: Collection, records: Mapping[str, AccessRecord], ids: Iterable[str], *, gives: bool
+) -> Act:
+    """The removal of these sources, with their URIs and access."""
+    changes: dict[str, tuple[State, State]] = {
+        id_: ({"uri": records[id_].uri, **(access_state(records[id_].access) or {})}, None)
+        for id_ in sorted(ids)
+    }
+    return Act("remove", collection.tenant, changes, collection.name, gives=gives)
+
+
+def _named(
+    name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]], collection: str
+) -> list[str]:
+    if not (ids := meant(name, uris, names)):
+        raise NotFoundError(
+            f"No source in {collection} has the id or path {name!r}. List them with refdesk-admin sources."
+        )
+    return ids
+
+
+SMALLEST = 100_000  # bytes that are told as a number
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """The result of a purge of a collection.
+
+    `freed_bytes` is 0 if the data folder has grown. `dropped_rebuild`: tables of another build are gone, too.
+    """
+
+    name: str
+    sources: int
+    chunks: int
+    freed_bytes: int
+    dropped_rebuild: bool = False
+
+
+@command("purge")
+@click.option("--forget", is_flag=True, help="Also delete the access records of removed documents.")
+@collection_option(None)
+async def purge_command(settings: Settings, *, collection: str | None, forget: bool, as_json: bool) -> None:
+    """Delete the text of removed documents from the disk.
+
+    Searches don't find removed documents, but their text remains in data files, older versions and indexes
+    until you purge, which rewrites all of them, and deletes their embeddings from the cache. Servers can keep
+    running; disk space that they hold open is freed when they exit. Access records are
+    kept in case the documents come back, unless you add --forget.
+
+    Tags of a collection lose the documents that it doesn't have any more. Earlier texts of those that it has
+    stay in them: remove the tag to delete these, too.
+    """
+    tables = await _purgeable(settings, collection)
+    if collection is None:
+        await _forget_dropped(settings)
+    purged = [await _purged(settings, table, forget=forget) for table in tables]
+    if as_json:
+        print_json({"collections": [asdict(one) for one in purged]})
+        return
+    for one in purged:
+        kept = f"{counted(one.sources, 'source')} and {counted(one.chunks, 'chunk')}"
+        done = f"{one.name}: rewrote {kept}, rebuilt the indexes, deleted older versions"
+        echo(f"{done}, {freed(one.freed_bytes)}.")
+        if one.dropped_rebuild:
+            echo(f"{one.name}: dropped the tables from before its rebuild, or of an unfinished one.")
+    if not purged:
+        echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
+
+
+def freed(size: int) -> str:
+    """Bytes in words. There may be none: new files and indexes can take more room than what was deleted."""
+    if size <= 0:
+        return "no disk space freed"
+    return f"{size / 1e6:.1f} MB freed" if size >= SMALLEST else "less than 0.1 MB freed"
+
+
+async def _purgeable(settings: Settings, name: str | None) -> list[CollectionReader]:
+    """The tables to rewrite: those of a collection and of its tags, or of all collections."""
+    if name is None:
+        tables = await open_collections(settings, None)
+        return [table for table in tables if not table.collection.attached]  # named only by mistake
+    chosen = await open_collections(settings, name)
+    others = await open_collections(settings, None)
+    return [*chosen, *(table for table in others if table.collection.tag_of == name)]
+
+
+async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) -> Purged:
+    before, made = folder_bytes(settings.data), table.collection
+    async with open_writer(settings.data, made) as writer:
+        if made.tag_of:
+            await _without_removed(writer)
+        records = (await writer.records()).values()
+        gone = [one for one in records if forget and one.collection == made.name and not one.present]
+        state = {"visibility": made.visibility}
+        changes: dict[str, tuple[State, State]] = {one.id: (access_state(one.access), None) for one in gone}
+        act = Act("purge", made.tenant, {made.name: (state, state)} | changes, made.name, gives=forget)
+        with recorded(settings.data, act):
+            undone = await forget_builds(settings.data, writer.collection)
+            await writer.forget(one.id for one in gone)
+            await writer.purge()
+            await _forget_embeddings(settings.data, table)
+        forget_names(settings.data, made.tenant, made.name)
+    kept = await table.statistics()
+    freed_bytes = max(0, before - folder_bytes(settings.data))
+    return Purged(made.name, kept.sources, kept.chunks, freed_bytes, undone)
+
+
+async def _without_removed(tag: CollectionWriter) -> None:
+    """Remove from a tag what its collection doesn't have any more, and what has expired."""
+    records = await tag.records()
+    there = {id_ for id_, one in records.items() if one.present and one.collection == tag.collection.tag_of}
+    gone = [
+        one.id
+        for one in (await tag.known(records)).values()
+        if original_id(one.id) not in there or has_expired(one)
+    ]
+    if gone:
+        await tag.remove(gone)
+
+
+async def _forget_embeddings(data: Path, table: CollectionReader) -> None:
+    """Delete the cached embeddings of texts that the collection doesn't hold any more."""
+    made = table.collection
+    if not embedding_cache.cache_file(data).exists():
+        return
+    texts = await table.bodies()
+    key = read_key(data)
+    forget = partial(embedding_cache.forget, data, key, made.tenant, texts=texts, collections=[made.name])
+    with _writing(data):
+        await to_thread.run_sync(forget)
+
+
+async def _forget_dropped(settings: Settings) -> None:
+    """Delete the cached embeddings of the tenant's collections that were removed."""
+    data, tenant = settings.data, tenant_of(settings)
+    there = {one.name for one in await open_reader(settings).collections(tenant)}
+    with _writing(data):
+        cached = await to_thread.run_sync(embedding_cache.owners, data, tenant)
+        if removed := cached - there:
+            key = read_key(data)
+            await to_thread.run_sync(
+                partial(embedding_cache.forget, data, key, tenant, collections=sorted(removed))
+            )
+
+
+@contextmanager
+def _writing(data: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise cannot(f"The data folder {data} can't be written", error) from error

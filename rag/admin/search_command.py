@@ -1,0 +1,264 @@
+"""`refdesk-admin search`: search like an assistant, with output for people."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from rag.access.tenants import local_principal
+from rag.admin.command_line import command, echo, json_object, print_json, same_desk, write_page
+from rag.admin.search_output import explanation, print_results
+from rag.admin.search_report import search_report
+from rag.admin.sources_command import open_collections, readable
+from rag.answers import MAX_LIMIT, Detail, Match, Mode, SearchRequest
+from rag.config.profiles import FusionMethod
+from rag.corpus import Distance
+from rag.errors import InvalidRequestError
+from rag.report.text_and_html import counted
+from rag.search.desk import Desk
+from rag.search.pipeline import NO_DOCUMENTS
+from rag.search.planning import LIMITS, with_every_override
+from rag.search.reply.search_reply import search_reply, with_trace
+
+if TYPE_CHECKING:
+    from rag.config.settings import Settings
+    from rag.corpus import Principal
+    from rag.search.why_not import SourceTrace
+
+MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers have 200,000 or less
+
+
+def _vector(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, ...] | None:
+    """The numbers in a file, or on standard input."""
+    if value is None:
+        return None
+    try:
+        with click.open_file(value, encoding="utf-8") as file:
+            read = json.loads(file.read(MAX_VECTOR_CHARS))
+    except OSError as error:
+        raise click.BadParameter(f"{value} can't be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"{value} is not a JSON array of numbers.") from error
+    if not isinstance(read, list) or not all(type(number) in {int, float} for number in read):
+        raise click.BadParameter(f"{value} is not a JSON array of numbers.")
+    try:
+        return tuple(map(float, read))
+    except OverflowError as error:
+        raise click.BadParameter(f"{value} has a number that is too large.") from error
+
+
+def _thresholds(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, float] | None:
+    thresholds: dict[str, float] = {}
+    for value in values:
+        name, _, number = value.partition("=")
+        try:
+            thresholds[name] = float(number)
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r} is not like min_similarity=0.3.") from error
+    return thresholds or None
+
+
+def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | None:
+    given: dict[str, object] = {"of": of} if of is not None else {}
+    return given | ({"without": without} if without else {}) or None
+
+
+@command("search", of_asker=True, on_bucket=True)
+@click.argument("query", default="")
+@click.option(
+    "--vector",
+    callback=_vector,
+    metavar="FILE",
+    help="Search by the vector in this file (a JSON array; - is standard input) instead of embedding QUERY. "
+    "Then QUERY may be left out.",
+)
+@click.option(
+    "--related",
+    metavar="ID",
+    help="Find what belongs to the passage or source with this id: documents that it names or links to, "
+    "documents that name it, and similar passages. Then QUERY may be left out.",
+)
+@click.option("--mode", type=click.Choice(get_args(Mode)), help="Search mode.")
+@click.option(
+    "--match",
+    type=click.Choice(get_args(Match)),
+    help="In mode exact: a part of the text, whole words, or a regular expression (RE2).",
+)
+@click.option("--case", is_flag=True, help="In mode exact: letter case counts.")
+@click.option(
+    "--must-contain", multiple=True, metavar="TEXT", help="Only passages with this text. Repeatable."
+)
+@click.option("--profile", metavar="NAME", help="Retrieval profile.")
+@click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Maximum number of results.")
+@click.option(
+    "--filter", "filter_", callback=json_object, metavar="JSON", help="Only sources whose metadata matches."
+)
+@click.option(
+    "--collection",
+    multiple=True,
+    metavar="NAME",
+    help="Search only this collection. Repeatable. Default: all.",
+)
+@click.option(
+    "--exclude-collection", multiple=True, metavar="NAME", help="Leave out this collection. Repeatable."
+)
+@click.option(
+    "--fusion", type=click.Choice(get_args(FusionMethod)), help="How mode hybrid joins its two lists."
+)
+@click.option(
+    "--alpha", type=float, metavar="SHARE", help="For the fusion convex: the weight of the similarity."
+)
+@click.option("--candidates", type=int, metavar="N", help="Chunks that each list brings before fusion.")
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    callback=_thresholds,
+    metavar="NAME=NUMBER",
+    help=f"Leave out passages by a threshold: {', '.join(LIMITS)}. Repeatable.",
+)
+@click.option("--distance", type=click.Choice(get_args(Distance)), help="Metric of the thresholds.")
+@click.option("--stages-of", metavar="PROFILE", help="Run the stages of this profile.")
+@click.option(
+    "--without-stage", multiple=True, metavar="STAGE", help="Leave out the stages of this kind. Repeatable."
+)
+@click.option("--vectors", is_flag=True, help="With --json: also print the vector of each passage.")
+@click.option(
+    "--detail",
+    type=click.Choice(get_args(Detail)),
+    help="Show of each hit the sentence that answers, the passage, or the section around it.",
+)
+@click.option("--context", is_flag=True, help="Print all passages as one text with citations, for a prompt.")
+@click.option("--explain", is_flag=True, help="Also print the trace of the search, step by step.")
+@click.option("--expect", metavar="ID", help="Also explain at which step this source dropped out.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the trace of the search as an HTML page.",
+)
+async def search_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    query: str,
+    vector: tuple[float, ...] | None,
+    related: str | None,
+    mode: Mode | None,
+    match: Match | None,
+    case: bool,
+    must_contain: tuple[str, ...],
+    profile: str | None,
+    limit: int | None,
+    filter_: dict[str, object] | None,
+    collection: tuple[str, ...],
+    exclude_collection: tuple[str, ...],
+    fusion: str | None,
+    alpha: float | None,
+    candidates: int | None,
+    thresholds: dict[str, float] | None,
+    distance: Distance | None,
+    stages_of: str | None,
+    without_stage: tuple[str, ...],
+    vectors: bool,
+    detail: Detail | None,
+    context: bool,
+    explain: bool,
+    expect: str | None,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Search like an assistant and print the passages.
+
+    Options override the profile; search.overrides limits assistants only. A filter uses date, path, title,
+    section, and fields that the collection declares: {"year": {"$gte": 2020}, "path": {"$prefix": "hr/"}}.
+
+    A vector is compared with the collections whose vectors are as long. It must come from the model that made
+    them. No embedding model is called.
+    """
+    request = SearchRequest(
+        query,
+        profile=profile,
+        limit=limit,
+        mode=mode,
+        match=match,
+        case=case or None,
+        must_contain=must_contain,
+        collections=collection or None,
+        filter=filter_,
+        context=context,
+        exclude_collections=exclude_collection,
+        fusion=fusion,
+        alpha=alpha,
+        candidates=candidates,
+        thresholds=thresholds,
+        distance=distance,
+        stages=_stages(stages_of, without_stage),
+        detail=detail,
+        vector=vector,
+        related=related,
+        joined=True,
+    )
+    if not query and vector is None and related is None:
+        raise click.UsageError(
+            "Missing argument 'QUERY'. Only with --vector or --related may it be left out."
+        )
+    if vectors and not as_json:
+        raise InvalidRequestError("--vectors needs --json.")
+    settings = settings.model_copy(update={"search": with_every_override(settings.search)})
+    principal = local_principal(settings)
+    fates: list[SourceTrace] = []
+    async with Desk.open(settings, os.environ) as desk:
+        if expect is not None:
+            answer, fate = await desk.why_not(principal, request, expect)
+            fates.append(fate)
+        else:
+            answer = await desk.search(principal, request, trace=explain or report is not None)
+        answer = await desk.checked(answer)
+    reply = search_reply(answer, max_chars=None, vectors=vectors)
+    if report:
+        await write_page(report, search_report(query, answer, fates))
+    if explain or fates:
+        reply = with_trace(reply, answer, None)
+    if as_json:
+        expected = {"expected": _fate_json(fates[0])} if fates else {}
+        print_json(reply.model_dump(exclude_none=True) | expected)
+        return
+    print_results(reply)
+    if NO_DOCUMENTS in answer.notes:
+        echo(await _why_none(settings, principal))
+    if explain or fates:
+        echo("\n".join(["", *explanation(answer, fates)]))
+    if report:
+        echo(f"Wrote {report}.", err=True)
+
+
+async def _why_none(settings: Settings, principal: Principal) -> str:
+    """For the operator: whether there are no documents, or none that this principal may see."""
+    tables = readable(await open_collections(settings, None))
+    sources = sum([(await table.statistics()).sources for table in tables])
+    where = f"The {'bucket' if settings.storage.uri else 'data folder'} is {settings.home}."
+    if not sources:
+        return (
+            where
+            if settings.storage.uri
+            else f"{where} Add documents with refdesk-admin ingest PATH{same_desk()}"
+        )
+    groups = f" of the groups {', '.join(sorted(principal.groups))}" if principal.groups else ""
+    asker = f"the user {principal.user}" if principal.user else "somebody without a name"
+    return (
+        f"{where} It has {counted(sources, 'document')}, all of them hidden from {asker}{groups} by their "
+        "access records, or expired. Name somebody else with --user and --group, or see refdesk-admin access "
+        "explain ID."
+    )
+
+
+def _fate_json(fate: SourceTrace) -> dict[str, Any]:
+    ranks = [{"stage": stage, "rank": rank} for stage, rank in fate.ranks]
+    fields = {"id": fate.source.id, "title": fate.source.title, "step": fate.step, "reason": fate.reason}
+    return fields | {"chunk_id": fate.chunk_id or None, "ranks": ranks}

@@ -1,0 +1,343 @@
+"""`refdesk-admin sources` and `source`: list and show sources; how every command finds those it means.
+
+Then, what collections take on the disk. Last, the documents of origins that the settings don't have any more:
+no sync changes or removes them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import aclosing, suppress
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rag.access.tenants import tenant_of, tenants
+from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
+from rag.config.origin_settings import FolderOrigin
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.home import check_data_folder
+from rag.ingest.source_paths import place_of, prefixes
+from rag.report.text_and_html import counted
+from rag.search.browse import shown, shown_parts
+from rag.search.requested_sources import MOST_LISTED
+from rag.store.read.desk_reader import Reader
+from rag.text.flags import flags_in
+from rag.text.invisible import in_one_line
+from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from rag.config.settings import Settings
+    from rag.corpus import Source
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.text.flags import Flag
+
+PREVIEW_CHARS = 500
+NO_NAMES: Mapping[str, AbstractSet[str]] = MappingProxyType({})
+
+
+@command("sources", on_bucket=True)
+@collection_option(None)
+@click.option(
+    "--flags", is_flag=True, help="Say which texts contain orders to a model, personal data or secrets."
+)
+async def sources_command(settings: Settings, *, collection: str | None, flags: bool, as_json: bool) -> None:
+    """List the sources of all collections, or of one."""
+    tables = readable(await open_collections(settings, collection))
+    sources = [source for table in tables for source in await table.listing()]
+    sources.sort(key=lambda source: (source.collection, source.metadata.get("path", ""), source.id))
+    flagged = await _flagged(tables) if flags else {}
+    if as_json:
+        found = ({"flags": flagged[source.id]} if flags else {} for source in sources)
+        print_json({"sources": [source_json(one) | more for one, more in zip(sources, found, strict=True)]})
+    elif sources:
+        titles = ("ID", "COLLECTION", "CHUNKS", *(["FLAGS"] if flags else []), "PATH", "TITLE")
+        print_table([titles, *(_row(source, flagged.get(source.id)) for source in sources)])
+    else:
+        echo(f"There are no sources yet. Add some with refdesk-admin ingest PATH{same_desk()}")
+
+
+@command("source", on_bucket=True)
+@click.argument("name", metavar="ID")
+@click.option("--text", is_flag=True, help="Print the whole text, not only its beginning.")
+async def source_command(settings: Settings, *, name: str, text: bool, as_json: bool) -> None:
+    """Show a source: its metadata, outline and text.
+
+    ID is the id of a source or of one of its chunks, a URI, a path, or a title that no other source has.
+    """
+    tables = readable(await open_collections(settings, None))
+    source_id = await _one_id(tables, name)
+    found = [await table.text(source_id) for table in tables]
+    for stored, outline, content in filter(None, found):
+        details = source_json(stored.source) | {"outline": [asdict(heading) for heading in outline]}
+        if as_json:
+            print_json(details | {"text": content})
+        else:
+            _print_source(details, content if text else content[:PREVIEW_CHARS])
+        return
+    raise NotFoundError(NOT_FOUND)
+
+
+async def _one_id(tables: Sequence[CollectionReader], name: str) -> str:
+    """The id in a name, or that of the only source which it refers to."""
+    with suppress(NotFoundError):
+        id_ = split_id(named_id(name)[1])[0]
+        if any([await table.sources([id_]) for table in tables]):
+            return id_
+    sources = [source for table in tables for source in await table.listing()]
+    ids = _named(name, {source.id: source.uri for source in sources}, called(sources))
+    if not ids:
+        raise NotFoundError(NOT_FOUND)
+    if len(ids) > 1:
+        raise InvalidRequestError(f"{name!r} refers to {len(ids)} sources. Give the id of one.")
+    return ids[0]
+
+
+def open_reader(settings: Settings) -> Reader:
+    """A reader of the desk."""
+    return Reader(settings.home, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls)
+
+
+async def open_collections(settings: Settings, name: str | None) -> list[CollectionReader]:
+    """The tenant's collections, or the one of this name.
+
+    Raises:
+        NotFoundError: there is none of that name.
+        ConfigurationError: the data folder is missing or not one of refdesk's.
+    """
+    return await tables_of(open_reader(settings), tenant_of(settings), name)
+
+
+async def tables_of(reader: Reader, tenant: str, name: str | None) -> list[CollectionReader]:
+    """The same of a reader that stays open."""
+    collections = await reader.collections(tenant)
+    if not collections:
+        check_data_folder(reader.data)
+    chosen = [one for one in collections if name in {None, one.name}]
+    if name and not chosen:
+        names = ", ".join(one.name for one in collections) or "none"
+        raise NotFoundError(f"There is no collection {name!r} in {reader.data}. Collections: {names}.")
+    return [await reader.open(one) for one in chosen]
+
+
+def readable(tables: Sequence[CollectionReader]) -> list[CollectionReader]:
+    """The tables without attached ones that can't be read; standard error says which these are."""
+    for table in tables:
+        if table.failed:
+            echo(
+                f"The attached table of {table.collection.name} can't be read; see refdesk-admin collection "
+                f"show {table.collection.name}.",
+                err=True,
+            )
+    return [table for table in tables if not table.failed]
+
+
+def called(sources: Iterable[Source]) -> dict[str, frozenset[str]]:
+    """What sources are called in replies, by id: paths, alone and in the collection, titles, addresses."""
+    return {source.id: frozenset(_names_of(source)) for source in sources}
+
+
+def _names_of(source: Source) -> Iterator[str]:
+    yield shown(source.title)
+    if path := "/".join(shown_parts(source.name)):
+        yield from (path, f"{source.collection}/{path}")
+    if source.url:
+        yield source.url
+
+
+def meant(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]] = NO_NAMES) -> list[str]:
+    """The ids of the sources that a name refers to, given all URIs, and other `names` (see `called`), by id.
+
+    A name is an id, a URI, a file or a folder; if it is none of these, one that a single source has. Else it
+    is a pattern that matches the end of a path from any folder on (* also matches /). So a[1].md refers to
+    the file of that name if there is one.
+    What a source contains goes along: the attachments of a mail, however the mail is named.
+
+    Raises:
+        InvalidRequestError: several sources have this path, title or address; the message lists them.
+    """
+    found = _named(name, uris, names)
+    taken, containers = {*found}, {uris[id_] for id_ in found}
+    parts = ((id_, uri) for id_, uri in uris.items() if "#" in uri and id_ not in taken)
+    return [*found, *(id_ for id_, uri in parts if _is_inside(uri, containers))]
+
+
+def _is_inside(part: str, containers: AbstractSet[str]) -> bool:
+    file = part.partition("#")[0]
+    return any(one[:-1] in containers for one in prefixes(part, file))
+
+
+def _named(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
+    file = f"/{name}" if name.startswith("origin:") else os.path.realpath(name)
+    exact = [
+        id_ for id_, uri in uris.items() if uri == name or _is_called(name, id_, str(place_of(uri)), file)
+    ]
+    if exact or (exact := _with_name(name, uris, names)) or not set(name) & set("*?["):
+        return exact
+    pattern = name if name.startswith("/") else f"*/{name}"
+    return [id_ for id_, uri in uris.items() if fnmatchcase(str(place_of(uri)), pattern)]
+
+
+def _with_name(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
+    """The only source with this path, title or address. A name that ends in a slash is a folder's."""
+    if name.endswith("/"):
+        return []
+    written = {name, shown(name), "/".join(shown_parts(name.strip().removeprefix(SCHEME)))} - {""}
+    ids = [id_ for id_ in uris if not written.isdisjoint(names.get(id_, ()))]
+    if len(ids) > 1:
+        listed = ", ".join(f"{id_} ({place_of(uris[id_])})" for id_ in ids[:MOST_LISTED])
+        more = f" and {len(ids) - MOST_LISTED} more" if len(ids) > MOST_LISTED else ""
+        raise InvalidRequestError(
+            f"{len(ids)} sources are called {name!r}: {listed}{more}. Give the id of one."
+        )
+    return ids
+
+
+def _is_called(name: str, id_: str, path: str, file: str) -> bool:
+    with suppress(NotFoundError):
+        if split_id(named_id(name)[1])[0] == id_:
+            return True
+    return path == file or path.startswith(file.rstrip(os.sep) + os.sep)
+
+
+def source_json(source: Source) -> dict[str, Any]:
+    """A source as `--json` prints it."""
+    return {
+        "id": source.id,
+        "collection": source.collection,
+        "uri": source.uri,
+        "url": source.url,
+        "title": source.title,
+        "mime_type": source.mime_type,
+        "date": source.date and source.date.isoformat(),
+        "ingested_at": source.ingested_at.isoformat(timespec="seconds"),
+        "chunks": source.chunk_count,
+        "without_vector": source.without_vector,
+        "length": source.length,
+        "digest": source.digest,
+        "metadata": dict(source.metadata),
+    }
+
+
+async def _flagged(tables: Sequence[CollectionReader]) -> dict[str, tuple[Flag, ...]]:
+    """What the texts of all sources contain, by source id. They are read one at a time."""
+    found: dict[str, tuple[Flag, ...]] = {}
+    for table in tables:
+        for source in await table.listing():
+            opened = await table.text(source.id)
+            found[source.id] = flags_in(f"{source.title}\n{opened[2]}") if opened else ()
+    return found
+
+
+def _row(source: Source, flags: tuple[Flag, ...] | None) -> tuple[object, ...]:
+    path = source.metadata.get("path", "")
+    shown = () if flags is None else (", ".join(flags) or "-",)
+    return source.id, source.collection, source.chunk_count, *shown, path, source.title
+
+
+def _print_source(details: dict[str, Any], shown: str) -> None:
+    outline, metadata = details.pop("outline"), details.pop("metadata")
+    named = [*details.items(), *(("metadata", f"{key}: {value}") for key, value in metadata.items())]
+    for key, value in named:
+        if value:
+            echo(in_one_line(f"{key:12} {value}"))
+    for heading in outline:
+        echo(f"{'  ' * heading['level']}{heading['title']}")
+    echo(f"\n{shown}")
+    if rest := details["length"] - len(shown):
+        echo(f"[{rest} more characters; use --text to print all]")
+
+
+async def size_of(table: CollectionReader) -> dict[str, Any]:
+    """A collection's size, as `--json` prints it."""
+    named = {
+        "name": table.collection.name,
+        "language": table.collection.language,
+        "embedder": asdict(table.collection.embedder),
+        "embedder_name": table.collection.embedder_name,
+    }
+    return named | asdict(await table.statistics())
+
+
+def folder_bytes(folder: Path) -> int:
+    """The total size of the files below a folder."""
+    files = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return sum(path.stat().st_size for path in files if path.exists())
+
+
+ORIGIN = "origin:"  # begins the URIs of what isn't a local file
+ROWS = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """Documents in a collection whose origin brings nothing into it any more.
+
+    `tenant` is empty if it need not be named. `is_elsewhere`: the settings have an origin of this name.
+    """
+
+    tenant: str
+    collection: str
+    origin: str
+    documents: int
+    is_elsewhere: bool
+
+    def __str__(self) -> str:
+        why = "brings nothing into it any more" if self.is_elsewhere else "isn't in the settings any more"
+        tenant = f" --tenant {self.tenant}" if self.tenant else ""
+        verb = "comes" if self.documents == 1 else "come"
+        return (
+            f"{counted(self.documents, 'document')} in {self.collection} {verb} from the origin "
+            f"{self.origin}, which {why}, so no sync changes or removes them. To remove them, "
+            f"run refdesk-admin remove {ORIGIN}{self.origin} --collection {self.collection}{tenant}."
+        )
+
+
+async def left_behind(settings: Settings) -> list[LeftBehind]:
+    """What origins left behind that were removed, renamed, or sent to another collection.
+
+    A folder's documents don't say that it was an origin.
+
+    Raises:
+        ConfigurationError, StoreError: the desk can't be read.
+    """
+    reader, known = open_reader(settings), tenants(settings.data)
+    found = []
+    for tenant in known:
+        for made in await reader.collections(tenant):
+            if made.attached or made.tag_of:
+                continue
+            counts = await _by_origin(await reader.open(made))
+            found += [
+                LeftBehind(tenant if len(known) > 1 else "", made.name, name, count, name in settings.origins)
+                for name, count in sorted(counts.items())
+                if not _brings(settings, name, tenant, made.name)
+            ]
+    return found
+
+
+def _brings(settings: Settings, name: str, tenant: str, collection: str) -> bool:
+    """Whether an origin of the settings brings documents with its name into this collection."""
+    origin = settings.origins.get(name)
+    if origin is None or isinstance(origin, FolderOrigin) or origin.collection != collection:
+        return False
+    return (origin.tenant or settings.principal.tenant) in {None, tenant}
+
+
+async def _by_origin(table: CollectionReader) -> Counter[str]:
+    """The number of documents that came from each origin."""
+    counts = Counter[str]()
+    where = f"(starts_with(uri, '{ORIGIN}'))"
+    async with aclosing(table.source_batches(where, ["uri"], ROWS)) as batches:
+        async for batch in batches:
+            uris = filter(None, batch.column("uri").to_pylist())
+            counts.update(uri.removeprefix(ORIGIN).partition("/")[0] for uri in uris)
+    return counts

@@ -1,0 +1,301 @@
+"""`refdesk-admin sync`: brings the origins of the settings in, one after the other, made for a scheduler."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+from rag.admin.command_line import command, echo, print_json
+from rag.admin.dry_run import print_rehearsed, rehearse, rehearsed_json
+from rag.admin.ingest_command import (
+    PARTLY_FAILED,
+    exit_code,
+    known_ok_option,
+    origin_run,
+    report_json,
+    rights_of,
+    run_ingest,
+)
+from rag.admin.sources_command import left_behind
+from rag.admin.watch_folders import watch
+from rag.config.origin_settings import FolderOrigin, RecordsOrigin
+from rag.errors import ConfigurationError, RefdeskError
+from rag.ingest.report import InterruptedRunError
+from rag.ingest.rights.requested_rights import RequestedAccess
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from pathlib import Path
+
+    from rag.admin.dry_run import Rehearsed
+    from rag.config.origin_settings import OriginSettings
+    from rag.config.settings import Settings
+    from rag.ingest.report import Report
+    from rag.ingest.rights.requested_rights import Rights
+
+FAILED = 1
+
+
+@command("sync", of_tenant=False)
+@click.argument("origins", nargs=-1, metavar="[ORIGIN]...")
+@click.option("--set-access", is_flag=True, help="Also apply the origin's access to existing sources.")
+@click.option("--yes", is_flag=True, help="Remove sources even if most of an origin is missing.")
+@known_ok_option
+@click.option("--dry-run", is_flag=True, help="Write nothing; show what would change, and who could see it.")
+@click.option("--watch", "watches", is_flag=True, help="Sync folders whenever they change, until Ctrl-C.")
+@click.option("--quiet", is_flag=True, help="Print nothing unless something changed or failed.")
+@click.option("--verbose", is_flag=True, help="List every document, also unchanged ones.")
+@click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
+async def sync_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    origins: tuple[str, ...],
+    set_access: bool,
+    yes: bool,
+    known_ok: bool,
+    dry_run: bool,
+    watches: bool,
+    quiet: bool,
+    verbose: bool,
+    as_log: bool,
+    as_json: bool,
+) -> int:
+    """Bring collections to the state of their origins.
+
+    Origins are tables [origins.NAME] in the settings. Without ORIGIN, all of them are brought in. If one
+    fails, the others go on. Run it from a scheduler (cron, a systemd timer) as often as you like: what is
+    unchanged is not fetched, and a second run on the same collection says so and ends.
+
+    Exits with 0 on success, 1 if every origin failed, 2 for usage errors, and 3 if some documents or origins
+    failed, or too many documents are missing.
+    """
+    if watches and (dry_run or yes):
+        raise click.UsageError("--watch can't be combined with --dry-run or --yes.")
+    sync = partial(
+        run_origin,
+        settings,
+        set_access=set_access,
+        yes=yes,
+        verbose=verbose,
+        as_log=as_log,
+        quiet=quiet,
+        as_json=as_json,
+    )
+    if not (origins or quiet):
+        await _tell_left_behind(settings)
+    names = chosen(settings, origins, quiet=quiet)
+    if watches:
+        await watch_origins(settings, names, sync, named=bool(origins), as_json=as_json)
+        return 0
+    attempt = partial(_rehearsed, settings, set_access=set_access, yes=yes, as_json=as_json)
+    synced = partial(_synced, sync, known_ok=known_ok)
+    codes: list[int] = []
+    results: dict[str, Any] = {}
+    for name in names:
+        code, results[name] = await _attempted(name, attempt if dry_run else synced)
+        codes.append(code)
+    if as_json:
+        print_json({"origins": results})
+    if codes and all(code == FAILED for code in codes):
+        return FAILED
+    return PARTLY_FAILED if any(codes) else 0
+
+
+async def _tell_left_behind(settings: Settings) -> None:
+    """Say which documents no origin brings in any more; a desk that can't be read says so later."""
+    with suppress(RefdeskError):
+        for one in await left_behind(settings):
+            echo(f"Note: {one}", err=True)
+
+
+Result: TypeAlias = "tuple[int, dict[str, Any]]"
+"""The exit code of an origin, and its report as JSON."""
+
+
+async def _attempted(name: str, attempt: Callable[[str], Awaitable[Result]]) -> Result:
+    """The result of one origin, whose failure is printed and stops no other."""
+    try:
+        return await attempt(name)
+    except InterruptedRunError as error:
+        echo(f"refdesk-admin: {name}: {error}", err=True)
+        return PARTLY_FAILED, report_json(error.report) | {"error": str(error)}
+    except RefdeskError as error:
+        echo(f"refdesk-admin: {name}: {error}", err=True)
+        return FAILED, {"error": str(error)}
+
+
+async def _synced(sync: Callable[[str], Awaitable[Report]], name: str, *, known_ok: bool) -> Result:
+    report = await sync(name)
+    return exit_code(report, known_ok=known_ok), report_json(report)
+
+
+async def _rehearsed(settings: Settings, name: str, *, set_access: bool, yes: bool, as_json: bool) -> Result:
+    rehearsed = await rehearse_origin(settings, name, set_access=set_access, yes=yes)
+    if not as_json:
+        echo(f"{name}:")
+        print_rehearsed(rehearsed)
+    return exit_code(rehearsed.report), rehearsed_json(rehearsed, report_json(rehearsed.report))
+
+
+async def watch_origins(
+    settings: Settings,
+    names: Iterable[str],
+    sync: Callable[[str], Awaitable[Report]],
+    *,
+    named: bool,
+    as_json: bool,
+) -> None:
+    """Sync the folders among these origins, and again whenever something changes in them.
+
+    Raises:
+        ConfigurationError: one that was named is no folder, or none is one.
+    """
+    folders: dict[Path, str] = {}
+    for name in names:
+        origin = settings.origins[name]
+        if isinstance(origin, FolderOrigin):
+            folders[origin.path] = name
+        elif named:
+            raise ConfigurationError(
+                f"{name} is no folder, so it can't be watched. Sync it from a scheduler."
+            )
+    if not folders:
+        raise ConfigurationError("No origin is a folder, so there is nothing to watch. Use a scheduler.")
+
+    async def run(changed: list[str]) -> None:
+        for name in changed:
+            try:
+                report = await sync(name)
+            except RefdeskError as error:
+                echo(f"refdesk-admin: {name}: {error}", err=True)
+            else:
+                if as_json:
+                    print_json({"origins": {name: report_json(report)}})
+
+    await watch(folders, run, without=settings.data)
+
+
+def chosen(settings: Settings, names: Iterable[str], *, quiet: bool) -> list[str]:
+    """The origins to sync, each once: those named, or all that need nothing from standard input.
+
+    Raises:
+        ConfigurationError: one is unknown, there are none, two want standard input, or something is piped in
+            for an origin that isn't named.
+    """
+    if not settings.origins:
+        raise ConfigurationError(
+            "The settings have no origins. Add a table [origins.NAME] as in config.example.toml."
+        )
+    named = list(dict.fromkeys(names))
+    for name in named:
+        if name not in settings.origins:
+            raise ConfigurationError(f"There is no origin {name!r}. Origins: {', '.join(settings.origins)}.")
+    piped = [name for name in named or settings.origins if takes_stdin(settings.origins[name])]
+    if named:
+        if len(piped) > 1:
+            raise ConfigurationError(f"Only one origin can read standard input, not {', '.join(piped)}.")
+        return named
+    others = [name for name in settings.origins if name not in piped]
+    if piped and (not others or _is_piped_in()):
+        raise ConfigurationError(
+            f"Nothing was synced: {', '.join(piped)} must be named to take records from standard input. Run "
+            f"refdesk-admin sync {piped[0]} < FILE."
+        )
+    for name in () if quiet else piped:
+        echo(f"{name} takes records from standard input: run refdesk-admin sync {name} < FILE.", err=True)
+    return others
+
+
+def _is_piped_in() -> bool:
+    """Whether there is something on standard input. A pipe without data is not waited for: cron opens one."""
+    if sys.platform == "win32" or sys.stdin is None or sys.stdin.isatty():
+        return False  # Windows can't tell without waiting
+    with suppress(OSError, ValueError):  # closed
+        ready, _, _ = select.select([sys.stdin], [], [], 0)
+        return bool(ready and os.read(sys.stdin.fileno(), 1))
+    return False
+
+
+def takes_stdin(origin: OriginSettings) -> bool:
+    """Whether an origin reads standard input."""
+    return isinstance(origin, RecordsOrigin) and not origin.command and origin.file is None
+
+
+async def run_origin(  # noqa: PLR0913 the options of a run
+    settings: Settings,
+    name: str,
+    *,
+    set_access: bool,
+    yes: bool,
+    verbose: bool,
+    as_log: bool,
+    quiet: bool,
+    as_json: bool,
+) -> Report:
+    """Sync one origin.
+
+    Raises:
+        RefdeskError: it failed as a whole.
+    """
+    origin = settings.origins[name]
+    if not quiet:  # then each line names it, if there is one
+        echo(f"{name}:", err=as_json)
+    return await run_ingest(
+        of_origin(settings, origin),
+        (origin.path,) if isinstance(origin, FolderOrigin) else (),
+        origin.collection,
+        rights=rights_of_origin(settings, origin, set_access=set_access),
+        removes=yes,
+        verbose=verbose,
+        as_log=as_log,
+        quiet=as_json or quiet,
+        origin=name,
+        only_news=quiet,
+    )
+
+
+async def rehearse_origin(settings: Settings, name: str, *, set_access: bool, yes: bool) -> Rehearsed:
+    """What a sync of one origin would do.
+
+    Raises:
+        RefdeskError: it would fail as a whole.
+    """
+    origin = settings.origins[name]
+    is_folder = isinstance(origin, FolderOrigin)
+    own = of_origin(settings, origin)
+    return await rehearse(
+        own,
+        (origin.path,) if isinstance(origin, FolderOrigin) else (),
+        origin.collection,
+        rights_of_origin(settings, origin, set_access=set_access),
+        removes=yes,
+        origin=None if is_folder else partial(origin_run, own, name),
+    )
+
+
+def of_origin(settings: Settings, origin: OriginSettings) -> Settings:
+    """The settings with the tenant and the file patterns of an origin."""
+    files = settings.ingest.model_copy(
+        update={"include": origin.include or settings.ingest.include}
+        | {"exclude": settings.ingest.exclude + origin.exclude}
+        | ({"hidden": True} if isinstance(origin, FolderOrigin) and origin.hidden else {})
+    )
+    update: dict[str, object] = {"ingest": files}
+    if origin.tenant is not None:
+        update["principal"] = settings.principal.model_copy(update={"tenant": origin.tenant})
+    return settings.model_copy(update=update)
+
+
+def rights_of_origin(settings: Settings, origin: OriginSettings, *, set_access: bool) -> Rights:
+    """Who may see the documents of an origin, by its own settings and the rules."""
+    asked = None
+    if origin.visibility or origin.allow or origin.deny:
+        asked = RequestedAccess(origin.visibility, origin.allow, origin.deny)
+    return replace(rights_of(settings, asked), set_access=set_access)

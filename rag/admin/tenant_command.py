@@ -1,0 +1,104 @@
+"""`refdesk-admin tenant`: create, list and remove tenants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from anyio import to_thread
+
+from rag.access.names import valid_name
+from rag.access.tenants import tenants
+from rag.admin.audit_command import Act, recorded
+from rag.admin.command_line import Group, command, echo, print_json, print_table
+from rag.admin.key_command import revoke_keys
+from rag.admin.run_log import forget_runs
+from rag.errors import ConfigurationError, NotFoundError
+from rag.models.embed.embedding_cache import cache_file, forget
+from rag.report.text_and_html import counted
+from rag.store.read.desk_reader import Reader
+from rag.store.write.change_collection import drop_tenant
+from rag.store.write.desk_folder import forget_console, prepare, read_key, spending_reserve
+from rag.store.write.make_collection import create_tenant
+
+if TYPE_CHECKING:
+    from rag.config.settings import Settings
+    from rag.corpus import Collection
+
+
+@click.group("tenant", cls=Group)
+def tenant_command() -> None:
+    """Create, list and remove tenants.
+
+    The first ingestion creates the first tenant automatically. With a second one, commands and servers need
+    --tenant, or tenant in the settings.
+    """
+
+
+@command("create", of_tenant=False)
+@click.argument("name")
+async def create_command(settings: Settings, *, name: str, as_json: bool) -> None:
+    """Create a tenant. No other tenant sees its documents."""
+    if valid_name(name) in tenants(settings.data):
+        raise ConfigurationError(f"The tenant {name!r} already exists.")
+    prepare(settings.data)
+    with recorded(settings.data, Act("tenant create", name, {name: (None, {"collections": []})})):
+        create_tenant(settings.data, name)
+    if as_json:
+        print_json({"name": name})
+    else:
+        echo(f"Created the tenant {name}. Add documents with refdesk-admin ingest --tenant {name} PATH.")
+
+
+@command("list", of_tenant=False, on_bucket=True)
+async def list_command(settings: Settings, *, as_json: bool) -> None:
+    """List the tenants and their collections."""
+    found = {name: await _collections(settings, name) for name in tenants(settings.home)}
+    names = {tenant: [one.name for one in collections] for tenant, collections in found.items()}
+    if as_json:
+        listed = [{"name": tenant, "collections": theirs} for tenant, theirs in names.items()]
+        print_json({"tenants": listed})
+    elif names:
+        rows = [(tenant, ", ".join(theirs) or "-") for tenant, theirs in names.items()]
+        print_table([("TENANT", "COLLECTIONS"), *rows])
+    else:
+        echo("There are no tenants yet. The first refdesk-admin ingest PATH creates one.")
+
+
+@command("remove", of_tenant=False)
+@click.argument("name")
+@click.option("--yes", is_flag=True, required=True, help="Delete the tenant, all its documents and its keys.")
+async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
+    """Remove a tenant with all its documents and keys."""
+    known = tenants(settings.data)
+    if name not in known:
+        names = ", ".join(known) or "none"
+        raise NotFoundError(f"There is no tenant {name!r} in {settings.data}. Tenants: {names}.")
+    collections = await _collections(settings, name)
+    held = [one.name for one in collections]
+    revoke_keys(settings.data, name)
+    gone = {name: ({"collections": held}, None)}
+    with recorded(settings.data, Act("tenant remove", name, gone, gives=False)):
+        for attempt in spending_reserve(settings.data):
+            with attempt:
+                await drop_tenant(settings.data, name, collections)
+                if cache_file(settings.data).exists():
+                    await to_thread.run_sync(forget, settings.data, read_key(settings.data), name)
+        forget_runs(settings.data, name)
+        forget_console(settings.data, name)
+    if as_json:
+        print_json({"removed": name, "collections": held})
+    else:
+        echo(
+            f"Removed the tenant {name} with {counted(len(collections), 'collection')} "
+            "and all access records."
+        )
+
+
+async def _collections(settings: Settings, tenant: str) -> tuple[Collection, ...]:
+    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    return await reader.collections(tenant)
+
+
+for one in (create_command, list_command, remove_command):
+    tenant_command.add_command(one)

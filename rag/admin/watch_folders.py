@@ -1,0 +1,126 @@
+"""`--watch`: runs again whenever something changes in folders, until it is asked to end.
+
+watchfiles (Rust, MIT, 1.4 MB) asks the operating system. Where that tells nothing, as on network drives, the
+environment variable WATCHFILES_FORCE_POLLING=1 makes it look for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import anyio
+
+from rag.admin.command_line import echo
+from rag.errors import RefdeskError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from pathlib import Path
+
+LOOK_MS = 2000  # how often to see whether a folder is still there
+CALM_MS = 1000  # without changes, before a run begins: editors and copies write in steps
+LONGEST_MS = 30_000  # to wait for calm
+
+
+async def watch(
+    folders: Mapping[Path, str], run: Callable[[list[str]], Awaitable[object]], *, without: Path
+) -> None:
+    """Call `run` with all names first, then with those of the folders in which something changed.
+
+    What changes in the folder `without` doesn't count. A run that fails is reported, and the next change
+    begins another. A folder that disappears is waited for. SIGINT and SIGTERM end it, and a run with it: what
+    was committed stays.
+    """
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_until_asked_to_end, tasks.cancel_scope)
+        watched = {_real(path): name for path, name in folders.items()}
+        due = list(dict.fromkeys(folders.values()))
+        while True:
+            due = await _watched(watched, run, due, _real(without))
+    echo("Watching has ended.", err=True)
+
+
+async def _until_asked_to_end(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+async def _watched(
+    folders: Mapping[str, str], run: Callable[[list[str]], Awaitable[object]], due: list[str], without: str
+) -> list[str]:
+    """Watch until a folder appears or disappears. Returns all names: what happened meanwhile is not known."""
+    from watchfiles import awatch  # noqa: PLC0415 only to watch
+
+    there = _there(folders)
+    if not there:
+        await _run(run, due)
+        while not _there(folders):  # noqa: ASYNC110 no event comes of what isn't there
+            await anyio.sleep(LOOK_MS / 1000)
+        return list(dict.fromkeys(folders.values()))
+    changes = awatch(
+        *there,
+        watch_filter=lambda _change, path: not _is_below(path, without),
+        debounce=LONGEST_MS,
+        step=CALM_MS,
+        rust_timeout=LOOK_MS,
+        yield_on_timeout=True,
+        raise_interrupt=False,
+        ignore_permission_denied=True,
+    )
+    async for changed in changes:
+        # The first turn comes when the folders are being watched: nothing is missed between it and the run.
+        paths = {path for _, path in changed}
+        await _run(
+            run, [*due, *(name for name in _names(folders, _touched(folders, paths)) if name not in due)]
+        )
+        due = []
+        now = _there(folders)
+        if now != there or paths & there.keys():
+            for path in there.keys() - now.keys():
+                echo(f"{path} is gone. Waiting for it.", err=True)
+            break
+    return list(dict.fromkeys(folders.values()))
+
+
+async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) -> None:
+    """One run, which may fail."""
+    if not names:
+        return
+    try:
+        await run(names)
+    except (RefdeskError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        echo(f"refdesk-admin: {reason} The next change begins another run.", err=True)
+
+
+def _there(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """What of this exists, with what tells it from another one of its name."""
+    found = {}
+    for path in folders:
+        try:
+            status = os.stat(path)  # noqa: PTH116 a plain string
+        except OSError:
+            continue
+        found[path] = status.st_dev, status.st_ino
+    return found
+
+
+def _touched(folders: Iterable[str], paths: Iterable[str]) -> set[str]:
+    return {folder for folder in folders if any(_is_below(path, folder) for path in paths)}
+
+
+def _names(folders: Mapping[str, str], paths: Iterable[str]) -> list[str]:
+    wanted = {*paths}
+    return list(dict.fromkeys(name for path, name in folders.items() if path in wanted))
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _real(path: Path) -> str:
+    return os.path.realpath(path)

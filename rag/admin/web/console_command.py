@@ -1,0 +1,334 @@
+"""`refdesk-admin console`: the routes of its pages, and the command that listens on this machine.
+
+A page only reads. A change is a form, with the secret that our pages put into it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import traceback
+import webbrowser
+from contextlib import asynccontextmanager, contextmanager
+from html import escape
+from http import HTTPStatus
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, TypeAlias
+
+import anyio
+import click
+import uvicorn
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from rag.admin import search_report
+from rag.admin.command_line import command, echo, print_json, settings_file
+from rag.admin.sources_command import open_reader
+from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pages
+from rag.admin.web.browser_guard import SIGN_IN, Door, Guard
+from rag.admin.web.console import Console, EntryError, page_of
+from rag.admin.web.console_state import Health
+from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, RefdeskError
+from rag.report import text_and_html
+from rag.search.desk import Desk
+from rag.search.planning import with_every_override
+from rag.store.write.desk_folder import uploads_folder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from types import FrameType
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+
+    from rag.config.settings import Settings
+
+Page: TypeAlias = "Callable[[Console, Request], Awaitable[Response]]"
+Change: TypeAlias = "Callable[[Console, Request, FormData], Awaitable[Response]]"
+Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
+
+STATIC = Path(__file__).with_name("static")
+STYLES = (text_and_html.STYLE, search_report.STYLE, STATIC / "console.css")
+STATUS: dict[type[RefdeskError], int] = {
+    NotFoundError: 404,
+    InvalidRequestError: 400,
+    EntryError: 400,
+    BusyError: 409,
+}
+MAX_FILES, MAX_FIELDS = 1000, 1000  # of a form
+FORM_FIELD, TENANT_FIELD = "form", "of"  # with the secret, and with the tenant that the page showed
+
+PAGES: dict[str, Page] = {
+    "/": desk_pages.overview,
+    "/search": search_pages.search,
+    "/documents": document_pages.documents,
+    "/documents/{id}": document_pages.document,
+    "/access": document_pages.access,
+    "/ingestion": ingestion_pages.ingestion,
+    "/ingestion/events": ingestion_pages.events,
+    "/ingestion/runs/{id}": ingestion_pages.run,
+    "/collections": desk_pages.collections,
+    "/keys": desk_pages.keys,
+    "/judged": search_pages.sets,
+    "/judged/{name}": search_pages.judged,
+    "/activity": desk_pages.activity,
+}
+CHANGES: dict[str, Change] = {
+    "/health": desk_pages.look_again,
+    "/tenant": desk_pages.choose_tenant,
+    "/access": document_pages.change_access,
+    "/ingestion": ingestion_pages.upload,
+    "/ingestion/stop": ingestion_pages.stop,
+    "/collections": desk_pages.create_collection,
+    "/keys": desk_pages.create_key,
+    "/keys/revoke": desk_pages.revoke_key,
+    "/judged": search_pages.new_set,
+    "/judged/{name}": search_pages.judge,
+    "/judged/{name}/forget": search_pages.forget,
+    "/judged/{name}/measure": search_pages.measure,
+}
+
+
+FORMS: dict[Change, Page] = {
+    ingestion_pages.upload: ingestion_pages.ingestion,
+    desk_pages.create_collection: desk_pages.collections,
+    desk_pages.create_key: desk_pages.keys,
+}
+"""The pages with forms that people write into: they show a mistake beside its field, and nothing is lost."""
+
+
+def console_app(console: Console) -> Starlette:
+    """The routes, behind the door."""
+    shown = [Route(path, _page(console, one), methods=["GET"]) for path, one in PAGES.items()]
+    changes = [Route(path, _change(console, one), methods=["POST"]) for path, one in CHANGES.items()]
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            console.jobs.tasks = tasks
+            tasks.start_soon(console.health.look)
+            yield
+            tasks.cancel_scope.cancel()
+
+    return Starlette(
+        routes=[
+            Route(SIGN_IN, _sign_in(console.door), methods=["GET"]),
+            *(Route(f"/{name}", _file(type_, *files), methods=["GET"]) for name, type_, files in _files()),
+            *shown,
+            *changes,
+        ],
+        middleware=[Middleware(Guard, console.door, _refused)],
+        exception_handlers={HTTPException: _http_error},
+        lifespan=lifespan,
+    )
+
+
+def _files() -> list[tuple[str, str, tuple[Path, ...]]]:
+    return [
+        ("console.css", "text/css", STYLES),
+        ("console.js", "text/javascript", (STATIC / "console.js",)),
+        ("icon.svg", "image/svg+xml", (STATIC / "icon.svg",)),
+    ]
+
+
+def _file(media_type: str, *files: Path) -> Endpoint:
+    content = "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+    async def serve(_request: Request) -> Response:
+        return Response(content, media_type=media_type)
+
+    return serve
+
+
+def _sign_in(door: Door) -> Endpoint:
+    async def sign_in(request: Request) -> Response:
+        """Give the cookie to whoever brings the token first.
+
+        The reply is a page and no redirect: after a link from elsewhere, a browser would follow a redirect
+        without a strict cookie. A HEAD request, as for a preview, uses nothing up.
+        """
+        if request.method == "HEAD":
+            return Response()
+        cookie = door.let_in(request.query_params.get("token", ""))
+        if cookie is None:
+            if door.is_known(request.headers):
+                return page_of("signed_in.html")
+            return _refused(403, "This address was used already, or is not the one that was printed.")
+        reply = page_of("signed_in.html")
+        reply.set_cookie(door.cookie, cookie, httponly=True, samesite="strict")
+        return reply
+
+    return sign_in
+
+
+def _page(console: Console, page: Page) -> Endpoint:
+    async def show(request: Request) -> Response:
+        return await _answered(console, page(console.for_one_request(), request))
+
+    return show
+
+
+def _change(console: Console, change: Change) -> Endpoint:
+    async def apply(request: Request) -> Response:
+        async with request.form(max_files=MAX_FILES, max_fields=MAX_FIELDS) as form:
+            if not console.door.is_form_of_ours(form.get(FORM_FIELD)):
+                return _refused(403, "This form is not from this console as it runs now. Nothing was done.")
+            return await _answered(console, checked(request, form))
+
+    async def checked(request: Request, form: FormData) -> Response:
+        if change is desk_pages.choose_tenant:
+            return await change(console, request, form)
+        looking = console.for_one_request()
+        looking.check_shown(form.get(TENANT_FIELD))
+        try:
+            return await change(looking, request, form)
+        except (InvalidRequestError, ConfigurationError) as error:
+            if change not in FORMS:
+                raise
+            entries = {name: value for name, value in form.items() if isinstance(value, str)}
+            reply = await FORMS[change](looking.with_mistake(entries, error), request)
+            reply.status_code = STATUS.get(type(error), 422)
+            return reply
+
+    return apply
+
+
+async def _answered(console: Console, reply: Awaitable[Response]) -> Response:
+    """The reply, or a page that says why there is none."""
+    try:
+        return await reply
+    except RefdeskError as error:
+        status = STATUS.get(type(error), 422)
+        return console.page("error.html", status=status, title=HTTPStatus(status).phrase, reason=str(error))
+    except Exception as error:  # noqa: BLE001 a fault of ours must not leave a page without the door's headers
+        echo("".join(traceback.format_exception(error)), err=True)
+        reason = f"{type(error).__name__}. The terminal in which the console runs says more."
+        return console.page("error.html", status=500, title="This is a fault", reason=reason)
+
+
+async def _http_error(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        return _refused(500, "Not possible.")
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            reason = "There is no such page."
+        case HTTPStatus.BAD_REQUEST:  # a form that can't be read
+            reason = f"{error.detail} For whole folders, run refdesk-admin ingest FOLDER."
+        case _:
+            reason = "Not possible."
+    return _refused(error.status_code, reason)
+
+
+def _refused(status: int, reason: str) -> HTMLResponse:
+    """A page without anything of the desk."""
+    return page_of("refused.html", status=status, title=HTTPStatus(status).phrase, reason=reason)
+
+
+HOST = "127.0.0.1"
+END_SECONDS = 2  # for requests that run when the console ends
+
+
+@command("console")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port. Default: a free one."
+)
+@click.option("--open", "opens", is_flag=True, help="Open the browser.")
+@click.option(
+    "--uploads",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder for the files that the browser sends. Default: uploads in the data folder.",
+)
+async def console_command(
+    settings: Settings, *, port: int, opens: bool, uploads: Path | None, as_json: bool
+) -> None:
+    """Show and administer this desk in a browser.
+
+    It listens on 127.0.0.1 only, until Ctrl-C. The printed address signs in one browser; after
+    that it is used up. From another machine, forward the port by SSH under the same number.
+    """
+    with _listening(port) as listener:
+        door = Door(f"{HOST}:{listener.getsockname()[1]}")
+        every = settings.model_copy(update={"search": with_every_override(settings.search)})
+        async with Desk.open(every, os.environ) as desk:
+            console = Console(
+                settings,
+                settings_file(),
+                door,
+                desk,
+                open_reader(settings),
+                Health(settings, settings_file()),
+                (uploads or uploads_folder(settings.data)).absolute(),
+            )
+            if as_json:
+                print_json({"address": door.address})
+            else:
+                echo(f"The console is at {door.address}")
+                echo("The address signs in one browser on this machine. Ctrl-C ends the console.")
+            with _opened(door.address if opens else ""):
+                await _serve(console, listener)
+
+
+@contextmanager
+def _listening(port: int) -> Iterator[socket.socket]:
+    """A socket that listens on this machine only.
+
+    Raises:
+        ConfigurationError: something else uses the port.
+    """
+    try:
+        listener = socket.create_server((HOST, port))
+    except OSError as error:
+        raise ConfigurationError(f"Can't listen on {HOST}:{port}: {error.strerror}. Try --port 0.") from error
+    # Connections inherit it. Without it each page waits 40 ms: asyncio only sets it where `proto` is stated.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with listener:
+        yield listener
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Open the browser at an address, if there is one.
+
+    By way of a file that only we can read: any user of this machine sees the arguments of a process.
+    """
+    if not address:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="refdesk-console-") as folder:
+        page = Path(folder, "console.html")
+        page.write_text(
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">', encoding="utf-8"
+        )
+        # In a thread: a browser for terminals would stay, and wait for us.
+        Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
+        yield
+
+
+class _Server(uvicorn.Server):
+    """Ends at the first signal, which is how a person ends it, and at once at the second."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 uvicorn's signature
+        """Let running requests finish."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+async def _serve(console: Console, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        await to_thread.run_sync(console_app, console),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=END_SECONDS,
+    )
+    await _Server(config).serve([listener])

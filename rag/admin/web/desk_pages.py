@@ -1,0 +1,239 @@
+"""The pages on the desk as a whole: its overview and health, its activity, its collections and its API keys.
+
+The activity is that of the server, by its metrics, and what administrators did.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import httpx2
+from prometheus_client.parser import text_string_to_metric_families
+
+from rag.access.keys import keys_in, token_of
+from rag.access.names import valid_name
+from rag.admin import collection_changes as admin_collection
+from rag.admin import key_command
+from rag.admin.audit_command import change_in_words, read_log, who
+from rag.admin.collection_options import MAX_DESCRIPTION
+from rag.admin.key_command import in_words
+from rag.admin.sharing import exposures
+from rag.admin.sources_command import size_of
+from rag.admin.web.console import Asker, EntryError, entry, number_in, seen_other
+from rag.config.server_settings import resource_url
+from rag.corpus import LanguageChoice, Visibility
+from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from rag.report.text_and_html import one_line
+from rag.run_history import last_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from prometheus_client.samples import Sample
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from rag.admin.web.console import Console
+
+
+async def overview(console: Console, _request: Request) -> Response:
+    """The page."""
+    sizes = [await size_of(table) for table in await console.tables()]
+    runs = {run.collection: run for run in last_runs(console.settings.home, console.tenant)}
+    return console.page("overview.html", sizes=sizes, runs=runs, health=console.health)
+
+
+async def look_again(console: Console, _request: Request, _form: FormData) -> Response:
+    """Look at the health of the desk again."""
+    await console.health.look()
+    return seen_other("/#health")
+
+
+async def choose_tenant(console: Console, _request: Request, form: FormData) -> Response:
+    """Look at another tenant."""
+    console.choose(str(form.get("tenant", "")))
+    return seen_other("/")
+
+
+ACTS = 100  # that are shown
+PATIENCE_SECONDS = 2.0
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # loading the usual certificates takes 50 ms, for nothing
+NO_METRICS = "The settings turn its metrics off (http.metrics_port = 0)."
+MAX_BYTES = 4_000_000  # of metrics
+CALLS = "refdesk_call_seconds"
+COUNTED: Mapping[str, str] = {
+    "refdesk_searches_total": "Searches",
+    "refdesk_degraded_searches_total": "Searches that lacked something",
+    "refdesk_refused_requests_total": "Requests refused before they became calls",
+    "refdesk_rejected_total": "Requests rejected because there were too many",
+    "refdesk_failed_steps_total": "Steps that failed",
+    "refdesk_gate_alarms_total": "Alarms of the gate (should stay at 0)",
+    "refdesk_endpoint_failing": "Endpoints that fail now",
+    "refdesk_active": "Requests that run now",
+}
+
+
+@dataclass(slots=True)
+class Calls:
+    """The calls of one kind with one outcome."""
+
+    call: str
+    outcome: str
+    count: int = 0
+    seconds: float = 0.0
+
+    @property
+    def milliseconds(self) -> float:
+        """The mean."""
+        return 1000 * self.seconds / self.count if self.count else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a running server says of itself; `problem` if it says nothing."""
+
+    problem: str = ""
+    ready: bool = False
+    calls: list[Calls] = field(default_factory=list)
+    counts: list[tuple[str, str, float]] = field(default_factory=list)
+
+
+async def activity(console: Console, _request: Request) -> Response:
+    """The page."""
+    acts = deque(((number, line) for number, line in read_log(console.settings.data)), maxlen=ACTS)
+    port = console.settings.http.metrics_port
+    return console.page(
+        "activity.html",
+        port=port,
+        server=await server_at(port) if port else Server(NO_METRICS),
+        acts=[line for _, line in reversed(acts) if line and line.tenant == console.tenant],
+        unreadable=sum(line is None for _, line in acts),
+        who=who,
+        change_in_words=change_in_words,
+    )
+
+
+async def server_at(port: int) -> Server:
+    """What the server with this port for its metrics says."""
+    try:
+        async with httpx2.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS, trust_env=False, verify=NO_TLS
+        ) as client:
+            ready = (await client.get("/readyz")).is_success
+            async with client.stream("GET", "/metrics") as reply:
+                text = b""
+                async for part in reply.aiter_bytes():
+                    text += part
+                    if len(text) > MAX_BYTES:
+                        break
+        families = list(text_string_to_metric_families(text.decode("utf-8", "replace")))
+    except (httpx2.HTTPError, ValueError):
+        return Server(f"No server answers on port {port} of this machine. refdesk --http starts one.")
+    samples = [sample for family in families for sample in family.samples]
+    return Server("", ready, _calls(samples), list(_counts(samples)))
+
+
+def _calls(samples: list[Sample]) -> list[Calls]:
+    found: dict[tuple[str, str], Calls] = {}
+    for sample in samples:
+        if sample.name in {f"{CALLS}_count", f"{CALLS}_sum"}:
+            key = sample.labels.get("call", ""), sample.labels.get("outcome", "")
+            calls = found.setdefault(key, Calls(*key))
+            if sample.name.endswith("_count"):
+                calls.count = int(sample.value)
+            else:
+                calls.seconds = sample.value
+    return sorted(found.values(), key=lambda one: -one.count)
+
+
+def _counts(samples: list[Sample]) -> Iterator[tuple[str, str, float]]:
+    for sample in samples:
+        if title := COUNTED.get(sample.name):
+            yield title, ", ".join(f"{key} {value}" for key, value in sample.labels.items()), sample.value
+
+
+LANGUAGES = sorted({one for part in get_args(LanguageChoice) for one in (get_args(part) or (part,))})
+MAX_DAYS, USUAL_DAYS = 3650, 365
+
+
+async def collections(console: Console, _request: Request) -> Response:
+    """The page of the collections."""
+    tables = await console.tables()
+    return console.page(
+        "collections.html",
+        rows=[(table.collection, await size_of(table)) for table in tables],
+        languages=LANGUAGES,
+        visibilities=get_args(Visibility),
+        language_of=admin_collection.language_in_words,
+    )
+
+
+async def create_collection(console: Console, _request: Request, form: FormData) -> Response:
+    """Make a collection."""
+    language, visibility = str(form.get("language", "auto")), str(form.get("visibility", ""))
+    if language not in LANGUAGES or visibility not in {"", *get_args(Visibility)}:
+        raise InvalidRequestError("Choose a language and a visibility of the list.")
+    description = one_line(str(form.get("description", "")))
+    if len(description) > MAX_DESCRIPTION:
+        raise EntryError("description", f"A description has at most {MAX_DESCRIPTION} characters.")
+    with entry("name"):
+        name = valid_name(str(form.get("name", "")).strip())
+        if name in {collection.name for collection in await console.collections()}:
+            raise ConfigurationError(f"The collection {name!r} already exists.")
+    made = await admin_collection.created(
+        console.settings,
+        name,
+        language=cast("LanguageChoice", language),
+        visibility=cast("Visibility", visibility) if visibility else None,
+        description=description,
+    )
+    console.say(f"Created the collection {made.name}.")
+    return seen_other("/collections")
+
+
+async def keys(console: Console, _request: Request) -> Response:
+    """The page of the keys."""
+    return console.page("keys.html", **_keys(console), made=None)
+
+
+async def create_key(console: Console, _request: Request, form: FormData) -> Response:
+    """Make a key, and show it on this page, once."""
+    days = number_in(str(form.get("days", USUAL_DAYS)), 1, MAX_DAYS)
+    if days is None:
+        raise EntryError("days", f"A key lasts from 1 to {MAX_DAYS} days.")
+    asked = Asker.of({"user": form.get("user", ""), "groups": form.get("groups", "")}, console.settings)
+    holder = asked.principal(console.tenant)
+    made, secret = key_command.created(
+        console.settings, user=holder.user or "", groups=sorted(holder.groups), days=days
+    )
+    for exposure in await exposures(console.settings, console.tenant, intended=True):
+        console.say(str(exposure))
+    return console.page("keys.html", **_keys(console), made=made, token=token_of(made, secret))
+
+
+async def revoke_key(console: Console, _request: Request, form: FormData) -> Response:
+    """Revoke a key of the tenant."""
+    id_ = str(form.get("id", ""))
+    if id_ not in {one.id for one in keys_in(console.settings.home).keys if one.tenant == console.tenant}:
+        raise NotFoundError("There is no such key. It may have been revoked.")
+    key_command.revoke_key(console.settings.data, id_)
+    console.say(f"Revoked the key {id_}. Running servers reject it from the next request on.")
+    return seen_other("/keys")
+
+
+def _keys(console: Console) -> dict[str, Any]:
+    held = [one for one in keys_in(console.settings.home).keys if one.tenant == console.tenant]
+    return {
+        "keys": held,
+        "now": datetime.now(UTC),
+        "bound": in_words,
+        "url": resource_url(console.settings.http),
+        "taken": "keys" in console.settings.http.authentication,
+        "days": USUAL_DAYS,
+        "most": MAX_DAYS,
+    }

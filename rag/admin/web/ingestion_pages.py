@@ -1,0 +1,220 @@
+"""Sending files, which the same command ingests as on the command line; its progress; and the runs before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import unicodedata
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anyio import move_on_after, to_thread
+from starlette.datastructures import UploadFile
+from starlette.responses import StreamingResponse
+
+from rag.access.names import valid_entries, valid_name
+from rag.admin.runs_command import took
+from rag.admin.web.console import EntryError, entry, number_in, seen_other
+from rag.config.settings import DEFAULT_COLLECTION
+from rag.errors import BusyError, InvalidRequestError, NotFoundError
+from rag.run_history import runs_of
+from rag.store.write.desk_folder import cannot, make_private
+from rag.text.invisible import without_hidden
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from typing import BinaryIO
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from rag.admin.web.console import Console
+
+SHOWN = 30  # runs
+TELL_SECONDS, QUIET_SECONDS = 0.4, 15.0
+"""Between two events at least; and at most, so that a connection that is gone is noticed."""
+MOST_RUNS = 10**9
+PLACE = "/ingestion"
+
+
+async def ingestion(console: Console, _request: Request) -> Response:
+    """The page: the form, the run that goes on, and the runs before."""
+    runs = sorted(runs_of(console.settings.home, console.tenant).items(), reverse=True)
+    last = console.jobs.last
+    job = last if last and last.tenant == console.tenant else None
+    return console.page(
+        "ingestion.html",
+        collections=[one.name for one in await console.collections() if not one.attached],
+        usual=DEFAULT_COLLECTION,
+        folder=console.uploads,
+        most=console.settings.ingest.max_file_bytes,
+        job=job,
+        other=bool(last and last.runs and not job),
+        runs=runs[:SHOWN],
+        took=took,
+    )
+
+
+async def run(console: Console, request: Request) -> Response:
+    """A run with its failures."""
+    id_ = number_in(request.path_params["id"], 0, MOST_RUNS)
+    kept = runs_of(console.settings.home, console.tenant)
+    if id_ is None or id_ not in kept:
+        raise NotFoundError("There is no such run.")
+    return console.page("run.html", id=id_, run=kept[id_], took=took)
+
+
+async def upload(console: Console, _request: Request, form: FormData) -> Response:
+    """Keep the files that were sent, and begin to ingest them."""
+    new = str(form.get("new", "")).strip()
+    with entry("new" if new else "collection"):
+        collection = valid_name(new or str(form.get("collection", "")))
+    with entry("allow"):
+        arguments = _rights(form)
+    files = [file for file in form.getlist("files") if isinstance(file, UploadFile) and file.filename]
+    if not files:
+        raise EntryError("files", "Choose files first.")
+    console.jobs.check_free()
+    folder = folder_of(console.uploads, console.tenant, collection)
+    sent = [(file.filename or "", file.file) for file in files]
+    with entry("files"):
+        paths = await to_thread.run_sync(
+            partial(save, folder, sent, console.settings.ingest.max_file_bytes), cancellable=False
+        )
+    console.jobs.start(
+        collection,
+        folder,
+        [
+            *(str(path) for path in paths),
+            f"--collection={collection}",
+            *arguments,
+            *("--archives", "--verbose", "--log"),
+            *console.same_desk,
+        ],
+    )
+    return seen_other(PLACE)
+
+
+async def stop(console: Console, _request: Request, _form: FormData) -> Response:
+    """Interrupt the run that goes on."""
+    job = console.jobs.last
+    if job and job.tenant != console.tenant:
+        raise BusyError(f"That ingestion is one of {job.tenant}. Choose that tenant at the top to stop it.")
+    console.jobs.stop()
+    console.say("Interrupting the ingestion. What is complete is kept.")
+    return seen_other(PLACE)
+
+
+async def events(console: Console, _request: Request) -> Response:
+    """Server-sent events: one whenever the run has got on, the last when it has ended."""
+    return StreamingResponse(_events(console), media_type="text/event-stream")
+
+
+async def _events(console: Console) -> AsyncIterator[str]:
+    job = console.jobs.last
+    while job and job.runs:
+        with move_on_after(QUIET_SECONDS):
+            await job.changed.wait()
+        yield f"data: {job.done}\n\n"
+        with move_on_after(TELL_SECONDS):
+            await job.ended.wait()
+    yield "event: end\ndata: \n\n"
+
+
+def _rights(form: FormData) -> list[str]:
+    """The options of `ingest` that say who may see the documents: with “only” also those that replace others.
+
+    Raises:
+        InvalidRequestError: somebody is named, and not everybody else left out.
+    """
+    allow = [one.strip() for one in str(form.get("allow", "")).split(",") if one.strip()]
+    if allow and form.get("who") != "restricted":
+        raise InvalidRequestError(
+            f"Choose “only” for {', '.join(allow)}, or leave that out. Nothing was ingested."
+        )
+    match form.get("who"):
+        case "tenant":
+            return ["--visibility=tenant"]
+        case "restricted":
+            valid_entries(allow)
+            return ["--visibility=restricted", *(f"--allow={one}" for one in allow), "--set-access"]
+        case _:
+            return []
+
+
+# The files that a browser sends: where they go, and under which names.
+
+NAME_BYTES = 200  # file systems take 255; a draft beside it has a few more
+UNWANTED = '<>:"|?*'  # in names on Windows
+PORTS = (f"{kind}{number}" for kind in ("com", "lpt") for number in range(1, 10))
+DEVICES = frozenset({"con", "prn", "aux", "nul", *PORTS})  # no names on Windows
+
+
+def folder_of(uploads: Path, tenant: str, collection: str) -> Path:
+    """Where the files of a collection go.
+
+    Raises:
+        ConfigurationError: the collection can't have this name.
+    """
+    return uploads / valid_name(tenant) / valid_name(collection)
+
+
+def file_name(given: str) -> str:
+    r"""The name under which a file is kept: the last part of what the browser says, without tricks.
+
+    Example: "../../etc/passwd" -> "passwd", "C:\\\\docs\\\\a?.md" -> "a_.md", ".env" -> "env".
+
+    Raises:
+        InvalidRequestError: nothing is left of it.
+    """
+    last = without_hidden(unicodedata.normalize("NFC", given)).replace("\\", "/").rpartition("/")[2]
+    name = "".join(c if c.isprintable() and c not in UNWANTED else "_" for c in last).strip(" .")
+    if not name:
+        raise InvalidRequestError("A file needs a name.")
+    stem, dot, suffix = name.rpartition(".")
+    if not dot or len(suffix.encode()) > NAME_BYTES // 2:
+        stem, suffix = name, ""
+    if stem.casefold() in DEVICES:
+        stem = f"_{stem}"
+    room = NAME_BYTES - len(dot.encode()) - len(suffix.encode())
+    stem = stem.encode()[:room].decode(errors="ignore")
+    return f"{stem}.{suffix}" if suffix else stem
+
+
+def save(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes: int) -> list[Path]:
+    """Put files into a folder, in place of those of the same names. Returns their paths.
+
+    Raises:
+        InvalidRequestError: a file has no name, is too large, or has the name of another one.
+        ConfigurationError, StoreError: the folder can't be written.
+    """
+    names = [file_name(given) for given, _ in files]
+    if len({name.casefold() for name in names}) < len(names):  # one file where the case of names is lost
+        raise InvalidRequestError("Two of these files have the same name. Send them one after the other.")
+    for name, (_, file) in zip(names, files, strict=True):
+        if file.seek(0, os.SEEK_END) > most_bytes:
+            raise InvalidRequestError(
+                f"{name} has more than {most_bytes:,} bytes, which is the limit of ingest.max_file_bytes. "
+                "Nothing was ingested."
+            )
+    try:
+        make_private(folder)
+        return [_saved(folder, name, file) for name, (_, file) in zip(names, files, strict=True)]
+    except OSError as error:
+        raise cannot(f"The folder {folder} can't be written", error) from error
+
+
+def _saved(folder: Path, name: str, file: BinaryIO) -> Path:
+    """The path of a file that is there as a whole, or not at all."""
+    file.seek(0)
+    descriptor, draft = tempfile.mkstemp(dir=folder, prefix=".draft-")
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            shutil.copyfileobj(file, opened)
+        return Path(draft).replace(folder / name)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,282 @@
+"""Searching as anybody, with the trace of `refdesk-admin search --report`; and judged questions.
+
+One asks, marks which documents are right, keeps them as a set, and sees how good searches are. A set is a
+JSON Lines file in the data folder, which `refdesk-admin eval` reads, too.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast, get_args
+from urllib.parse import urlencode
+
+from rag.access.names import valid_name
+from rag.admin.search_report import hit_articles, took, trace_sections
+from rag.admin.web.console import Asker, number_in, seen_other
+from rag.answers import MAX_LIMIT, Mode, SearchRequest
+from rag.config.profiles import DEFAULT_PROFILE
+from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
+from rag.evaluate.compare_runs import compare, keep, kept_run, kept_summaries
+from rag.evaluate.evaluation import contenders, evaluate, on_existing, with_overrides
+from rag.evaluate.sets import read_set
+from rag.evaluate.sets.judged_sets import PrincipalLine
+from rag.evaluate.sets.question_files import JudgedLine, as_file, judged_lines
+from rag.ingest.run_progress import Silent
+from rag.report.text_and_html import counted
+from rag.store.write.desk_folder import cannot, judged_folder, make_private, write_whole
+from rag.uris import split_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from rag.admin.web.console import Console
+    from rag.answers import Answer, Hit
+    from rag.evaluate.ask_questions import Contender
+    from rag.evaluate.compare_runs import Comparison, Summary
+    from rag.search.why_not import SourceTrace
+
+
+async def search(console: Console, request: Request) -> Response:
+    """The page: a form, and the hits with their trace once something is asked."""
+    given = request.query_params
+    asker = Asker.of(given, console.settings)
+    wanted = given.get("expect", "").strip()
+    answer, fate, problem = None, None, ""
+    if given.get("q", "").strip():
+        try:
+            answer, fate = await _answered(console, asker, requested(given), wanted)
+        except RefdeskError as error:
+            problem = str(error)
+    return console.page(
+        "search.html",
+        status=400 if problem else 200,
+        given=given,
+        refined=any(value.strip() for name, value in given.items() if name != "q"),
+        asker=asker,
+        modes=get_args(Mode),
+        profiles=sorted(console.settings.search.profiles),
+        collections=await console.collections(),
+        problem=problem,
+        fate=fate,
+        answer=answer,
+        took=took(answer) if answer else "",
+        hits=hit_articles(answer, address_of) if answer else (),
+        trace=trace_sections(answer) if answer else (),
+    )
+
+
+def requested(given: Mapping[str, str]) -> SearchRequest:
+    """The search that a form asks for; what it leaves open is as the profile says.
+
+    Raises:
+        InvalidRequestError: the limit is no number that is allowed.
+    """
+    limit, collection = given.get("limit", "").strip(), given.get("collection", "")
+    number = number_in(limit, 0, MAX_LIMIT)
+    if limit and number is None:
+        raise InvalidRequestError(f"The number of hits is from 0 to {MAX_LIMIT}.")
+    mode = given.get("mode", "")
+    return SearchRequest(
+        given.get("q", "").strip(),
+        profile=given.get("profile") or None,
+        limit=number,
+        mode=cast("Mode", mode) if mode else None,
+        collections=(collection,) if collection else None,
+        joined=True,
+    )
+
+
+async def _answered(
+    console: Console, asker: Asker, request: SearchRequest, wanted: str
+) -> tuple[Answer, SourceTrace | None]:
+    """The answer with its trace, and what happened to the document that was wanted, if one is named."""
+    principal = asker.principal(console.tenant)
+    if not wanted:
+        answer = await console.desk.search(principal, request, trace=True)
+        return await console.desk.checked(answer), None
+    answer, fate = await console.desk.why_not(principal, request, wanted)
+    return await console.desk.checked(answer), fate
+
+
+def address_of(hit: Hit) -> str:
+    """The address of a hit's passage."""
+    _, seqs = split_id(hit.chunk.id)
+    return passage_address(hit.source.id, seqs[0] if seqs else 0)
+
+
+def passage_address(source_id: str, seq: int) -> str:
+    """The address of a document's page with a passage on it."""
+    return f"/documents/{source_id}?{urlencode({'passage': seq})}#p{seq}"
+
+
+METRIC = "nDCG@10"
+SHOWN_METRICS = (METRIC, "MRR@10", "recall@10")
+SUFFIX = ".jsonl"
+ASKED_HITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A kept run of a set, and by how much the metric moved since the one before it, if there is one."""
+
+    id: int
+    summary: Summary
+    moved: float | None
+
+
+class Quiet:
+    """An observer of an evaluation that shows nothing."""
+
+    ingesting = Silent()
+
+    def began(self, contender: Contender, questions: int) -> None:
+        """A run begins."""
+
+    def asked(self) -> None:
+        """A question is done."""
+
+
+async def sets(console: Console, _request: Request) -> Response:
+    """The page of the sets."""
+    found = {file.stem: len(judged_lines(file)) for file in sorted(_folder(console).glob(f"*{SUFFIX}"))}
+    runs = {name: await _runs(console, name) for name in found}
+    return console.page("sets.html", sets=found, runs=runs, metric=METRIC, folder=_folder(console))
+
+
+async def judged(console: Console, request: Request) -> Response:
+    """The page of a set: a question with its hits, to be marked; its questions; and its runs."""
+    name, given = request.path_params["name"], request.query_params
+    lines, asker = judged_lines(_file(console, name)), Asker.of(given, console.settings)
+    answer: Answer | None = None
+    problem, text = "", given.get("q", "").strip()
+    if text:
+        try:
+            answer = await console.desk.search(
+                asker.principal(console.tenant), SearchRequest(text, limit=ASKED_HITS), trace=False
+            )
+        except RefdeskError as error:
+            problem = str(error)
+    right = next((one.expect for one in lines if one.text == text), ())
+    runs = await _runs(console, name)
+    return console.page(
+        "judged.html",
+        status=400 if problem else 200,
+        name=name,
+        file=_file(console, name),
+        given=given,
+        asker=asker,
+        problem=problem,
+        documents=_documents(answer) if answer else [],
+        asked=answer is not None,
+        right=frozenset(right),
+        questions=list(enumerate(lines)),
+        runs=runs,
+        comparison=await _comparison(console, runs),
+        metric=METRIC,
+        metrics=SHOWN_METRICS,
+        modes=get_args(Mode),
+        profiles=sorted({DEFAULT_PROFILE, *console.settings.search.profiles}),
+    )
+
+
+async def new_set(_console: Console, _request: Request, form: FormData) -> Response:
+    """Go to the page of a set; its file is made with its first question."""
+    return seen_other(f"/judged/{valid_name(str(form.get('name', '')).strip())}")
+
+
+async def judge(console: Console, request: Request, form: FormData) -> Response:
+    """Keep a question with the documents that answer it, in place of the same question before."""
+    name, text = request.path_params["name"], str(form.get("q", "")).strip()
+    expect = tuple(dict.fromkeys(str(one) for one in form.getlist("right")))
+    if not text or not expect:
+        raise InvalidRequestError("Mark at least one document that answers the question.")
+    asker = Asker(str(form.get("user", "")).strip(), str(form.get("groups", "")).strip())
+    who = asker.principal(console.tenant)
+    named = PrincipalLine(tenant=who.tenant, user=who.user, groups=who.groups)
+    line = JudgedLine(text=text, expect=expect, principal=named if who.user or who.groups else None)
+    lines = [one for one in judged_lines(_file(console, name)) if one.text != text]
+    _write(_file(console, name), [*lines, line])
+    console.say(f"Kept the question, with {counted(len(expect), 'document')} that answer it.")
+    return seen_other(f"/judged/{name}")
+
+
+async def forget(console: Console, request: Request, form: FormData) -> Response:
+    """Take a question out of a set."""
+    name, text = request.path_params["name"], str(form.get("q", ""))
+    lines = judged_lines(_file(console, name))
+    kept = [one for one in lines if one.text != text]
+    if len(kept) == len(lines):
+        raise NotFoundError("There is no such question. It may be gone already.")
+    _write(_file(console, name), kept)
+    console.say("Took the question out.")
+    return seen_other(f"/judged/{name}")
+
+
+async def measure(console: Console, request: Request, form: FormData) -> Response:
+    """Ask all questions of a set, and keep the run, as `refdesk-admin eval` does."""
+    name, mode = request.path_params["name"], str(form.get("mode", ""))
+    if mode not in {"", *get_args(Mode)}:
+        raise InvalidRequestError("Choose a mode of the list.")
+    settings = with_overrides(console.settings)
+    read = read_set(_file(console, name))
+    profile = str(form.get("profile", "")) or DEFAULT_PROFILE
+    chosen = contenders(settings, [profile], [cast("Mode", mode) if mode else None])
+    async with on_existing(read, settings, None) as prepared:
+        runs = await evaluate(read, prepared, os.environ, chosen, Quiet())
+    (run,) = await keep(settings.data, console.tenant, runs)
+    console.say(f"Run {run.id}: {METRIC} is {run.summary.metrics[METRIC]:.4f}.")
+    return seen_other(f"/judged/{name}")
+
+
+def _folder(console: Console) -> Path:
+    return judged_folder(console.given.data, console.tenant)
+
+
+def _file(console: Console, name: str) -> Path:
+    """Raises ConfigurationError unless a set can have this name."""
+    return _folder(console) / f"{valid_name(name)}{SUFFIX}"
+
+
+def _write(file: Path, lines: list[JudgedLine]) -> None:
+    try:
+        make_private(file.parent)
+    except OSError as error:
+        raise cannot(f"The folder {file.parent} can't be made", error) from error
+    write_whole(file, as_file(lines))
+
+
+def _documents(answer: Answer) -> list[Mapping[str, object]]:
+    """The documents of the hits, best first, each with its hits."""
+    hits: dict[str, list[object]] = {}
+    titles = {}
+    for hit, article in zip(answer.hits, hit_articles(answer, address_of), strict=True):
+        hits.setdefault(hit.source.id, []).append(article)
+        titles[hit.source.id] = hit.source.title
+    return [{"id": id_, "title": titles[id_], "hits": found} for id_, found in hits.items()]
+
+
+async def _runs(console: Console, name: str) -> list[Measured]:
+    """The kept runs of a set, newest first."""
+    summaries = await kept_summaries(console.settings.data, console.tenant)
+    found: list[Measured] = []
+    for id_, summary in summaries.items():
+        if summary and summary.set == name and METRIC in summary.metrics:
+            before = found[-1].summary.metrics[METRIC] if found else None
+            value = summary.metrics[METRIC]
+            found.append(Measured(id_, summary, None if before is None else value - before))
+    return found[::-1]
+
+
+async def _comparison(console: Console, runs: list[Measured]) -> Comparison | None:
+    """The last run against the one before it."""
+    try:
+        last, before = [await kept_run(console.settings.data, console.tenant, one.id) for one in runs[:2]]
+        return compare(before, last, METRIC)
+    except (ValueError, RefdeskError):  # there is only one, or they share no question
+        return None

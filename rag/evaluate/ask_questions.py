@@ -1,0 +1,200 @@
+"""One run: search for every question, and score the hits and the reply that an assistant would read.
+
+The tool `search` searches without a limit of the caller's, and renders the answer within the operator's
+`max_chars`. So does `default_reply`, by the same functions. A hit that did not fit is not shown, and of a
+truncated hit only the beginning is.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from rag.answers import MAX_LIMIT, SearchRequest
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.evaluate import ranking_metrics
+from rag.evaluate.compare_runs import Finding, QuestionResult
+from rag.evaluate.ranking_metrics import Stretch, ndcg, recall, token_scores
+from rag.search.answer_citations import check_answer
+from rag.search.reply.search_reply import search_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rag.answers import Answer, Hit, Mode
+    from rag.config.server_settings import ServerSettings
+    from rag.evaluate.judgements import Expected
+    from rag.search.desk import Desk
+    from rag.search.reply.search_reply import HitRecord, SearchReply
+
+NDCG, RECALL, TOKEN_RECALL = "shown_nDCG@10", "shown_recall", "shown_token_recall"
+SHOWN = (NDCG, RECALL, TOKEN_RECALL)
+"""Scores of the reply: its first ten documents or passages in order; the share of all that is wanted which it
+shows; and, if passages are wanted, the share of their characters."""
+CHARS = "shown_chars"
+"""The length of the reply, in characters of JSON. No score: neither more nor less is better by itself."""
+SIZES = frozenset({CHARS})
+
+
+def default_reply(answer: Answer, server: ServerSettings) -> SearchReply:
+    """What the tool `search` returns of an answer by default. The answer is `Desk.checked`, as there."""
+    return search_reply(answer, server.max_chars, vectors=server.include_vectors, urls=server.openai_compat)
+
+
+def shown_metrics(one: Expected, reply: SearchReply) -> dict[str, float]:
+    """How good a reply is for a question, and how long."""
+    shown = [stretches(record) for record in reply.results]
+    ranking = one.ranked((record.id, parts) for record, parts in zip(reply.results, shown, strict=True))
+    scores = {NDCG: ndcg(ranking, one.grades, 10), RECALL: recall(ranking, one.grades, len(ranking))}
+    if one.of_passages:
+        found = [part for parts in shown for part in parts]
+        scores[TOKEN_RECALL] = token_scores(found, one.wanted(found)).recall
+    return scores | {CHARS: float(len(reply.compact()))}
+
+
+def stretches(record: HitRecord) -> Sequence[Stretch]:
+    """Where the text of a result stands in its source."""
+    source_id = record.id.partition("/")[0]
+    return [Stretch(source_id, *part) for part in record.excerpts or [[record.start, record.end]]]
+
+
+SHOWN_HITS = 10  # kept with the run, per question
+PASSAGES = 5  # the usual cut-off of passage metrics
+RANKED: dict[str, Callable[[Sequence[str], dict[str, int], int], float]] = {
+    "nDCG@10": ranking_metrics.ndcg,
+    "MRR@10": ranking_metrics.reciprocal_rank,
+    "MAP@100": ranking_metrics.average_precision,
+    "recall@5": ranking_metrics.recall,
+    "recall@10": ranking_metrics.recall,
+    "recall@20": ranking_metrics.recall,
+    "recall@100": ranking_metrics.recall,
+    "precision@5": ranking_metrics.precision,
+    "precision@10": ranking_metrics.precision,
+    "hit_rate@5": ranking_metrics.hit_rate,
+    "hit_rate@10": ranking_metrics.hit_rate,
+}
+TOKENS = tuple(f"{name}@{PASSAGES}" for name in ("token_recall", "token_precision", "token_IoU"))
+FAITHFUL = ("citations_readable", "quotes_verbatim", "grounded")
+"""Of a stored answer: shares of its citations and quotes, and whether all that it says is cited."""
+METRICS = (*RANKED, *TOKENS, *SHOWN, *FAITHFUL)
+"""The scores that can be compared and required. They lie in [0, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A profile and mode to evaluate."""
+
+    profile: str
+    mode: Mode
+
+
+async def ask_all(
+    desk: Desk,
+    questions: Sequence[Expected],
+    contender: Contender,
+    *,
+    candidates: int,
+    server: ServerSettings,
+    progress: Callable[[], None],
+) -> tuple[QuestionResult, ...]:
+    """The results of all questions, in order. Calls `progress` after each; `candidates` is the profile's.
+
+    `server` says how much a reply shows by default.
+
+    Raises:
+        InvalidRequestError: a question is not a valid query.
+        NotFoundError: a question names a collection that doesn't exist for its asker.
+    """
+    ask = partial(SearchRequest, profile=contender.profile, mode=contender.mode)
+    results = []
+    for number, one in enumerate(questions):
+        try:
+            if number == 0:  # a warm-up, so that the first latency counts no loading
+                await desk.search(one.principal, _request(one, ask))
+            results.append(await _asked(desk, one, ask, candidates=candidates, server=server))
+        except (InvalidRequestError, NotFoundError) as error:
+            raise type(error)(f"Question {one.question.id}: {error}") from error
+        progress()
+    return tuple(results)
+
+
+async def _asked(
+    desk: Desk, one: Expected, ask: Callable[..., SearchRequest], *, candidates: int, server: ServerSettings
+) -> QuestionResult:
+    """Three searches: as the tool's default, timed; down to the last candidate; and with the maximum limit.
+
+    The first is what an assistant is shown. The others rank passages. The third fetches more candidates
+    than the second, which can change the order, so only metrics with a cut-off beyond the second use it.
+    """
+    began = time.perf_counter()
+    answer = await desk.search(one.principal, _request(one, partial(ask, joined=True)))
+    took = time.perf_counter() - began
+    reply = default_reply(await desk.checked(answer), server)
+    depth = min(candidates, MAX_LIMIT)
+    near = (await desk.search(one.principal, _request(one, ask, limit=depth))).hits
+    deep = near
+    if depth < MAX_LIMIT:
+        deep = (await desk.search(one.principal, _request(one, ask, limit=MAX_LIMIT))).hits
+    return QuestionResult(
+        id=one.question.id,
+        text=one.question.text,
+        metrics=_metrics(one, near, deep, depth) | shown_metrics(one, reply) | await _faithfulness(desk, one),
+        latency_ms=round(took * 1000, 3),
+        expected=one.grades,
+        hits=tuple(_finding(one, hit) for hit in near[:SHOWN_HITS]),
+        leaks=tuple(dict.fromkeys(one.leaks([*answer.hits, *near, *deep]))),
+    )
+
+
+def _request(one: Expected, ask: Callable[..., SearchRequest], limit: int | None = None) -> SearchRequest:
+    return ask(
+        one.question.text,
+        limit=limit,
+        collections=one.question.asking.collections,
+        sources=one.sources,
+        exclude_sources=one.exclude_sources,
+        filter=one.question.asking.filter,
+    )
+
+
+def _metrics(one: Expected, near: Sequence[Hit], deep: Sequence[Hit], depth: int) -> dict[str, float]:
+    rankings = one.ranking(near), one.ranking(deep)
+    scores = {}
+    for name, metric in RANKED.items():
+        k = int(name.partition("@")[2])
+        scores[name] = metric(rankings[k > depth], one.grades, k)
+    if one.of_passages:
+        found = [stretch for hit in near[:PASSAGES] for stretch in _shown(hit)]
+        tokens = ranking_metrics.token_scores(found, one.wanted(found))
+        scores |= zip(TOKENS, (tokens.recall, tokens.precision, tokens.iou), strict=True)
+    return scores
+
+
+def _shown(hit: Hit) -> list[Stretch]:
+    """The positions of a hit's shown text in its source."""
+    parts = hit.excerpts or (hit.chunk,)
+    return [Stretch(hit.source.id, part.start, part.end) for part in parts]
+
+
+async def _faithfulness(desk: Desk, one: Expected) -> dict[str, float]:
+    """How faithful the stored answer is, if there is one. Quotes without a citation make it ungrounded."""
+    if not one.question.answer.strip():
+        return {}
+    checked = await check_answer(desk, one.principal, one.question.answer)
+    citations = [citation.readable for citation in checked.citations]
+    quotes = [quote.verdict == "verbatim" for quote in checked.quotes if quote.cited]
+    pairs = zip(FAITHFUL, (citations, quotes, [checked.grounded]), strict=True)
+    return {name: fmean(of_each) for name, of_each in pairs if of_each}
+
+
+def _finding(one: Expected, hit: Hit) -> Finding:
+    return Finding(
+        id=hit.chunk.id,
+        title=hit.source.title,
+        score=round(hit.score, 4),
+        similarity=None if hit.similarity is None else round(hit.similarity, 4),
+        finds=tuple(target.name for target in one.targets if target.is_found_by(hit)),
+    )

@@ -1,0 +1,239 @@
+"""What a question should find: its judgements, resolved to the sources of a data folder."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rag.access.rule import visible
+from rag.errors import ConfigurationError
+from rag.evaluate.ranking_metrics import Stretch
+from rag.filters.evaluators import matches
+from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, parse_filter
+from rag.uris import resource_uri
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+
+    from rag.answers import Hit
+    from rag.corpus import Principal
+    from rag.evaluate.sets.judged_sets import Excerpt, Question
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.desk_reader import Reader
+    from rag.store.read.stored_rows import StoredSource
+
+HALF = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something that should be found: one of `sources`, or, if there are `stretches`, one of these."""
+
+    name: str
+    grade: int
+    sources: frozenset[str]
+    stretches: tuple[Stretch, ...] = ()
+
+    def is_found_by(self, hit: Hit) -> bool:
+        """Whether the hit's chunk finds it; see `is_found_in`."""
+        return self.is_found_in([_of_chunk(hit)])
+
+    def is_found_in(self, parts: Sequence[Stretch]) -> bool:
+        """Whether a part belongs to a source, or overlaps a stretch by half of the shorter of the two."""
+        if not self.stretches:
+            return any(part.source_id in self.sources for part in parts)
+        return any(_overlaps(part, stretch) for part in parts for stretch in self.stretches)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A question with its targets, and the sources that its hits may come from."""
+
+    question: Question
+    principal: Principal
+    targets: tuple[Target, ...]
+    sources: tuple[str, ...] | None
+    exclude_sources: tuple[str, ...]
+    readable: frozenset[str]
+
+    @property
+    def grades(self) -> dict[str, int]:
+        """The targets' grades by name."""
+        return {target.name: target.grade for target in self.targets}
+
+    @property
+    def of_passages(self) -> bool:
+        """Whether the targets are passages, not sources."""
+        return any(target.stretches for target in self.targets)
+
+    def wanted(self, found: Sequence[Stretch]) -> list[Stretch]:
+        """The stretch of each target that should be found; of several, the one that was found most."""
+
+        def covered(stretch: Stretch) -> int:
+            return sum(max(0, _common(one, stretch)) for one in found if one.source_id == stretch.source_id)
+
+        return [max(target.stretches, key=covered) for target in self.targets if target.stretches]
+
+    def ranking(self, hits: Iterable[Hit]) -> list[str]:
+        """The ranking that metrics score, best first: names of found targets, and ids of other hits.
+
+        A target counts at the first hit that finds it. Other hits count once per passage if passages are
+        expected, and once per source if sources are.
+        """
+        return self.ranked((hit.chunk.id, [_of_chunk(hit)]) for hit in hits)
+
+    def ranked(self, results: Iterable[tuple[str, Sequence[Stretch]]]) -> list[str]:
+        """The same for results, each with its id and the parts of a source that it shows."""
+        found: dict[str, None] = {}
+        for id_, parts in results:
+            names = [target.name for target in self.targets if target.is_found_in(parts)]
+            found |= dict.fromkeys(names or [id_ if self.of_passages else id_.partition("/")[0]])
+        return list(found)
+
+    def leaks(self, hits: Iterable[Hit]) -> list[str]:
+        """The ids of hits that the principal may not see or the question excludes."""
+        return [hit.chunk.id for hit in hits if not self._allows(hit)]
+
+    def _allows(self, hit: Hit) -> bool:
+        collections = self.question.asking.collections
+        return (
+            hit.source.id in self.readable
+            and (collections is None or hit.source.collection in collections)
+            and (self.sources is None or hit.source.id in self.sources)
+            and hit.source.id not in self.exclude_sources
+        )
+
+
+def _of_chunk(hit: Hit) -> Stretch:
+    return Stretch(hit.source.id, hit.chunk.start, hit.chunk.end)
+
+
+def _overlaps(part: Stretch, stretch: Stretch) -> bool:
+    shorter = min(part.end - part.start, stretch.end - stretch.start)
+    return part.source_id == stretch.source_id and _common(part, stretch) >= HALF * shorter
+
+
+def _common(one: Stretch, other: Stretch) -> int:
+    return min(one.end, other.end) - max(one.start, other.start)
+
+
+@dataclass(slots=True)
+class Catalog:
+    """The sources of a tenant by all names that judgements may use."""
+
+    tables: dict[str, CollectionReader] = field(default_factory=dict)
+    stored: dict[str, StoredSource] = field(default_factory=dict)
+    by_name: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def add(self, stored: StoredSource, table: CollectionReader, name: str | None) -> None:
+        """Add a source; `name` is its name in the judged set."""
+        source = stored.source
+        self.tables[source.id] = table
+        self.stored[source.id] = stored
+        uri = resource_uri(source.collection, source.id)
+        for one in {source.id, uri, source.uri, source.url, source.metadata.get("path"), name} - {None}:
+            self.by_name[str(one)].add(source.id)
+
+    def readable(self, principal: Principal, wanted: Mapping[str, object] | None) -> frozenset[str]:
+        """The sources that the principal may see and that match the filter, by the reference implementations.
+
+        Raises:
+            InvalidRequestError: the filter is invalid.
+        """
+        seen = {id_: one for id_, one in self.stored.items() if visible(principal, one.access)}
+        if wanted is None:
+            return frozenset(seen)
+        fields = {name: kind for name, kind in ATTRIBUTES.items() if name != OF_CHUNKS}
+        for table in self.tables.values():
+            fields.update(table.collection.fields)
+        tree = parse_filter(wanted, fields)
+        return frozenset(
+            id_ for id_, one in seen.items() if matches(tree, one.values(self.tables[id_].collection.fields))
+        )
+
+    async def text(self, source_id: str) -> str:
+        """The source's text."""
+        if source_id not in self.texts:
+            found = await self.tables[source_id].text(source_id)
+            self.texts[source_id] = found[2] if found else ""
+        return self.texts[source_id]
+
+
+async def catalog_of(
+    reader: Reader, tenant: str, *, names: Mapping[str, str], only: str | None = None
+) -> Catalog:
+    """The tenant's sources, in one collection or all; `names` are a set's names of files by path."""
+    catalog = Catalog()
+    for collection in await reader.collections(tenant):
+        if only in {None, collection.name}:
+            table = await reader.open(collection)
+            for stored in await table.stored():
+                catalog.add(stored, table, names.get(stored.source.metadata.get("path", "")))
+    return catalog
+
+
+async def expected(
+    question: Question, principal: Principal, catalog: Catalog, absent: frozenset[str]
+) -> Expected:
+    """The question's judgements resolved to sources; the documents in `absent` count as never found.
+
+    Raises:
+        ConfigurationError: the question names an unknown source or quote.
+        InvalidRequestError: its filter is invalid.
+    """
+    asking = question.asking
+    return Expected(
+        question,
+        principal,
+        tuple([target async for target in _targets(question, catalog, absent)]),
+        None if asking.sources is None else tuple(_ids(question, set(asking.sources) - absent, catalog)),
+        tuple(_ids(question, set(asking.exclude_sources) - absent, catalog)),
+        catalog.readable(principal, asking.filter),
+    )
+
+
+async def _targets(question: Question, catalog: Catalog, absent: frozenset[str]) -> AsyncIterator[Target]:
+    if not question.excerpts:
+        for name, grade in question.documents.items():
+            yield Target(name, grade, frozenset(_ids(question, {name} - absent, catalog)))
+    for number, excerpt in enumerate(question.excerpts, 1):
+        stretches = await _stretches(question, excerpt, catalog, absent)
+        yield Target(f"passage {number}", 1, frozenset(), tuple(stretches))
+
+
+def _ids(question: Question, names: Iterable[str], catalog: Catalog) -> Iterator[str]:
+    for name in names:
+        if name not in catalog.by_name:
+            close = difflib.get_close_matches(name, catalog.by_name, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise ConfigurationError(
+                f"Question {question.id} names the source {name!r}, but no source has this id, URI, URL or "
+                f"path.{hint}"
+            )
+        yield from catalog.by_name[name]
+
+
+async def _stretches(
+    question: Question, excerpt: Excerpt, catalog: Catalog, absent: frozenset[str]
+) -> list[Stretch]:
+    """The positions of the quote, whatever its white space; if its start is known, the nearest one."""
+    named = _ids(question, set(excerpt.documents) - absent, catalog)
+    within = set(named) if excerpt.documents else catalog.tables.keys()
+    words = re.compile(r"\s+".join(map(re.escape, excerpt.quote.split())))
+    places = [
+        Stretch(id_, match.start(), match.end())
+        for id_ in sorted(within)
+        for match in words.finditer(await catalog.text(id_))
+    ]
+    if not places and not absent.intersection(excerpt.documents):
+        raise ConfigurationError(
+            f"Question {question.id} quotes {excerpt.quote[:60]!r}, but none of its expected sources "
+            "contains this text. Copy the words exactly; line breaks and spaces don't matter."
+        )
+    if (start := excerpt.start) is None:
+        return places
+    return sorted(places, key=lambda place: abs(place.start - start))[:1]

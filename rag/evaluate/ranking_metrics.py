@@ -1,0 +1,116 @@
+"""How good one ranking is. All scores lie in [0, 1]; higher is better.
+
+A ranking holds items, best first, each once; `grades` gives the relevant items their grade,
+1 or more, and at least one item. An item that is not graded is not relevant.
+
+Definitions and names are those of trec_eval (github.com/usnistgov/trec_eval), with which the
+tests compare them, and of Manning, Raghavan & Schütze, Introduction to Information Retrieval,
+2008, chapter 8; those of passages are the chunking evaluation's (see `token_scores`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from math import log2
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+if TYPE_CHECKING:
+    Grades = Mapping[str, int]
+
+
+def ndcg(ranking: Sequence[str], grades: Grades, k: int) -> float:
+    """Discounted gain of the first `k`, as a share of the best there can be.
+
+    The gain is the grade itself, the discount log2(rank + 1).
+    Example: ["x", "a"] with {"a": 1} and k=10 -> (1 / log2(3)) / 1 = 0.631.
+
+    Source: Järvelin & Kekäläinen, TOIS 20(4), 2002, doi:10.1145/582415.582418.
+    """
+    best = _discounted(sorted(grades.values(), reverse=True)[:k])
+    return _discounted([grades.get(item, 0) for item in ranking[:k]]) / best
+
+
+def _discounted(gains: Iterable[int]) -> float:
+    return sum(gain / log2(rank + 1) for rank, gain in enumerate(gains, 1))
+
+
+def reciprocal_rank(ranking: Sequence[str], grades: Grades, k: int) -> float:
+    """1 / rank of the first relevant item, 0 if none is among the first `k`; its mean is MRR@k.
+
+    Example: ["x", "a"] with {"a": 1} -> 0.5.
+    """
+    return next((1 / rank for rank, item in enumerate(ranking[:k], 1) if item in grades), 0.0)
+
+
+def average_precision(ranking: Sequence[str], grades: Grades, k: int) -> float:
+    """The mean over all relevant items of the precision at their rank; 0 beyond `k`. Its mean is MAP@k.
+
+    Example: ["a", "x", "b"] with {"a": 1, "b": 1, "c": 1} -> (1/1 + 2/3 + 0) / 3 = 0.556.
+    """
+    relevant = [item in grades for item in ranking[:k]]
+    found = accumulate(relevant)
+    return sum(n / rank for rank, (n, hit) in enumerate(zip(found, relevant, strict=True), 1) if hit) / len(
+        grades
+    )
+
+
+def recall(ranking: Sequence[str], grades: Grades, k: int) -> float:
+    """The share of the relevant items that is among the first `k`."""
+    return len(grades.keys() & set(ranking[:k])) / len(grades)
+
+
+def precision(ranking: Sequence[str], grades: Grades, k: int) -> float:
+    """The share of the first `k` places that relevant items hold; an empty place counts as a miss."""
+    return len(grades.keys() & set(ranking[:k])) / k
+
+
+def hit_rate(ranking: Sequence[str], grades: Grades, k: int) -> float:
+    """1 if any relevant item is among the first `k`, else 0."""
+    return float(not grades.keys().isdisjoint(ranking[:k]))
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of a source's text: `text[start:end]`."""
+
+    source_id: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScores:
+    """How much of the wanted text was found, and how much else came with it."""
+
+    recall: float
+    precision: float
+    iou: float
+
+
+def token_scores(found: Sequence[Stretch], wanted: Sequence[Stretch]) -> TokenScores:
+    """How well the found stretches cover the wanted ones, in characters.
+
+    With W the wanted text, each character once, and F the found text, where a character that
+    was found twice counts twice: recall |W ∩ F| / |W|, precision |W ∩ F| / |F|, and
+    IoU |W ∩ F| / (|F| + |W| - |W ∩ F|). Tokens are counted by their characters, as the
+    published code does, so that scores don't depend on a tokenizer.
+    Example: found 0-10, wanted 5-15 -> recall 0.5, precision 0.5, IoU 1/3.
+
+    Source: Smith & Troynikov, Evaluating Chunking Strategies for Retrieval, Chroma, 2024.
+    """
+    wanted_at = _characters(wanted)
+    both = len(_characters(found) & wanted_at)
+    length = sum(one.end - one.start for one in found)
+    return TokenScores(
+        recall=both / len(wanted_at),
+        precision=both / length if length else 0.0,
+        iou=both / (length + len(wanted_at) - both),
+    )
+
+
+def _characters(stretches: Iterable[Stretch]) -> set[tuple[str, int]]:
+    return {(one.source_id, at) for one in stretches for at in range(one.start, one.end)}

@@ -1,0 +1,382 @@
+"""The page that shows evaluation runs side by side: one self-contained HTML file."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rag.errors import InvalidRequestError
+from rag.evaluate.ask_questions import SHOWN, SIZES
+from rag.evaluate.compare_runs import compare
+from rag.evaluate.report_charts import binned, latency_edges, latency_histogram, scatter, score_histogram
+from rag.report.text_and_html import (
+    Html,
+    counted,
+    decimals,
+    folded,
+    joined,
+    names_briefly,
+    note,
+    page,
+    section,
+    tag,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rag.evaluate.compare_runs import Comparison, Finding, Pair, QuestionResult, Run
+
+NOTHING = "–"
+BEST = tag("span", "★", class_="mark", role="img", aria_label="best")
+
+
+def run_name(run: Run) -> str:
+    """Example: "Run 3"."""
+    return f"Run {run.id}"
+
+
+def metrics_table(runs: Sequence[Run], comparisons: Sequence[Comparison | None], metric: str) -> Html:
+    """A row per metric, a column per run. `comparisons` compare the later runs with the first."""
+    names = dict.fromkeys(name for run in runs for name in run.summary.metrics)
+    scores = {
+        name: _score_cells(
+            name, [run.summary.metrics.get(name) for run in runs], 4, max, chosen=name == metric
+        )
+        for name in names
+        if name not in SIZES
+    }
+    sizes = {
+        name: _row(name, [_number(run.summary.metrics.get(name), 0, best=None) for run in runs])
+        for name in names
+        if name in SIZES
+    }
+    waits = [run.summary.latency_ms for run in runs]
+    times = [
+        _score_cells("p50", [one.p50 for one in waits], 1, min),
+        _score_cells("p95", [one.p95 for one in waits], 1, min),
+    ]
+    ranked = [row for name, row in scores.items() if name not in SHOWN]
+    shown = [row for name, row in (scores | sizes).items() if name in {*SHOWN, *SIZES}]
+    groups = {"As ranked": ranked} | ({"As shown in the default reply": shown} if shown else {})
+    groups["Latency, ms"] = times
+    if comparisons:
+        groups[f"{metric} against {run_name(runs[0])}"] = list(_against(comparisons))
+    return _table(
+        "Metrics", "metrics", runs, *(_group(title, rows, len(runs) + 1) for title, rows in groups.items())
+    )
+
+
+def settings_table(runs: Sequence[Run]) -> Html:
+    """A row per setting and version. A value that all runs share appears once."""
+    made_with = [_made_with(run) for run in runs]
+    names = dict.fromkeys(name for one in made_with for name in one)
+    rows = [_setting(name, [one.get(name, NOTHING) for one in made_with]) for name in names]
+    return _table("Settings and versions", "settings", runs, tag("tbody", *rows))
+
+
+def _table(label: str, kind: str, runs: Iterable[Run], *bodies: Html) -> Html:
+    """A table that scrolls by itself if the page is too narrow."""
+    columns = [
+        tag(
+            "th",
+            run_name(run),
+            tag("small", run.summary.profile),
+            tag("small", run.summary.mode),
+            scope="col",
+        )
+        for run in runs
+    ]
+    table = tag("table", tag("thead", tag("tr", tag("td"), *columns)), *bodies)
+    return tag("div", table, class_=f"scroll {kind}", role="region", tabindex=0, aria_label=label)
+
+
+def _group(title: str, rows: Iterable[Html], columns: int) -> Html:
+    heading = tag("th", title, colspan=columns, scope="rowgroup")
+    return tag("tbody", tag("tr", heading, class_="group"), *rows)
+
+
+def _row(name: str, cells: Iterable[Html], *, kind: str | None = None) -> Html:
+    return tag("tr", tag("th", name, scope="row"), *cells, class_=kind)
+
+
+def _score_cells(
+    name: str,
+    values: Iterable[float | None],
+    places: int,
+    best_of: Callable[[Iterable[float]], float],
+    *,
+    chosen: bool = False,
+) -> Html:
+    """A row of numbers with the best marked, unless all look equal."""
+    shown = [None if value is None else round(value, places) for value in values]
+    known = {value for value in shown if value is not None}
+    best = best_of(known) if len(known) > 1 else None
+    cells = [_number(value, places, best=best) for value in shown]
+    return _row(name, cells, kind="chosen" if chosen else None)
+
+
+def _number(value: float | None, places: int, *, best: float | None) -> Html:
+    if value is None:
+        return tag("td", NOTHING)
+    number = f"{value:.{places}f}"
+    return tag("td", BEST, number, class_="best") if value == best else tag("td", number)
+
+
+def _against(comparisons: Sequence[Comparison | None]) -> Iterator[Html]:
+    rows: dict[str, Callable[[Comparison], str]] = {
+        "difference": lambda one: signed(one.difference),
+        "p-value": lambda one: f"{one.p_value:.4f}",
+        "questions won": lambda one: str(len(one.won)),
+        "lost": lambda one: str(len(one.lost)),
+        "alike": lambda one: str(one.alike),
+    }
+    for name, shown in rows.items():
+        cells = [tag("td", shown(one) if one else NOTHING) for one in comparisons]
+        yield _row(name, [tag("td", NOTHING), *cells])
+
+
+def signed(value: float) -> str:
+    """A difference to four places, with a real minus sign.
+
+    Example: 0.05 -> "+0.0500", -0.05 -> "−0.0500", 0 -> "0.0000".
+    """
+    shown = f"{value:+.4f}".replace("-", "−")
+    return shown[1:] if float(shown[1:]) == 0 else shown
+
+
+def _made_with(run: Run) -> dict[str, str]:
+    """Settings and versions by dotted names."""
+    summary = run.summary
+    started_at = summary.started_at.replace("T", " ")
+    return {"started_at": started_at} | dict(_flat(summary.settings)) | dict(_flat(summary.versions))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield f"{prefix}{name}", shown if value not in (None, "") else NOTHING
+
+
+def _setting(name: str, values: Sequence[str]) -> Html:
+    if len(set(values)) == 1:
+        return _row(name, [tag("td", values[0], colspan=len(values))])
+    return _row(name, [tag("td", value) for value in values], kind="differs")
+
+
+NAMED = 20  # leaking questions listed per run
+
+
+def report_page(runs: Sequence[Run], metric: str) -> str:
+    """An HTML page of runs side by side, with the later ones compared with the first by `metric`.
+
+    It has no script and no links. Text of documents and questions is escaped.
+    """
+    first, *later = runs
+    comparisons = [_comparison(first, run, metric) for run in later]
+    compared = [(run, one) for run, one in zip(later, comparisons, strict=True) if one]
+    sections = [
+        section("Results", metrics_table(runs, comparisons, metric), *_notes(runs, comparisons, metric)),
+        section(
+            "Question by question",
+            *(_scatters(first, compared) if later else _score_histogram(first, metric)),
+        ),
+        section("Latency", *_latencies(runs)),
+        section("Where they differ", *(differing(first, run, one) for run, one in compared)),
+        section("Where it is weakest", *([] if later else worst(first, metric))),
+        section("Settings and versions", folded("Show them", settings_table(runs))),
+    ]
+    return page(f"{_sets(runs)}: evaluation of retrieval", _header(runs), sections)
+
+
+def _comparison(one: Run, other: Run, metric: str) -> Comparison | None:
+    try:
+        return compare(one, other, metric)
+    except InvalidRequestError:  # no question in common; a note on the page reports it
+        return None
+
+
+def _sets(runs: Sequence[Run]) -> str:
+    return ", ".join(dict.fromkeys(run.summary.set for run in runs))
+
+
+def _scatters(first: Run, compared: Sequence[tuple[Run, Comparison]]) -> Iterator[Html]:
+    """The other runs against the first, question by question."""
+    if compared:
+        metric = compared[0][1].metric
+        yield note(
+            f"{metric} of every question: {run_name(first)} on the x-axis, the other run on the y-axis. "
+            "Above the line the other run is better. A dot's area grows with its number of questions."
+        )
+        yield tag("div", *(_scatter(first, run, one) for run, one in compared), class_="plots")
+
+
+def _scatter(first: Run, run: Run, comparison: Comparison) -> Html:
+    won, lost = len(comparison.won), len(comparison.lost)
+    counts = {"won": won, "lost": lost, "alike": comparison.alike}
+    shares = ", ".join(f"{count} {what}" for what, count in counts.items())
+    plot = scatter(
+        comparison,
+        across=run_name(first),
+        up=run_name(run),
+        label=f"{comparison.metric} of {counted(len(comparison.pairs), 'question')} "
+        f"in {run_name(first)} and in {run_name(run)}: {shares}",
+    )
+    keys = [tag("span", f"{count} {what}", class_=what) for what, count in counts.items()]
+    return tag("figure", plot, tag("figcaption", _titled(run), tag("span", *keys, class_="keys")))
+
+
+def _titled(run: Run) -> Html:
+    return joined([tag("strong", run_name(run)), f" {run.summary.profile}, {run.summary.mode}"])
+
+
+def _score_histogram(run: Run, metric: str) -> Iterator[Html]:
+    """The distribution of a run's scores."""
+    scores = [one.metrics[metric] for one in run.questions if metric in one.metrics]
+    if scores:
+        label = f"{metric} of {counted(len(scores), 'question')}"
+        caption = tag("figcaption", f"{label}. Exactly 0 and exactly 1 have bars of their own.")
+        yield tag("figure", caption, score_histogram(scores, label=label))
+
+
+def _latencies(runs: Sequence[Run]) -> Iterator[Html]:
+    """Each run's latencies, all on the same scales."""
+    yield note("Number of questions by milliseconds, on a logarithmic scale.")
+    times = [[one.latency_ms for one in run.questions] for run in runs]
+    edges = latency_edges(one for values in times for one in values)
+    tallest = max(max(binned(values, edges)) for values in times)
+    for run, values in zip(runs, times, strict=True):
+        took = run.summary.latency_ms
+        marks = f"p50 {took.p50:.1f} ms, p95 {took.p95:.1f} ms"
+        label = f"Latency of {counted(len(values), 'question')} in {run_name(run)}: {marks}"
+        chart = latency_histogram(values, edges, tallest=tallest, latency=took, label=label)
+        yield tag("figure", tag("figcaption", _titled(run), tag("span", marks, class_="keys")), chart)
+
+
+def _header(runs: Sequence[Run]) -> Html:
+    kicker = tag("p", "Evaluation of retrieval", class_="kicker")
+    return joined([kicker, tag("h1", _sets(runs)), *_asked(runs), *_leaks(runs)])
+
+
+def _asked(runs: Sequence[Run]) -> Iterator[Html]:
+    """What was asked and when, once for all runs that share it."""
+    runs_by_text: dict[str, list[str]] = defaultdict(list)
+    for run in runs:
+        one = run.summary
+        day = datetime.fromisoformat(one.started_at)
+        of = f" of {one.set}" if _sets(runs) != one.set else ""
+        left_out = f" {one.left_out} left out: no text or no judgement." if one.left_out else ""
+        asked = f"{counted(one.queries, 'question')}{of} asked on {day.day} {day:%B %Y}.{left_out}"
+        runs_by_text[asked].append(run_name(run))
+    for asked, names in runs_by_text.items():
+        yield tag("p", f"{', '.join(names)}: {asked}" if len(runs_by_text) > 1 else asked, class_="lede")
+
+
+def _leaks(runs: Sequence[Run]) -> Iterator[Html]:
+    for run in runs:
+        if run.summary.leaks:
+            hits = counted(run.summary.leaks, "hit")
+            asked = names_briefly([one.id for one in run.questions if one.leaks], NAMED)
+            loud = tag("strong", f"⚠ {run_name(run)} leaks:")
+            yield tag("p", loud, f" {hits} that the asker may not see: {asked}.", class_="leaks")
+
+
+def _notes(runs: Sequence[Run], comparisons: Sequence[Comparison | None], metric: str) -> Iterator[Html]:
+    first, *later = runs
+    if later:
+        yield note(
+            "★ marks the best value of a row. The p-value is the probability of a difference at least as "
+            "large if both runs were equally good."
+        )
+    elif metric not in first.summary.metrics:
+        yield note(f"No question has the metric {metric}.")
+    if len({frozenset(one.id for one in run.questions) for run in runs}) > 1:
+        yield note(
+            "The runs did not ask the same questions. Each run's numbers are over its own questions; "
+            f"the differences are over those that it shares with {run_name(first)}."
+        )
+    for run, one in zip(later, comparisons, strict=True):
+        if not one:
+            names = f"{run_name(run)} and {run_name(first)}"
+            yield note(f"{names} share no question with the metric {metric}.")
+
+
+# The report's questions: those on which runs differ most, with the hits of each run.
+
+SHOWN_QUESTIONS = 10  # questions won, and as many lost
+
+
+def differing(one: Run, other: Run, comparison: Comparison) -> Html:
+    """The questions that the other run answers better and worse than the one, largest difference first."""
+    return tag(
+        "section",
+        tag("h3", f"{run_name(other)} against {run_name(one)}"),
+        _pairs("Most won", (one, other), comparison.won, comparison.metric),
+        _pairs("Most lost", (one, other), comparison.lost, comparison.metric),
+    )
+
+
+def _pairs(title: str, runs: tuple[Run, Run], pairs: Sequence[Pair], metric: str) -> Html:
+    one, other = runs
+    shown = [_question([(one, pair.one), (other, pair.other)], metric) for pair in pairs[:SHOWN_QUESTIONS]]
+    return _questions("h4", title, shown, len(pairs))
+
+
+def worst(run: Run, metric: str) -> list[Html]:
+    """The questions with the lowest scores, lowest first; nothing if all scores are 1."""
+    flawed = [one for one in run.questions if one.metrics.get(metric, 1) < 1]
+    flawed.sort(key=lambda one: one.metrics[metric])
+    shown = [_question([(run, one)], metric) for one in flawed[:SHOWN_QUESTIONS]]
+    return [_questions("h3", "Lowest first", shown, len(flawed))] if shown else []
+
+
+def _questions(heading: str, title: str, shown: Sequence[Html], of: int) -> Html:
+    many = f"{len(shown)} of {of}" if of > len(shown) else str(of)
+    items = tag("ol", *(tag("li", one) for one in shown), class_="questions")
+    return joined([tag(heading, title, " ", tag("small", many)), items if shown else note("None.")])
+
+
+def _question(results: Sequence[tuple[Run, QuestionResult]], metric: str) -> Html:
+    """A question's scores, and folded below them the hits of each run."""
+    _, asked = results[0]
+    scores = " → ".join(f"{one.metrics[metric]:.3f}" for _, one in results)
+    summary = tag(
+        "summary",
+        tag("span", scores, class_="scores"),
+        tag("span", asked.text, class_="text", dir="auto"),
+        tag("code", asked.id, dir="auto"),
+    )
+    found = [_found(run, one) for run, one in results]
+    return tag("details", summary, _expected(asked), tag("div", *found, class_="beside"))
+
+
+def _expected(asked: QuestionResult) -> Html:
+    names = [
+        tag("li", name, f" (grade {grade})" if grade != 1 else "", dir="auto")
+        for name, grade in asked.expected.items()
+    ]
+    return tag("div", tag("span", "Expected"), tag("ul", *names), class_="expected")
+
+
+def _found(run: Run, result: QuestionResult) -> Html:
+    nothing = "" if result.hits else ": no hits"
+    caption = tag("caption", f"{run_name(run)}, {result.latency_ms:.1f} ms{nothing}")
+    titles = ("#", "Document", "Score", "Similarity")
+    head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
+    rows = [_hit(rank, hit, leaked=hit.id in result.leaks) for rank, hit in enumerate(result.hits, 1)]
+    return tag("table", caption, head, tag("tbody", *rows), class_="hits")
+
+
+def _hit(rank: int, hit: Finding, *, leaked: bool) -> Html:
+    title = [tag("span", hit.title, dir="auto")]
+    if hit.finds:
+        title.append(tag("small", "✓ finds ", ", ".join(hit.finds), class_="finds", dir="auto"))
+    if leaked:
+        title.append(tag("strong", "leak", class_="leak"))
+    cells = (str(rank), joined(title), f"{hit.score:.3f}", decimals(hit.similarity))
+    return tag("tr", *(tag("td", cell) for cell in cells), class_="found" if hit.finds else None)

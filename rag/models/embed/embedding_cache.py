@@ -1,0 +1,385 @@
+"""A cache of embeddings in the data folder, so that no text is paid for twice; the embedder that asks it.
+
+The key of a vector is a digest of everything that it depends on: the model and what is sent to it. The digest
+is keyed by the data folder's key, so the file doesn't tell whether a text was ever embedded. Each entry has
+an owner, the collection that used it last: a purge of that collection deletes the entries of texts that it
+doesn't hold any more.
+
+A provider can put another model behind the same name. The vector of a control text shows that: if it has
+changed, the earlier entries of that model are deleted.
+
+The file is only a cache: one that is damaged is deleted, and the run goes on. SQLite, because it survives
+kills and two writers at once, deletes single rows for good, and is in the standard library; a LanceDB table
+would leave a version of itself with each request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from contextlib import aclosing, closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from anyio import to_thread
+
+from rag.models.embed import WrappedEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from rag.corpus import EmbedderIdentity, Vectors
+    from rag.models.embed import Embedder, TextKind
+
+T = TypeVar("T")
+
+FILE = "embeddings.sqlite"
+WAIT_SECONDS = 10.0  # for another process that is writing
+SAME_MODEL = 0.99  # the least cosine of two vectors of the control text; rounding leaves more than 0.999
+FILLED = 0.9  # the share of the limit that is kept when entries are dropped, so that this is rare
+AT_ONCE = 500  # keys in a query
+_DAY = 86_400  # seconds
+OTHER_MODEL = (
+    "The embedding model gives another vector for the same text than before: there is another model behind "
+    "its name. Nothing of the cache of embeddings was used. If the collection has vectors of the earlier "
+    "model, ingest into a new collection."
+)
+_TABLES = """
+CREATE TABLE IF NOT EXISTS vectors (
+    key BLOB PRIMARY KEY, model BLOB NOT NULL, owner TEXT NOT NULL, used INTEGER NOT NULL,
+    vector BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS by_owner ON vectors (owner);
+CREATE INDEX IF NOT EXISTS by_use ON vectors (used);
+CREATE TABLE IF NOT EXISTS models (model BLOB PRIMARY KEY, control BLOB NOT NULL, tokens REAL, seconds REAL);
+"""
+
+
+def fingerprint(identity: EmbedderIdentity, window: int, dimensions: int) -> str:
+    """What the vectors of documents depend on besides their text.
+
+    `window` is the number of tokens after which texts are cut, `dimensions` what the settings ask for, or 0.
+    """
+    parts = [identity.provider, identity.model, identity.document_prefix, identity.document_body]
+    return json.dumps([*parts, window, dimensions])
+
+
+def cache_file(data: Path) -> Path:
+    """The file of the cache in a data folder."""
+    return data / FILE
+
+
+@dataclass(slots=True)
+class EmbeddingCache:
+    """The entries of one model and tenant. Safe to use from several threads and processes.
+
+    `most` is the size in bytes that the whole cache may have. `notes` say what happened to it, for the
+    report. It never raises: what can't be read counts as missing, and what can't be written is left out.
+    """
+
+    data: Path
+    key: bytes
+    tenant: str
+    collection: str
+    model: str
+    most: int
+    notes: list[str] = field(default_factory=list)
+    _connection: sqlite3.Connection | None = None
+    _off: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def _owner(self) -> str:
+        return owner(self.tenant, self.collection)
+
+    @property
+    def _model(self) -> bytes:
+        return hashlib.blake2b(f"{self.tenant}\0{self.model}".encode(), key=self.key, digest_size=16).digest()
+
+    def known(self, texts: Iterable[str]) -> dict[str, Vectors]:
+        """The vectors of those texts that have one here."""
+        keys = {text_key(self.key, self._model, text): text for text in texts}
+
+        def found(connection: sqlite3.Connection) -> dict[str, Vectors]:
+            vectors: dict[str, Vectors] = {}
+            for some in _slices(list(keys)):
+                marks = ", ".join("?" * len(some))
+                rows = connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", some)  # noqa: S608 only marks
+                vectors |= {keys[key]: np.frombuffer(vector, "<f4") for key, vector in rows}
+            return vectors
+
+        return self._with(found, {})
+
+    def keep(self, vectors: Iterable[tuple[str, Vectors]], used: Iterable[str] = ()) -> None:
+        """Store the vectors of texts, and note that other texts were `used`."""
+        model, day = self._model, int(time.time()) // _DAY
+        rows = [
+            (text_key(self.key, model, text), model, self._owner, day, vector.astype("<f4").tobytes())
+            for text, vector in vectors
+        ]
+        again = [(self._owner, day, text_key(self.key, model, text)) for text in used]
+
+        def stored(connection: sqlite3.Connection) -> None:
+            with connection:
+                connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)", rows)
+                connection.executemany(
+                    "UPDATE vectors SET owner = ?1, used = ?2 WHERE key = ?3 AND (owner <> ?1 OR used < ?2)",
+                    again,
+                )
+
+        if rows or again:
+            self._with(stored, None)
+
+    def check_model(self, control: Vectors) -> None:
+        """Delete the entries of this model if its vector of the control text has changed."""
+        model, vector = self._model, control.reshape(-1).astype("<f4")
+
+        def checked(connection: sqlite3.Connection) -> bool:
+            with connection:
+                row = connection.execute("SELECT control FROM models WHERE model = ?", [model]).fetchone()
+                before = np.frombuffer(row[0], "<f4") if row else vector
+                same = before.shape == vector.shape and float(before @ vector) >= SAME_MODEL
+                if not same:
+                    connection.execute("DELETE FROM vectors WHERE model = ?", [model])
+                if row is None or not same:
+                    values = [model, vector.tobytes()]
+                    connection.execute("INSERT OR REPLACE INTO models VALUES (?, ?, NULL, NULL)", values)
+            return same
+
+        if not self._with(checked, otherwise=True):
+            self._note(OTHER_MODEL)
+
+    def note_rate(self, tokens: float, seconds: float) -> None:
+        """Note how long the last run took to embed so many tokens, as they are estimated here."""
+
+        def noted(connection: sqlite3.Connection) -> None:
+            with connection:
+                values = [tokens, seconds, self._model]
+                connection.execute("UPDATE models SET tokens = ?, seconds = ? WHERE model = ?", values)
+
+        self._with(noted, None)
+
+    def rate(self) -> float | None:
+        """Tokens per second in the last run that embedded something, if there was one."""
+
+        def noted(connection: sqlite3.Connection) -> tuple[float, float]:
+            query = "SELECT tokens, seconds FROM models WHERE model = ?"
+            return connection.execute(query, [self._model]).fetchone() or (0.0, 0.0)
+
+        tokens, seconds = self._with(noted, (0.0, 0.0))
+        return tokens / seconds if tokens and seconds else None
+
+    def close(self) -> None:
+        """Drop the entries that were not used for longest if there are too many bytes, and close the file."""
+        if self._connection:
+            self._with(self._trim, None)
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _trim(self, connection: sqlite3.Connection) -> None:
+        size = _size(connection)
+        if size <= self.most:
+            return
+        with connection:
+            (rows,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
+            surplus = ceil(rows * (1 - self.most * FILLED / size))
+            connection.execute(
+                "DELETE FROM vectors WHERE rowid IN (SELECT rowid FROM vectors ORDER BY used, rowid LIMIT ?)",
+                [surplus],
+            )
+        connection.execute("VACUUM")
+
+    def _with(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """What `work` returns; `otherwise` if the file can't be used."""
+        with self._lock:
+            if self._off:
+                return otherwise
+            try:
+                self._connection = self._connection or _opened(self.data)
+                return work(self._connection)
+            except (sqlite3.OperationalError, OSError) as error:  # locked, or a full or read-only disk
+                self._off = True
+                self._note(f"The cache of embeddings was not used from then on: {_reason(error)}.")
+            except sqlite3.DatabaseError:
+                if self._connection:
+                    self._connection.close()
+                self._connection = None
+                with suppress(OSError):
+                    delete(self.data)
+                self._note("The cache of embeddings was damaged, so it was deleted. It fills again.")
+        return otherwise
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+
+def text_key(key: bytes, model: bytes, text: str) -> bytes:
+    """The key of a text's entry; `key` is that of the data folder."""
+    return hashlib.blake2b(model + text.encode("utf-8", "surrogatepass"), key=key, digest_size=20).digest()
+
+
+def owner(tenant: str, collection: str) -> str:
+    """The owner of the entries of a collection; names have no dot."""
+    return f"{tenant}.{collection}"
+
+
+def delete(data: Path) -> None:
+    """Delete the cache.
+
+    Raises:
+        OSError: it can't be deleted.
+    """
+    for suffix in ("", "-wal", "-shm"):
+        (data / f"{FILE}{suffix}").unlink(missing_ok=True)
+
+
+def forget(
+    data: Path,
+    key: bytes,
+    tenant: str,
+    *,
+    texts: Iterable[str] = (),
+    collections: Iterable[str] | None = None,
+) -> int:
+    """Delete the entries of these collections, except those of `texts`, for good. None: of the whole tenant.
+
+    Returns their number. A cache that can't be cleaned is deleted as a whole.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    if not cache_file(data).exists():
+        return 0
+    try:
+        with closing(_opened(data)) as connection:
+            where, values = "owner >= ? AND owner < ?", [f"{tenant}.", f"{tenant}/"]  # "/" follows "."
+            if collections is not None:
+                values = [owner(tenant, one) for one in collections]
+                where = f"owner IN ({', '.join('?' * len(values))})"
+            with connection:
+                connection.execute("CREATE TEMP TABLE kept (key BLOB PRIMARY KEY)")
+                models = [row[0] for row in connection.execute("SELECT model FROM models")]
+                rows = ([text_key(key, model, text)] for text in texts for model in models)
+                connection.executemany("INSERT OR IGNORE INTO kept VALUES (?)", rows)
+                number = connection.execute(
+                    f"DELETE FROM vectors WHERE {where} AND key NOT IN (SELECT key FROM kept)",  # noqa: S608 only marks
+                    values,
+                ).rowcount
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return number
+    except sqlite3.Error:
+        delete(data)
+        return 0
+
+
+def owners(data: Path, tenant: str) -> set[str]:
+    """The collections of a tenant that have entries."""
+    if not cache_file(data).exists():
+        return set()
+    try:
+        with closing(_opened(data)) as connection:
+            rows = connection.execute("SELECT DISTINCT owner FROM vectors").fetchall()
+    except sqlite3.Error:
+        return set()
+    return {one.partition(".")[2] for (one,) in rows if one.partition(".")[0] == tenant}
+
+
+def _opened(data: Path) -> sqlite3.Connection:
+    file = cache_file(data)
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))  # only its owner may read it
+    connection = sqlite3.connect(file, timeout=WAIT_SECONDS, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(
+        "PRAGMA synchronous = NORMAL"
+    )  # a power failure can lose the last entries, nothing else
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.executescript(_TABLES)
+    return connection
+
+
+def _size(connection: sqlite3.Connection) -> int:
+    """The bytes of the file that are in use."""
+    pages, free, size = (
+        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size
+
+
+def _slices(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    return (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))
+
+
+def _reason(error: sqlite3.OperationalError | OSError) -> str:
+    busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+    return "another process was using it" if busy else "the disk is full, or the file can't be written"
+
+
+@dataclass(slots=True)
+class CachedEmbedder(WrappedEmbedder):
+    """An embedder with a cache of the vectors of documents.
+
+    If it has `parts`, which has vectors as soon as an endpoint has answered, these are in the cache at once.
+    `cached` counts the texts that were not embedded, `tokens` and `seconds` what the others took; without
+    `parts` no tokens are counted.
+    """
+
+    inner: Embedder
+    cache: EmbeddingCache
+    parts: Callable[[Sequence[str], TextKind], AsyncGenerator[Vectors]] | None = None
+    cached: int = 0
+    seconds: float = 0.0
+    tokens: int = field(default=0)
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        """As the embedder itself; equal texts are embedded once.
+
+        Raises:
+            ProviderError: the endpoint failed; what it had embedded until then is in the cache.
+        """
+        if kind == "query":
+            return await self.inner.embed(texts, kind)
+        dimension = self.identity.dimension
+        known = await to_thread.run_sync(self.cache.known, texts)
+        known = {text: vector for text, vector in known.items() if vector.shape == (dimension,)}
+        used, missing = list(known), [text for text in dict.fromkeys(texts) if text not in known]
+        self.cached += len(texts) - len(missing)
+        await to_thread.run_sync(self.cache.keep, (), used)
+        known |= await self._embedded(missing)
+        return np.stack([known[text] for text in texts]) if texts else np.empty((0, dimension), np.float32)
+
+    async def _embedded(self, texts: Sequence[str]) -> dict[str, Vectors]:
+        vectors: dict[str, Vectors] = {}
+        if not texts:
+            return vectors
+        began, done = time.monotonic(), 0
+        async with aclosing(self._parts(texts)) as parts:
+            async for part in parts:
+                new = dict(zip(texts[done : done + len(part)], part, strict=True))
+                done += len(part)
+                vectors |= new
+                valid = [(text, vector) for text, vector in new.items() if vector.any()]
+                await to_thread.run_sync(partial(self.cache.keep, valid))
+                if self.parts:  # the rate of a model on this machine is measured when somebody asks
+                    self.tokens += sum(len(self.token_spans(text)) for text in new)
+        self.seconds += time.monotonic() - began
+        return vectors
+
+    async def _parts(self, texts: Sequence[str]) -> AsyncGenerator[Vectors]:
+        if self.parts is None:
+            yield await self.inner.embed(texts, "document")
+            return
+        async with aclosing(self.parts(texts, "document")) as parts:
+            async for part in parts:
+                yield part

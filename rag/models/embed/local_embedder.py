@@ -1,0 +1,289 @@
+"""Embedding on this machine, with ONNX Runtime: the built-in model, or another one in a folder.
+
+One text per run, as many runs at once as there are cores. Each thread takes the next text itself, so none
+waits for the event loop, which may be busy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+import numpy as np
+from anyio import from_thread, to_thread
+
+from rag.corpus import EmbedderIdentity
+from rag.errors import ConfigurationError
+from rag.models.embed import check_queries, unit_rows
+from rag.models.embed.pooling import WEIGHTS, Head, dense_layers
+from rag.models.model_folder import facts_of_folder
+from rag.models.onnx import opened_model, run
+from rag.models.tokenizer import BUILTIN_MODEL, Tokens
+from rag.runtime import concurrently, cores
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+    import onnxruntime
+
+    from rag.config.model_settings import EmbedderSettings
+    from rag.corpus import Pooling, Vectors
+    from rag.models.embed import TextKind
+    from rag.models.model_folder import ModelFacts
+
+BUILTIN_NAME = "all-MiniLM-L6-v2"
+BUILTIN_DIMENSION = 384
+BUILTIN_LIMIT = 256  # tokens that the model was trained for, special ones included
+
+PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would take gigabytes
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """A text encoder in ONNX Runtime: maps the token ids of a text to one vector, not yet of unit length."""
+
+    session: onnxruntime.InferenceSession
+    output: str
+    head: Head
+
+    def vector(self, ids: list[int]) -> npt.NDArray[np.float32]:
+        """Shape (1, dimension)."""
+        return self.head(self.raw(ids))
+
+    def raw(self, ids: list[int]) -> npt.NDArray[np.float32]:
+        """What the graph returns: shape (1, dimension), or (1, tokens, dimension) if it doesn't pool."""
+        return run(self.session, self.output, ids, [0] * len(ids))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEmbedder:
+    """An embedder in this process. `limit` is in tokens, special ones included.
+
+    `facts` are those of a model in a folder.
+    """
+
+    identity: EmbedderIdentity
+    encoder: Encoder
+    tokens: Tokens
+    limit: int
+    facts: ModelFacts | None = None
+    runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
+
+    @property
+    def window(self) -> int:
+        """The context window in tokens, without the special ones and the document prefix."""
+        return self.tokens.window(self.limit, self.identity.document_prefix)
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        """The model's own tokens."""
+        return self.tokens.spans(text)
+
+    def known(self, text: str) -> float:
+        """As its tokens say for the built-in model, and one whose facts say that it is for one language."""
+        of_one = self.facts.multilingual is False if self.facts else self.identity.model == BUILTIN_NAME
+        return self.tokens.known(text) if of_one else 1.0
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        """One vector of unit length per text; texts longer than the window are truncated."""
+        prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
+        rows = np.empty((len(texts), self.identity.dimension), np.float32)
+        left = iter(range(len(texts)))  # one step of it is atomic
+
+        def fill() -> None:
+            for row in left:
+                rows[row] = self.encoder.vector(self.tokens.ids(prefix + texts[row], self.limit))
+                from_thread.check_cancelled()
+
+        work = partial(to_thread.run_sync, fill, limiter=self.runs)
+        await concurrently([work] * min(len(texts), cores()))
+        vectors = unit_rows(rows)
+        check_queries(vectors, kind)
+        return vectors
+
+
+def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
+    """all-MiniLM-L6-v2, from this package.
+
+    Raises:
+        ConfigurationError: the installation lacks the model.
+    """
+    if not BUILTIN_MODEL.is_dir():
+        raise ConfigurationError(
+            f"The built-in model {BUILTIN_MODEL} is missing. Reinstall refdesk with pip."
+        )
+    identity = EmbedderIdentity(
+        settings.provider,
+        BUILTIN_NAME,
+        BUILTIN_DIMENSION,
+        settings.query_prefix or "",
+        settings.document_prefix or "",
+    )
+    tokens = Tokens(BUILTIN_MODEL / "tokenizer.json")
+    encoder = Encoder(opened_model(BUILTIN_MODEL / "model.onnx"), POOLED, Head("graph"))
+    return LocalEmbedder(identity, encoder, tokens, BUILTIN_LIMIT)
+
+
+def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
+    """The model in `folder`: the graph and tokenizer.json of a text encoder.
+
+    What else must be known of it, the folder's files say (`facts_of_folder`) or the settings.
+
+    Raises:
+        ConfigurationError: a file is missing or invalid, the settings contradict the files, something must be
+            known that neither says, or the model doesn't map text to one vector.
+    """
+    facts = facts_of_folder(folder)
+    tokens = Tokens(folder / "tokenizer.json")
+    limit = min(settings.max_tokens, facts.window or settings.max_tokens)
+    session = opened_model(folder / facts.graph)
+    encoder = Encoder(session, output_of(session, settings.pooling), Head("graph"))
+    try:
+        output = encoder.raw(tokens.ids("a " * limit, min(limit, PROBED) if facts.window else limit))
+    except Exception as error:  # ONNX Runtime's errors have no base class of their own
+        raise ConfigurationError(
+            f"The model in {folder} fails on a text of {limit} tokens. If its context window is smaller, "
+            "lower embedder.max_tokens. Otherwise it is not a text encoder that returns one vector per text."
+        ) from error
+    head = head_of(folder, facts, settings, output)
+    dimension = head(output).shape[1]
+    prefixes = prefixes_of(settings, facts)
+    model = f"{folder.name}-{_digest(folder, facts, head)}"
+    identity = EmbedderIdentity(settings.provider, model, dimension, *prefixes)
+    return LocalEmbedder(identity, replace(encoder, head=head), tokens, limit, facts)
+
+
+def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
+    """A short hash of what determines the vectors, including weights beside the graph."""
+    sha = hashlib.sha256()
+    graph = folder / facts.graph
+    for path in [*sorted(graph.parent.glob(f"{graph.name}*")), folder / "tokenizer.json"]:
+        with path.open("rb") as file:
+            sha.update(hashlib.file_digest(file, "sha256").digest())
+    former = "cls" if facts.pooling == "cls" else "mean"
+    if head.dense or head.pooling not in {"graph", former}:
+        sha.update(head.pooling.encode())
+        for path in [folder / one / WEIGHTS for one in facts.dense if head.dense]:
+            with path.open("rb") as file:
+                sha.update(hashlib.file_digest(file, "sha256").digest())
+    return sha.hexdigest()[:12]
+
+
+# What a model's graph, its files and the settings say together of its vectors; nothing is guessed.
+#
+# Where two of them contradict each other, the model isn't loaded. Only prefixes may be others than in the
+# files, because people try them out; that is logged.
+
+POOLED = "sentence_embedding"
+OF_TOKENS = ("last_hidden_state", "token_embeddings")
+TOKEN_RANK = 3  # of an output with a vector per token: (texts, tokens, width)
+
+log = logging.getLogger(__name__)
+
+
+def output_of(session: onnxruntime.InferenceSession, pooling: Pooling | None) -> str:
+    """The output to read: the text's vector if the graph has it, unless `pooling` is to be applied here.
+
+    Raises:
+        ConfigurationError: no output has a name that says what it is, and there are several.
+    """
+    names = [node.name for node in session.get_outputs()]
+    of_tokens = [name for name in OF_TOKENS if name in names]
+    if POOLED in names and (pooling in {None, "graph"} or not of_tokens):
+        return POOLED
+    if not of_tokens and len(names) > 1:
+        raise ConfigurationError(
+            f"The model's graph has the outputs {', '.join(names)}, and none is called "
+            f"{', '.join([POOLED, *OF_TOKENS])}. Export it with one of these."
+        )
+    return (of_tokens or names)[0]
+
+
+def head_of(
+    folder: Path, facts: ModelFacts, settings: EmbedderSettings, output: npt.NDArray[np.float32]
+) -> Head:
+    """What follows the graph, whose output for one text is `output`.
+
+    Raises:
+        ConfigurationError: files and settings contradict each other or the graph, or nothing says how to
+            pool.
+    """
+    pooling = _pooling(folder, facts, settings.pooling, output)
+    width = output.shape[-1]
+    dense = dense_layers(folder, facts.dense)
+    if pooling == "graph" and dense and width == dense[-1].weight.shape[0]:
+        dense = ()  # an export that pools has the layers behind it, too
+    if dense and width != dense[0].weight.shape[1]:
+        raise ConfigurationError(
+            f"The graph of the model in {folder} returns {width} components, and its dense layer takes "
+            f"{dense[0].weight.shape[1]}. Download all files of the model again."
+        )
+    whole = dense[-1].weight.shape[0] if dense else width
+    if facts.dimension not in {None, whole}:
+        raise ConfigurationError(
+            f"The model in {folder} returns vectors with {whole} dimensions, and by its files they have "
+            f"{facts.dimension}. Download all files of the model again."
+        )
+    return Head(pooling, dense, _cut(folder, facts, settings.dimensions, whole))
+
+
+def _pooling(
+    folder: Path, facts: ModelFacts, asked: Pooling | None, output: npt.NDArray[np.float32]
+) -> Pooling:
+    told = facts.pooling
+    if output.ndim != TOKEN_RANK:
+        if asked not in {None, "graph"}:
+            raise ConfigurationError(
+                f"embedder.pooling is {asked!r}, but the graph of the model in {folder} returns one vector "
+                "per text. Remove the setting."
+            )
+        return "graph"
+    if asked and told not in {None, "graph", asked}:
+        raise ConfigurationError(
+            f"embedder.pooling is {asked!r}, but by its files the model in {folder} has the pooling "
+            f"{told!r}. Remove the setting. If the files are wrong, correct them."
+        )
+    pooling = asked or told
+    if pooling == "graph":
+        raise ConfigurationError(
+            f"The model in {folder} is said to pool in its graph, which returns a vector per token. "
+            "Set embedder.pooling to what the model's description says: cls, mean, max, last or weighted."
+        )
+    if pooling is None:
+        raise ConfigurationError(
+            f"How the model in {folder} makes one vector of the vectors of its tokens, neither its files "
+            "(modules.json, 1_Pooling/config.json) nor the settings say. Download these files, too, or set "
+            "embedder.pooling to what the model's description says: cls, mean, max, last or weighted."
+        )
+    return pooling
+
+
+def _cut(folder: Path, facts: ModelFacts, wanted: int | None, whole: int) -> int:
+    """How many components of `whole` are kept; 0: all."""
+    if wanted in {None, whole}:
+        return 0
+    if wanted not in facts.truncations:
+        allowed = ", ".join(map(str, sorted({*facts.truncations, whole})))
+        raise ConfigurationError(
+            f"embedder.dimensions is {wanted}, but the vectors of the model in {folder} can have {allowed} "
+            "dimensions, as far as its files say it (matryoshka_dimensions in config.json)."
+        )
+    return wanted or 0
+
+
+def prefixes_of(settings: EmbedderSettings, facts: ModelFacts) -> tuple[str, str]:
+    """The prefixes of queries and of documents: of the settings where they say it, else of the files."""
+    found = []
+    for kind in ("query_prefix", "document_prefix"):
+        asked, published = getattr(settings, kind), getattr(facts, kind)
+        if asked is not None and published and asked != published:
+            log.warning(
+                "embedder.%s is %r, but the files of the model %s say %r.", kind, asked, facts.name, published
+            )
+        found.append((published if asked is None else asked) or "")
+    return found[0], found[1]

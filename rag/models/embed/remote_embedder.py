@@ -1,0 +1,377 @@
+"""Embedding by an endpoint with OpenAI's embeddings API: OpenAI, Ollama, vLLM, TEI, LM Studio and others."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import numpy as np
+import openai
+
+from rag.corpus import EmbedderIdentity
+from rag.errors import ConfigurationError, ProviderError
+from rag.models.embed import unit_rows
+from rag.models.endpoint import FIRST_DELAY, RefusedError, delay_after, open_endpoint
+from rag.models.tokenizer import BUILTIN_MODEL, Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from rag.config.model_settings import EmbedderSettings
+    from rag.corpus import Vectors
+    from rag.models.breaker import Breaker
+    from rag.models.embed import TextKind
+    from rag.models.endpoint import Endpoint
+
+Encoding = Literal["base64", "float"]
+CONTROL = "refdesk"
+"""A text that every model embeds: if this one fails, too, no other text is to blame."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """What an endpoint was sent and answered: texts, and their tokens as it reports them.
+
+    `unreported` counts the texts of answers without a number of tokens.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    unreported: int = 0
+
+    def note(self, texts: int, reply: Mapping[str, Any]) -> None:
+        """Count an answer to so many texts."""
+        self.texts += texts
+        usage = reply.get("usage")
+        reported = (usage.get("total_tokens") or usage.get("prompt_tokens")) if isinstance(usage, dict) else 0
+        if isinstance(reported, int) and reported > 0:
+            self.tokens += reported
+        else:
+            self.unreported += texts
+
+
+@dataclass(slots=True)
+class VectorModel:
+    """One embedding model behind one endpoint. `encoding` is the fastest that it accepts, once known."""
+
+    endpoint: Endpoint
+    settings: EmbedderSettings
+    encoding: Encoding | None = None
+    sent: Sent = field(default_factory=Sent)
+
+    async def vectors(self, texts: Sequence[str], dimension: int = 0, kind: TextKind = "document") -> Vectors:
+        """One vector of unit length per text, in order; each has `dimension` components, unless that is 0.
+
+        A vector that is zero or not finite is zero.
+
+        Raises:
+            TooFastError: the endpoint limits the rate, and there are several texts.
+            RefusedError: the endpoint refuses this request.
+            ProviderError: it gave no answer, or one without such vectors.
+        """
+        body = await self._answer(texts, kind)
+        try:
+            reply = json.loads(body)
+            vectors = unit_rows(_rows(reply, len(texts), dimension))
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+            raise self.invalid(len(texts), dimension) from error
+        self.sent.note(len(texts), reply)
+        return vectors
+
+    def invalid(self, count: int, dimension: int) -> ProviderError:
+        """The error for a reply to this many texts that lacks valid vectors."""
+        length = f" with {dimension} dimensions" if dimension else ""
+        texts = "1 text" if count == 1 else f"each of {count} texts"
+        return self.endpoint.invalid(f"did not return a valid vector{length} for {texts}")
+
+    async def _answer(self, texts: Sequence[str], kind: TextKind) -> bytes:
+        if self.encoding is None:
+            return await self._first_answer(texts, kind)
+        return await self.endpoint.answer(partial(self._request, texts, kind, self.encoding))
+
+    async def _first_answer(self, texts: Sequence[str], kind: TextKind) -> bytes:
+        try:
+            body = await self.endpoint.answer(partial(self._request, texts, kind, "base64"))
+            self.encoding = "base64"
+        except RefusedError:
+            body = await self.endpoint.answer(partial(self._request, texts, kind, "float"))
+            self.encoding = "float"
+        return body
+
+    async def _request(self, texts: Sequence[str], kind: TextKind, encoding: Encoding) -> bytes:
+        options = self.settings.options
+        try:
+            reply = await self.endpoint.client.embeddings.with_raw_response.create(
+                input=list(texts),
+                model=self.settings.model,
+                encoding_format=encoding,
+                dimensions=self.settings.dimensions or openai.omit,
+                extra_body=(options.of_queries if kind == "query" else options.of_documents) or None,
+            )
+        except openai.RateLimitError as error:
+            if len(texts) > 1:  # smaller batches fit a limit of tokens better than the same one again
+                raise TooFastError(error.response.headers.get("Retry-After", "")) from error
+            raise
+        return reply.content  # the SDK's own parsing is many times slower
+
+
+def _rows(reply: Mapping[str, Any], count: int, dimension: int) -> npt.NDArray[np.float64]:
+    """The vectors in a reply, ordered by their `index`. Any exception means an invalid reply."""
+    data = sorted(reply["data"], key=itemgetter("index"))
+    rows = np.stack([_row(item["embedding"]) for item in data])
+    expected = (count, dimension or rows.shape[-1])
+    if [item["index"] for item in data] != list(range(count)) or rows.shape != expected:
+        raise ValueError("wrong index or shape")
+    return rows
+
+
+def _row(embedding: str | list[float]) -> npt.NDArray[np.float64]:
+    if isinstance(embedding, str):
+        return np.frombuffer(base64.b64decode(embedding), "<f4").astype(np.float64)
+    return np.asarray(embedding, np.float64)
+
+
+LONGEST_TOKEN = 16  # characters; WordPiece may count a longer unknown word as one token, other models don't
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteEmbedder:
+    """An embedder behind HTTP. Its token counts are estimates, because its tokenizer isn't available here.
+
+    `control` is its vector of `CONTROL`, None if it was opened without a probe.
+    """
+
+    identity: EmbedderIdentity
+    model: VectorModel
+    tokens: Tokens
+    size: BatchSize
+    control: Vectors | None = None
+
+    @property
+    def window(self) -> int:
+        """`max_tokens` in the settings, less the document prefix."""
+        return self.model.settings.max_tokens - len(self.token_spans(self.identity.document_prefix))
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        """A high estimate: the built-in model's tokens, and every character of words unknown to it."""
+        return [
+            span
+            for start, end in self.tokens.spans(text)
+            for span in _split(start, end, whole=end - start <= LONGEST_TOKEN and text[start:end].isascii())
+        ]
+
+    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+        """1, because the model's vocabulary is unknown."""
+        return 1.0
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        """One vector of unit length per text, truncated to the window, in batches of the size learnt.
+
+        A document that the endpoint refuses, or for which it has no valid vector, gets zeros.
+
+        Raises:
+            ProviderError: the endpoint failed, its reply is invalid, or a query has no valid vector.
+        """
+        parts = [part async for part in self.parts(texts, kind)]
+        return np.concatenate(parts) if parts else np.empty((0, self.identity.dimension), np.float32)
+
+    async def parts(self, texts: Sequence[str], kind: TextKind) -> AsyncGenerator[Vectors]:
+        """The same in parts, each as soon as it is there: what was paid for survives a failure.
+
+        Raises:
+            ProviderError: as `embed`.
+        """
+        prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
+        cut = [self._truncated(text) for text in texts]
+        given, counts = [prefix + text for text, _ in cut], [count for _, count in cut]
+        dimension = self.identity.dimension
+
+        async def request(batch: Sequence[str]) -> Vectors:
+            vectors = await self.model.vectors(batch, dimension, kind)
+            if kind == "query" and not vectors.any(axis=1).all():
+                raise self.model.invalid(len(batch), dimension)
+            return vectors
+
+        async def alone(refusal: RefusedError) -> Vectors:
+            if kind == "query":
+                raise refusal
+            return np.zeros_like(await self.model.vectors([CONTROL], dimension))
+
+        delay = self.model.endpoint.first_delay
+        async for part in in_batches(given, counts, self.size, request, alone, first_delay=delay):
+            yield part
+
+    def _truncated(self, text: str) -> tuple[str, int]:
+        """The text cut to the window, and its tokens."""
+        spans, window = self.token_spans(text), self.window
+        return (text, len(spans)) if len(spans) <= window else (text[: spans[window - 1][1]], window)
+
+
+def _split(start: int, end: int, *, whole: bool) -> Sequence[tuple[int, int]]:
+    return [(start, end)] if whole else [(at, at + 1) for at in range(start, end)]
+
+
+@asynccontextmanager
+async def remote_embedder(
+    settings: EmbedderSettings,
+    environment: Mapping[str, str],
+    *,
+    probe: bool = True,
+    first_delay: float = FIRST_DELAY,
+    breaker: Breaker | None = None,
+) -> AsyncIterator[RemoteEmbedder]:
+    """The embedder behind an endpoint, for as long as the context lasts.
+
+    Opening embeds one text to learn the dimension. Without a `probe` it sends no request; the dimension of
+    its identity is that of the settings or else 0, and its vectors can have any.
+
+    Raises:
+        ConfigurationError: OpenAI's key is missing, or the vectors have another length than `dimensions`.
+        ProviderError: the endpoint fails or refuses the text.
+    """
+    async with open_endpoint(
+        "embedding",
+        settings,
+        environment,
+        timeout_seconds=settings.timeout_seconds,
+        first_delay=first_delay,
+        breaker=breaker,
+    ) as endpoint:
+        model = VectorModel(endpoint, settings)
+        control = await _probed(model) if probe else None
+        model.sent = Sent()
+        dimension = settings.dimensions or 0 if control is None else control.shape[1]
+        body = settings.options.of_documents
+        identity = EmbedderIdentity(
+            settings.provider,
+            settings.model,
+            dimension,
+            settings.query_prefix or "",
+            settings.document_prefix or "",
+            json.dumps(body, sort_keys=True, ensure_ascii=False) if body else "",
+        )
+        size = BatchSize(settings.batch_size, settings.batch_size, settings.batch_tokens)
+        yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size, control)
+
+
+async def _probed(model: VectorModel) -> Vectors:
+    """The endpoint's vector of `CONTROL`."""
+    vectors = await model.vectors([CONTROL])
+    if not vectors.any():
+        raise model.invalid(1, 0)
+    found: int = vectors.shape[1]
+    wanted = model.settings.dimensions
+    if wanted not in {None, found}:
+        raise ConfigurationError(
+            f"{model.endpoint.name} returns vectors with {found} dimensions, but embedder.dimensions is "
+            f"{wanted}. Remove that setting, or use a model that can shorten its vectors."
+        )
+    return vectors
+
+
+# Texts in batches that an endpoint accepts: what it refuses is halved, and what that taught is kept.
+#
+# An endpoint refuses a batch because it is too large, or because of one text in it. Halving finds out: if
+# every part is accepted, the size was the cause, and later batches are not larger. If a single text is
+# refused, that text was the cause, and the size is again what it was before.
+#
+# An endpoint that limits the rate is sent smaller batches, after the time that it asks for. They grow again;
+# if it then limits the rate anew, the next growth comes after twice as many batches.
+
+GROWS_AFTER = 8  # accepted batches in a row, before a batch that the rate limit shrank doubles
+
+
+class TooFastError(Exception):
+    """The endpoint limits the rate (HTTP 429) of a batch of several texts. `retry_after` is its header."""
+
+    def __init__(self, retry_after: str) -> None:
+        super().__init__(retry_after)
+        self.retry_after = retry_after
+
+
+@dataclass(slots=True)
+class BatchSize:
+    """How many texts an endpoint takes at once, as learnt until now; kept as long as its embedder.
+
+    `most` is the limit of the settings, or what the endpoint accepted when it refused more. `now` is smaller
+    than that while the endpoint limits the rate. `tokens` limits the sum of a batch of several texts.
+    """
+
+    most: int
+    now: int
+    tokens: int
+    accepted: int = 0
+    grows_after: int = GROWS_AFTER
+    grew: bool = False
+
+    def taken(self, counts: Sequence[int], start: int) -> int:
+        """How many texts from `start` are the next batch, at least one. `counts` are their tokens."""
+        total = 0
+        for number, count in enumerate(counts[start : start + self.now]):
+            total += count
+            if number and total > self.tokens:
+                return number
+        return min(self.now, len(counts) - start)
+
+    def limit(self, most: int) -> None:
+        """Take at most this many texts at once."""
+        self.most = self.now = most
+
+    def slow_down(self, refused: int) -> None:
+        """Halve the batches after one of this size came too fast."""
+        if self.grew:
+            self.grows_after, self.grew = 2 * self.grows_after, False
+        self.now, self.accepted = max(1, refused // 2), 0
+
+    def note_accepted(self) -> None:
+        """Count an accepted batch. After several in a row, batches grow again."""
+        self.accepted += 1
+        if self.accepted >= self.grows_after and self.now < self.most:
+            self.now, self.accepted, self.grew = min(self.most, self.now * 2), 0, True
+
+
+async def in_batches(
+    texts: Sequence[str],
+    counts: Sequence[int],
+    size: BatchSize,
+    request: Callable[[Sequence[str]], Awaitable[Vectors]],
+    alone: Callable[[RefusedError], Awaitable[Vectors]],
+    *,
+    first_delay: float,
+) -> AsyncIterator[Vectors]:
+    """The vectors of all texts, in order, a part for each batch as soon as it was accepted.
+
+    `counts` are the tokens of the texts. `alone` has the vector of a text that is refused although it is
+    alone in its batch, or raises. `first_delay`, in seconds, doubles with every batch in a row that came too
+    fast.
+    """
+    refused: list[tuple[int, int]] = []  # where a refused batch ends, and the limit before it
+    done = hurried = 0
+    while done < len(texts):
+        batch = texts[done : done + size.taken(counts, done)]
+        try:
+            part = await request(batch)
+        except TooFastError as error:
+            hurried += 1
+            size.slow_down(len(batch))
+            await anyio.sleep(delay_after(hurried, error.retry_after, first_delay=first_delay))
+            continue
+        except RefusedError as error:
+            if len(batch) > 1:
+                refused.append((done + len(batch), size.most))
+                size.limit(len(batch) // 2)
+                continue
+            part = await alone(error)
+            size.limit(next((before for end, before in refused if end > done), size.most))
+        size.note_accepted()
+        hurried = 0
+        done += len(batch)
+        yield part

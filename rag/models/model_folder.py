@@ -1,0 +1,298 @@
+"""What must be known of a local model beside its weights, and the files in its folder that say so.
+
+`refdesk-admin model` writes a file of facts: from the list of known models, or from what the administrator
+says of an own model. For a folder without that file, the publisher's files are read, as sentence-transformers
+writes them: `modules.json` lists the steps from tokens to a vector, and each step has a folder with its own
+config.json. What these files don't say is None in the facts. Nothing is guessed, because a wrong pooling
+gives vectors that look right and find little.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from rag.corpus import Pooling
+from rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from rag.corpus import Pooling
+
+FACTS_FILE = "refdesk-model.json"
+
+ModelKind = Literal["embedder", "reranker"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A file of a model: its path below the model's folder, with /, its bytes, and their SHA-256 in hex."""
+
+    path: str
+    size: int
+    sha256: str
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """The facts of a model. What is None or empty is not known, and the folder's own files may say it.
+
+    `repository` and `revision`, a commit, say where the files on a hub came from; an own model has neither.
+    `graph` is the path of the ONNX graph below the folder. `dense` are the folders of the dense layers that
+    follow the pooling, in order. `normalise` says whether the model was trained for vectors of unit length.
+    `dimension` is that of a whole vector, and `truncations` are the smaller ones that it may be cut to.
+    `window` is in tokens, special ones included. `baseline` is the cosine of unrelated texts, as measured
+    when the model was installed; what a collection goes by is measured when it is built.
+    """
+
+    name: str
+    kind: ModelKind = "embedder"
+    repository: str = ""
+    revision: str = ""
+    licence: str = ""
+    files: tuple[ModelFile, ...] = ()
+    graph: str = "model.onnx"
+    pooling: Pooling | None = None
+    dense: tuple[str, ...] = ()
+    normalise: bool | None = None
+    dimension: int | None = None
+    truncations: tuple[int, ...] = ()
+    query_prefix: str | None = None
+    document_prefix: str | None = None
+    window: int | None = None
+    multilingual: bool | None = None
+    baseline: float | None = None
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+_FORM = TypeAdapter(ModelFacts)
+
+
+def read_facts(folder: Path) -> ModelFacts | None:
+    """The facts that refdesk keeps in a model's folder; None if it has put none there.
+
+    Raises:
+        ConfigurationError: they can't be read.
+    """
+    path = folder / FACTS_FILE
+    try:
+        return _FORM.validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValidationError) as error:
+        raise ConfigurationError(
+            f"The facts of the model in {path} can't be read. Remove the model, and pull or add it again "
+            "with refdesk-admin model."
+        ) from error
+
+
+def facts_as_json(facts: ModelFacts) -> bytes:
+    """The content of the file that `read_facts` reads."""
+    return _FORM.dump_json(facts, indent=2) + b"\n"
+
+
+def check_pulled(model: str, folder: Path) -> None:
+    """Check that a model that the settings name is in its folder.
+
+    Raises:
+        ConfigurationError: it is not; the message has the command that brings it.
+    """
+    if model and not folder.is_dir():
+        raise ConfigurationError(
+            f"The model {model} is not on this machine: there is no folder {folder}. Run refdesk-admin model "
+            f"pull {model}, or refdesk-admin model list to see which models there are."
+        )
+
+
+GRAPHS = ("model.onnx", "onnx/model.onnx")
+MAX_WINDOW = 1 << 17  # tokenizers without a limit state 10^30
+
+_POOLINGS: dict[str, Pooling] = {
+    "cls_token": "cls",
+    "mean_tokens": "mean",
+    "max_tokens": "max",
+    "mean_sqrt_len_tokens": "mean",  # the same direction; only the length differs
+    "weightedmean_tokens": "weighted",
+    "lasttoken": "last",
+}
+"""The flags pooling_mode_… of older files. Newer ones have the same names, without the ending."""
+_NAMED: dict[str, Pooling] = {
+    **{name.removesuffix("_token").removesuffix("_tokens"): pooling for name, pooling in _POOLINGS.items()},
+    **_POOLINGS,
+}
+_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""The names of the prompts for questions and for documents: those of sentence-transformers' own methods."""
+_OFFSET = ("roberta", "camembert", "mpnet")  # model types whose first positions stand for padding
+_LANGUAGES = re.compile(
+    r"^language:\s*(?:\[(?P<inline>[^\]]*)\]|(?P<one>\S+)\s*$|(?P<list>(?:\n\s*-.*)+))", re.MULTILINE
+)
+MANY_LANGUAGES = 10
+_STEPS = {"Transformer", "Pooling", "Dense", "Normalize", "Dropout"}
+_COMPLETED = (
+    "pooling",
+    "dense",
+    "normalise",
+    "dimension",
+    "truncations",
+    "query_prefix",
+    "document_prefix",
+    "window",
+    "multilingual",
+)
+
+
+def facts_of_folder(folder: Path) -> ModelFacts:
+    """What is known of the model in `folder`: what refdesk keeps there, completed from the publisher's files.
+
+    Raises:
+        ConfigurationError: a file is no valid JSON, what refdesk keeps contradicts the publisher's files, or
+            they ask for a step that refdesk doesn't have.
+    """
+    kept, published = read_facts(folder), published_facts(folder)
+    if kept is None:
+        return published
+    for name in ("pooling", "dense", "dimension"):
+        ours, theirs = getattr(kept, name), getattr(published, name)
+        if ours and theirs and ours != theirs and "graph" not in {ours, theirs}:
+            raise ConfigurationError(
+                f"The model in {folder} has the {name} {theirs!r} by its publisher's files, and {ours!r} by "
+                "refdesk's own. Remove the model, and pull or add it again with refdesk-admin model."
+            )
+    missing = {name: getattr(published, name) for name in _COMPLETED if getattr(kept, name) in {None, ()}}
+    return replace(kept, **missing)
+
+
+def published_facts(folder: Path) -> ModelFacts:
+    """What the publisher's files alone say.
+
+    Raises:
+        ConfigurationError: a file is no valid JSON, or asks for a step that refdesk doesn't have.
+    """
+    steps = _steps(folder)
+    pooling = [path for kind, path in steps if kind == "Pooling"]
+    dense = tuple(path for kind, path in steps if kind == "Dense")
+    config, prompts = _config(folder, "config.json"), _prompts(folder)
+    return ModelFacts(
+        name=folder.name,
+        graph=next((name for name in GRAPHS if (folder / name).is_file()), GRAPHS[0]),
+        pooling=_pooling(folder, pooling[0]) if pooling else None,
+        dense=dense,
+        normalise=any(kind == "Normalize" for kind, _ in steps) if steps else None,
+        dimension=_dimension(folder, pooling, dense),
+        truncations=tuple(config.get("matryoshka_dimensions") or ()),
+        query_prefix=prompts.get("query"),
+        document_prefix=prompts.get("document"),
+        window=_window(folder, config),
+        multilingual=_multilingual(folder),
+    )
+
+
+def _steps(folder: Path) -> list[tuple[str, str]]:
+    """The kinds and folders of the model's steps. Without a list of them, the usual folders count."""
+    modules: Sequence[Mapping[str, str]] = _config(folder, "modules.json") or [
+        {"type": kind, "path": f"{at}_{kind}"}
+        for at, kind in ((1, "Pooling"), (2, "Dense"))
+        if (folder / f"{at}_{kind}" / "config.json").is_file()
+    ]
+    steps = [(one["type"].rpartition(".")[2], one.get("path", "")) for one in modules]
+    if unknown := {kind for kind, _ in steps} - _STEPS:
+        raise ConfigurationError(
+            f"The model in {folder} needs the step {', '.join(sorted(unknown))} (modules.json), which "
+            "refdesk doesn't have. Use an export whose graph returns sentence_embedding, and remove "
+            "modules.json."
+        )
+    order = [kind for kind, _ in steps if kind in {"Pooling", "Dense", "Normalize"}]
+    if order != sorted(order, key=("Pooling", "Dense", "Normalize").index) or order.count("Pooling") > 1:
+        raise ConfigurationError(
+            f"The steps of the model in {folder} are in an unusual order (modules.json): {', '.join(order)}. "
+            "refdesk pools, applies dense layers, and normalizes."
+        )
+    return steps
+
+
+def _pooling(folder: Path, path: str) -> Pooling:
+    """The pooling of a step's config.json, in the older or the newer form."""
+    config = _config(folder, f"{path}/config.json")
+    named = config.get("pooling_mode") or [
+        flag.removeprefix("pooling_mode_")
+        for flag, on in config.items()
+        if flag.startswith("pooling_mode_") and on is True
+    ]
+    modes = [named] if isinstance(named, str) else [*named]
+    if len(modes) != 1 or modes[0] not in _NAMED:
+        raise ConfigurationError(
+            f"{folder / path / 'config.json'} asks for the pooling {' and '.join(modes) or 'of no kind'}. "
+            f"refdesk has one of {', '.join(dict.fromkeys(_NAMED.values()))}."
+        )
+    if config.get("include_prompt") is False and _prompts(folder):
+        raise ConfigurationError(
+            f"{folder / path / 'config.json'} leaves the tokens of a prompt out of the pooling "
+            "(include_prompt), which refdesk can't. Use an export whose graph returns sentence_embedding."
+        )
+    return _NAMED[modes[0]]
+
+
+def _dimension(folder: Path, pooling: Sequence[str], dense: Sequence[str]) -> int | None:
+    """The length of a vector after the last step that says it."""
+    if dense:
+        last: int | None = _config(folder, f"{dense[-1]}/config.json").get("out_features")
+        return last
+    of_pooling = _config(folder, f"{pooling[0]}/config.json") if pooling else {}
+    return of_pooling.get("word_embedding_dimension") or of_pooling.get("embedding_dimension")
+
+
+def _prompts(folder: Path) -> dict[str, str]:
+    """The prefixes of queries and documents, if the publisher names any."""
+    config = _config(folder, "config_sentence_transformers.json")
+    prompts, usual = config.get("prompts") or {}, config.get("default_prompt_name")
+    found = {}
+    for kind, names in _PROMPTS.items():
+        for name in (*names, usual):
+            if prompts.get(name):
+                found[kind] = str(prompts[name])
+                break
+    return found
+
+
+def _window(folder: Path, config: Mapping[str, Any]) -> int | None:
+    """The smallest limit that a file states, in tokens with the special ones."""
+    positions = config.get("max_position_embeddings")
+    if positions and any(name in config.get("model_type", "") for name in _OFFSET):
+        positions -= 1 + (config.get("pad_token_id") or 0)
+    length = _config(folder, "sentence_bert_config.json").get("max_seq_length")
+    of_tokenizer = _config(folder, "tokenizer_config.json").get("model_max_length")
+    stated = [int(one) for one in (positions, length, of_tokenizer) if one and one <= MAX_WINDOW]
+    return min(stated, default=None)
+
+
+def _multilingual(folder: Path) -> bool | None:
+    """Whether the model card lists many languages, or "multilingual"; None if it lists none."""
+    try:
+        card = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    parts = card.split("\n---", 1)
+    found = _LANGUAGES.search(parts[0]) if card.startswith("---") and len(parts) > 1 else None
+    if not found:
+        return None
+    languages = re.findall(r"[\w-]*\w", found["inline"] or found["list"] or found["one"] or "")
+    return "multilingual" in languages or len(languages) >= MANY_LANGUAGES
+
+
+def _config(folder: Path, name: str) -> Any:  # noqa: ANN401 JSON
+    """The content of a configuration file; empty if there is no such file."""
+    try:
+        return json.loads((folder / name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{folder / name} is not valid JSON. Download the model again.") from error
