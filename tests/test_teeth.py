@@ -755,7 +755,7 @@ BROKEN = [
     ),
     Broken(
         "names of fields ignore case",
-        "rag.search.view.parse",
+        "rag.search.view.parse_filter",
         lambda real: lambda filter_, fields: real({k.lower(): v for k, v in filter_.items()}, fields),
         a_field_has_one_name,
     ),
@@ -930,8 +930,8 @@ BROKEN = [
     # The failures of others.
     Broken(
         "a search that drops its dense list does not say so",
-        "rag.search.query_vectors._go_without",
-        lambda _real: lambda run, _step: setattr(run, "plan", replace(run.plan, mode="sparse")),
+        "rag.search.query_vectors._by_words_alone",
+        lambda _real: lambda run, _step: replace(run, plan=replace(run.plan, mode="sparse")),
         a_search_without_its_model_says_what_it_lacks,
     ),
     Broken(

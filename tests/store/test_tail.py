@@ -119,7 +119,7 @@ async def test_many_small_changes_leave_few_files_and_few_rows_outside_the_index
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 100)
-    monkeypatch.setattr(table_maintenance, "FILES", 4)
+    monkeypatch.setattr(table_maintenance, "FEW_FILES", 4)
     table = await _made(tmp_path, tuple(f"base {number}" for number in range(200)))
     for number in range(30):
         await (
