@@ -5,6 +5,7 @@ All classes are frozen. All positions are characters of a source's text.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -12,8 +13,6 @@ from rag.text.segments import Span
 from rag.uris import range_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import numpy as np
     import numpy.typing as npt
 

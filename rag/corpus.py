@@ -6,16 +6,15 @@ All positions are in characters of a source's text. `FileState` tells whether a 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping  # noqa: TC003 pydantic reads the annotations of a principal
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rag.errors import ConfigurationError
 from rag.text.segments import with_indent
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     import numpy as np
     import numpy.typing as npt
 

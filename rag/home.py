@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 from rag.errors import ConfigurationError, StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 Home: TypeAlias = "Path | Bucket"
 

@@ -15,19 +15,15 @@ import hashlib
 import os
 import stat
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from urllib.parse import unquote_to_bytes, urlsplit
 from urllib.request import url2pathname
 
-from rag.corpus import FileState
+from rag.corpus import FileState, Source
 from rag.errors import InvalidRequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from rag.corpus import Source
 
 Staleness: TypeAlias = Literal["changed", "gone"]
 """What became of a source's file since it was ingested."""

@@ -7,16 +7,12 @@ writes them. A run that was killed leaves a file without an end.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from rag.home import names, read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rag.home import Home
+from rag.home import Home, names, read
 
 RunResult = Literal["running", "complete", "partial", "failed", "interrupted"]
 """`partial`: some files failed, or were kept although they are missing. `failed`: all did, or the run did."""

@@ -17,18 +17,16 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import anyio
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 T = TypeVar("T")
 

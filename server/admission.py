@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
@@ -18,8 +19,6 @@ from rag.errors import BusyError
 from rag.runtime import cores
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from rag.config.server_settings import LimitSettings
     from rag.corpus import Principal
 

@@ -15,7 +15,9 @@ import shutil
 import subprocess
 import sysconfig
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,9 +26,6 @@ from rag.errors import ConfigurationError
 from rag.text.invisible import in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
-
     from anyio.abc import ByteReceiveStream
 
     from rag.config.settings import Settings

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,13 @@ import anyio
 from anyio import to_thread
 
 from rag.access.tenants import has_tenant
+from rag.corpus import Principal
 from rag.errors import RefdeskError
 from rag.home import Bucket, data_folder_problem
 from rag.runtime import return_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rag.config.settings import Settings
-    from rag.corpus import Principal
     from rag.models.breaker import Breaker
     from rag.search.desk import Desk
     from rag.search.readable_overview import Holding

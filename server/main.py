@@ -14,6 +14,7 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -38,14 +39,11 @@ from rag.runtime import share_arenas
 from rag.text.invisible import for_people
 from server import stdio, tools
 from server.admission import Admission
-from server.handlers import create_server
+from server.handlers import Context, create_server
 from server.lazy_desk import LazyDesk
 from server.telemetry import call_audit, logs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from server.handlers import Context
     from server.intake import Intake
 
 EXIT_USAGE = 2

@@ -14,21 +14,19 @@ too, and it can say in words why there is no picture.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcp import types
 
-from rag.config.server_settings import PAGE_PICTURE
+from rag.answers import Hit
+from rag.config.server_settings import PAGE_PICTURE, ToolSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-    from rag.answers import Hit
-    from rag.config.server_settings import ToolSettings
     from rag.search.page_picture import Page
 
 EXTENSION = "io.modelcontextprotocol/ui"

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mcp import MCPError, types
 
+from rag.answers import Extract
+from rag.corpus import Principal, Source
 from rag.search.reply.reply_parts import shown_date, timestamp
 from rag.search.reply.source_reply import begins_in_prose
 from rag.search.reply.untrusted import altered, disarmed, label
 from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rag.answers import Extract
-    from rag.corpus import Principal, Source
     from rag.search.desk import Desk
     from rag.search.readable_overview import Holding, Single
 

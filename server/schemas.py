@@ -13,6 +13,7 @@ The schema of the argument `filter` depends on the declared fields of the collec
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 from difflib import get_close_matches
@@ -23,15 +24,12 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import from_json
 
 from rag.errors import InvalidRequestError
-from rag.search.readable_overview import shown_values
+from rag.search.readable_overview import FieldValues, Holding, shown_values
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
-
     from pydantic import ValidationError
 
     from rag.corpus import FieldType
-    from rag.search.readable_overview import FieldValues, Holding
 
 MOST_PROBLEMS = 10
 """Told of a call's arguments at once: a caller could make thousands."""

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
@@ -18,17 +19,13 @@ from mcp import types
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
 from server import EXIT_FORCED, PARENT
-from server.admission import SETTLING_SECONDS
+from server.admission import SETTLING_SECONDS, Admission
 from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_LONG, InvalidMessageError, read_message
 from server.telemetry import call_audit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
-
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.server.lowlevel import Server
-
-    from server.admission import Admission
 
 STDERR = 2
 PARENT_CHECK_SECONDS = 0.5

@@ -11,6 +11,7 @@ schemas omit what their names already say.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -30,28 +31,24 @@ from rag.answers import (
     SearchRequest,
 )
 from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
-from rag.config.server_settings import FETCH, fetches
+from rag.config.server_settings import FETCH, ServerSettings, ToolSettings, fetches
 from rag.corpus import (
     Binding,
     Distance,
+    Principal,
 )
 from rag.errors import ConfigurationError
 from rag.search.agents import SEARCH, SEARCH_DESCRIPTION, SOURCE, SOURCE_DESCRIPTION, line_range
 from rag.search.planning import LIMITS, make_plan
-from rag.search.readable_overview import overview_text
+from rag.search.readable_overview import Holding, overview_text
 from rag.search.reply.search_reply import SearchReply
 from rag.search.reply.source_reply import FetchReply, SourceReply
 from rag.search.reply.untrusted import label
+from rag.search.search_plan import Plan
 from server.schemas import Arguments, argument_schema, filter_schema, reply_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rag.config.server_settings import ServerSettings, ToolSettings
     from rag.config.settings import Settings
-    from rag.corpus import Principal
-    from rag.search.readable_overview import Holding
-    from rag.search.search_plan import Plan
 
 OPEN = Binding()
 

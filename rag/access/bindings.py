@@ -7,22 +7,17 @@ a request's own filter is a third condition, which can't undo either.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from rag.access.names import valid_name
 from rag.answers import MAX_LIMIT
-from rag.corpus import Binding
+from rag.corpus import Binding, Collection
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.filters.grammar import AllOf, AnyOf, check_form, parse_filter
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.corpus import Collection
-    from rag.filters.grammar import Filter
+from rag.filters.grammar import AllOf, AnyOf, Filter, check_form, parse_filter
 
 MAX_COLLECTIONS = 50  # as many as a request may name
 MAX_TOOLS = 20

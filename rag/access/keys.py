@@ -11,21 +11,16 @@ import hmac
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag.access.bindings import CredentialBoundTo
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
-from rag.home import Bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from rag.home import Home
+from rag.home import Bucket, Home
 
 PREFIX = "rdk"
 SECRET_BYTES = 32

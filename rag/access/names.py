@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rag.corpus import Visibility
 
 DEFAULT_TENANT = "default"

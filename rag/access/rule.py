@@ -20,17 +20,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from rag.corpus import Access
+from rag.corpus import Access, LetterCase, Principal, Visibility
 from rag.filters.evaluators import literal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rag.corpus import LetterCase, Principal, Visibility
 
 EVERYBODY, NOBODY = "*", "-"
 

@@ -6,18 +6,16 @@ folder `tenants`, which `rag.store.write.desk_folder` writes.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.access.names import DEFAULT_TENANT
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, StoreError
-from rag.home import Bucket, names
+from rag.home import Bucket, Home, names
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rag.config.settings import Settings
-    from rag.home import Home
 
 FILTERABLE = b"filterable\n"
 """The content of a tenant's file if one of its collections declares fields; otherwise the file is empty."""

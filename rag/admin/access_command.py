@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import click
 
@@ -22,31 +24,23 @@ from rag.access.rule import (
     visible,
 )
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import access_act, recorded
+from rag.admin.audit_command import ActName, access_act, recorded
 from rag.admin.command_line import Group, arguments, command, echo, print_json
 from rag.admin.sources_command import called, meant, open_reader, readable, tables_of
-from rag.corpus import Access, Principal, Visibility
+from rag.config.settings import Settings
+from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.rights.access_history import document_name
 from rag.ingest.rights.requested_rights import RequestedAccess
 from rag.store.care.table_damage import torn_copies
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
 from rag.store.read.schema import original_id
+from rag.store.read.stored_rows import StoredSource
 from rag.store.write.access_claim import decided_by_origin
-from rag.store.write.access_writer import change_access
+from rag.store.write.access_writer import Pairs, change_access
 from rag.store.write.change_collection import copy_labels
 from rag.text.invisible import in_one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from rag.admin.audit_command import ActName
-    from rag.config.settings import Settings
-    from rag.corpus import AccessRecord, LetterCase
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import StoredSource
-    from rag.store.write.access_writer import Pairs
 
 Changed: TypeAlias = "Callable[[Access | None], Access]"
 """What makes of a source's record another one; None stands for no record."""

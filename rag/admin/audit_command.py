@@ -21,27 +21,24 @@ import errno
 import getpass
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from io import FileIO
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
 import click
 from pydantic import AwareDatetime, BaseModel, ValidationError
 from pydantic_core import from_json
 
 from rag.admin.command_line import Group, command, echo, print_json, print_table
+from rag.config.settings import Settings
+from rag.corpus import Access, AccessRecord
 from rag.errors import ConfigurationError, RefdeskError
 from rag.report.text_and_html import one_line
 from rag.store.write.desk_folder import cannot, flush_folder, spending_reserve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from io import FileIO
-    from pathlib import Path
-
-    from rag.config.settings import Settings
-    from rag.corpus import Access, AccessRecord
 
 ActName = Literal[
     "access grant",

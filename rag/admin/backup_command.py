@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from anyio import to_thread
@@ -16,21 +16,16 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, read_log, recorded
 from rag.admin.command_line import Group, command, echo, print_json
 from rag.admin.key_command import LOCK_SECONDS
-from rag.config.settings import StorageSettings
+from rag.config.settings import Settings, StorageSettings
 from rag.errors import ConfigurationError
-from rag.home import check_data_folder
+from rag.home import Bucket, check_data_folder
 from rag.report.text_and_html import counted
 from rag.store.bucket.bucket_copy import copy_rights, copy_to_bucket
 from rag.store.bucket.bucket_fetch import fetch_from_bucket
-from rag.store.care.tenant_backup import back_up, checked_archive
+from rag.store.care.tenant_backup import Archive, back_up, checked_archive
 from rag.store.care.tenant_restore import Restored, restore
 from rag.store.write.desk_folder import prepare, write_whole
 from rag.store.write.locks import locked
-
-if TYPE_CHECKING:
-    from rag.config.settings import Settings
-    from rag.home import Bucket
-    from rag.store.care.tenant_backup import Archive
 
 SHOWN = 20  # sources in a list for people; --json has all
 

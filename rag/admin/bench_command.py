@@ -8,9 +8,9 @@ import statistics
 import sys
 import textwrap
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,16 +19,12 @@ from rag.admin.command_line import asker_arguments, command, echo, print_json, p
 from rag.admin.connect.connect_check import seen_by
 from rag.admin.demo_command import server_of
 from rag.answers import Part, SearchRequest
+from rag.config.settings import Settings
+from rag.corpus import Principal
 from rag.errors import NotReadyError
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
 from rag.search.desk import Desk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rag.config.settings import Settings
-    from rag.corpus import Principal
 
 STARTS = 3
 ROUNDS = 3  # each question is asked so often, after once with empty caches

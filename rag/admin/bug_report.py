@@ -14,11 +14,11 @@ import platform
 import re
 import shutil
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
@@ -26,15 +26,11 @@ from rag.access.tenants import tenants
 from rag.admin.sources_command import folder_bytes
 from rag.config.load import setting_keys
 from rag.config.settings import Settings
+from rag.corpus import Collection
 from rag.errors import ConfigurationError, RefdeskError
 from rag.run_history import runs_of
 from rag.runtime import cores, memory_bytes
 from rag.store.read.desk_reader import Reader
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-
-    from rag.corpus import Collection
 
 LAST_RUNS = 20
 PATH = re.compile(

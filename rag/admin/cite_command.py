@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 
 from rag.access.tenants import local_principal
 from rag.admin.command_line import Group, command, echo, print_json
 from rag.admin.sources_command import open_collections
+from rag.config.settings import Settings
 from rag.errors import NotFoundError
 from rag.report.text_and_html import counted, shortened
-from rag.search.answer_citations import check_answer
+from rag.search.answer_citations import CheckedAnswer, CheckedCitation, CheckedQuote, check_answer
 from rag.search.desk import Desk
 from rag.search.reply.reply_parts import page_of
 from rag.search.reply.untrusted import label
 from rag.uris import split_id
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rag.config.settings import Settings
-    from rag.search.answer_citations import CheckedAnswer, CheckedCitation, CheckedQuote
 
 FAILED = 1
 WIDTH = 10  # of verdicts

@@ -6,9 +6,10 @@ How a collection is described, in words and as JSON, is here, too.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
@@ -29,25 +30,29 @@ from rag.admin.collection_options import (
 from rag.admin.command_line import command, echo, language_option, print_json, same_desk
 from rag.admin.sharing import first_visibility
 from rag.admin.sources_command import open_collections, open_reader
-from rag.corpus import DEFAULT_EMBEDDER, Distance, FieldType, Visibility
+from rag.config.settings import Settings
+from rag.corpus import (
+    DEFAULT_EMBEDDER,
+    Chunking,
+    Collection,
+    Distance,
+    EmbedderIdentity,
+    FieldType,
+    LanguageChoice,
+    Policy,
+    Visibility,
+)
 from rag.errors import ConfigurationError
 from rag.ingest.collection_languages import change_language
-from rag.ingest.declare_fields import check_fields, declare
+from rag.ingest.declare_fields import Declared, check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
 from rag.store.read.catalog import check_embedder, check_ingestible, check_writable
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import change_collection, open_writer
 from rag.store.write.desk_folder import prepare
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rag.config.settings import Settings
-    from rag.corpus import Chunking, Collection, EmbedderIdentity, LanguageChoice, Policy
-    from rag.ingest.declare_fields import Declared
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.text.flags import Flag
+from rag.text.flags import Flag
 
 CALLED = {
     "embedder_name": "embedder",

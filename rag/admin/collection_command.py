@@ -7,8 +7,9 @@ collection_changes.py, `rebuild` is in collection_rebuild.py.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -27,22 +28,25 @@ from rag.admin.collection_rebuild import rebuild_command
 from rag.admin.command_line import Group, command, echo, language_option, print_json, print_table, same_desk
 from rag.admin.remove_command import remove_collection
 from rag.admin.sources_command import open_collections, open_reader
-from rag.corpus import NO_VECTORS, USUAL_LANGUAGE, Attachment, Collection
+from rag.config.settings import Settings
+from rag.corpus import (
+    NO_VECTORS,
+    USUAL_LANGUAGE,
+    Attachment,
+    Collection,
+    EmbedderIdentity,
+    FieldType,
+    Language,
+)
 from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
 from rag.store.read.attached.attached_reader import AttachedReader
 from rag.store.read.attached.open_attached import AttachedTables, located
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import finish_drop
 from rag.store.write.desk_folder import prepare
 from rag.store.write.make_collection import ensure_collection, tag_collection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rag.config.settings import Settings
-    from rag.corpus import EmbedderIdentity, FieldType, Language
-    from rag.store.read.collection_reader import CollectionReader
 
 FC = TypeVar("FC", bound="Callable[..., object] | click.Command")
 ATTACHED_FIELD = "NAME=TYPE[:COLUMN]"

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, cast, get_args
 
 import click
 
 from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, Policy, Strategy
 from rag.ingest.declare_fields import MAX_FIELDS
 from rag.report.text_and_html import one_line
-from rag.text.flags import PERSONAL
+from rag.text.flags import PERSONAL, Flag
 from rag.uris import web_address
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rag.text.flags import Flag
 
 FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
 AS_SETTINGS = "default"

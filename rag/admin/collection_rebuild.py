@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -19,27 +19,20 @@ from rag.admin.eval_runs import comparison_json, print_comparison, print_runs, r
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
 from rag.config.profiles import DEFAULT_PROFILE
-from rag.corpus import Build
+from rag.config.settings import Settings
+from rag.corpus import Build, Chunking, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
-from rag.evaluate.compare_runs import compare, keep
+from rag.evaluate.compare_runs import Comparison, Run, compare, keep
 from rag.evaluate.evaluation import contenders, evaluate, on_existing, with_overrides
 from rag.evaluate.sets import read_set
-from rag.ingest.rebuild_tables import rebuild
+from rag.evaluate.sets.judged_sets import JudgedSet
+from rag.ingest.rebuild_tables import Rebuilt, rebuild
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
 from rag.store.read.catalog import check_writable
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import open_writer
 from rag.store.write.collection_tables import check_space
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from rag.config.settings import Settings
-    from rag.corpus import Chunking, Collection, EmbedderIdentity
-    from rag.evaluate.compare_runs import Comparison, Run
-    from rag.evaluate.sets.judged_sets import JudgedSet
-    from rag.ingest.rebuild_tables import Rebuilt
 
 NAMED = 5  # documents in a message
 KEPT = 1  # exit code: the new tables are not in use

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import anyio
 import click
@@ -24,9 +25,6 @@ from rag.corpus import Language
 from rag.errors import ConfigurationError
 from rag.report.text_and_html import table
 from rag.text.invisible import escape_hidden, for_people
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
 
 NEAR = 0.6  # as similar as a typo makes two commands: serach and search are .83, shwo and show .75
 _TENANT = click.option(

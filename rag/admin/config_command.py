@@ -11,45 +11,38 @@ import json
 import operator
 import os
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import click
 from anyio import to_thread
 
 from rag.access.bindings import BoundTo, walls
-from rag.access.keys import keys_in
+from rag.access.keys import ApiKey, keys_in
 from rag.access.tenants import check_tenant, tenant_of, tenants
 from rag.admin.command_line import Group, command, echo, print_json, settings_file
 from rag.admin.sharing import exposures
 from rag.config.load import environment_name, setting_keys
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage
-from rag.config.server_settings import check_exposure
+from rag.config.server_settings import HttpSettings, check_exposure
 from rag.config.settings import DEFAULT_DATA, ModerationSettings, Settings
 from rag.config.settings_checks import stages_of
-from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS
+from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import data_folder_problem
 from rag.ingest.policy.moderation import open_moderation
 from rag.models.chat import Form, open_chat
-from rag.models.embed import open_embedder
+from rag.models.embed import Embedder, open_embedder
 from rag.models.rerank import open_reranker
 from rag.search.retrievers import loaded_retrievers
 from rag.search.stages.custom import loaded
 from rag.store.read.catalog import check_embedder
 from rag.store.read.desk_reader import Reader
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-
-    from rag.access.keys import ApiKey
-    from rag.config.server_settings import HttpSettings
-    from rag.corpus import Collection, EmbedderIdentity
-    from rag.models.embed import Embedder
 
 State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"

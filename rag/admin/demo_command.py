@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from mcp import Client, StdioServerParameters
@@ -16,17 +17,12 @@ from rag.admin.connect.known_hosts import environment, launch, secret_names
 from rag.admin.ingest_command import run_ingest
 from rag.admin.search_output import print_results
 from rag.admin.sources_command import open_collections
-from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_DATA
+from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_DATA, Settings
 from rag.errors import RefdeskError
+from rag.ingest.report import Report
 from rag.search.reply.search_reply import SearchReply
 from rag.store.write.change_collection import open_writer
 from rag.text.invisible import escape_hidden
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.config.settings import Settings
-    from rag.ingest.report import Report
 
 CORPUS = Path(__file__).parent / "demo_corpus"
 QUESTIONS = (

@@ -10,11 +10,12 @@ import os
 import platform
 import shlex
 import tempfile
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from packaging.requirements import Requirement
@@ -28,11 +29,12 @@ from rag.admin.command_line import command, echo, print_json, settings_file
 from rag.admin.connect.connect_check import address_in, seen_by
 from rag.admin.connect.connect_output import connected
 from rag.admin.connect.host_config import HostFile
-from rag.admin.connect.known_hosts import HOSTS, Folders, launch
+from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import left_behind
+from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
-from rag.corpus import NO_VECTORS
+from rag.corpus import NO_VECTORS, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import data_folder_problem
 from rag.models.embed import open_embedder
@@ -40,7 +42,9 @@ from rag.report.text_and_html import names_briefly
 from rag.runtime import install_command
 from rag.store.bucket.bucket_objects import check_bucket
 from rag.store.care.folder_checks import (
+    Check,
     Finding,
+    Opened,
     check_access,
     check_files,
     check_stray,
@@ -56,14 +60,6 @@ from rag.store.care.table_checks import (
 )
 from rag.store.read.catalog import check_embedder
 from rag.store.read.connection import database_folder
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from rag.admin.connect.known_hosts import Host
-    from rag.config.settings import Settings
-    from rag.corpus import EmbedderIdentity
-    from rag.store.care.folder_checks import Check, Opened
 
 CLOCK_BEHIND = timedelta(minutes=5)  # file systems of other machines may differ by some seconds
 EXPIRING = timedelta(days=14)

@@ -8,43 +8,39 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rag.access.names import valid_name
-from rag.access.rule import access_changes
+from rag.access.rule import AccessChange, access_changes
 from rag.access.tenants import tenant_of
 from rag.admin.cached_embedder import cache_of
 from rag.admin.command_line import echo, print_json
 from rag.admin.ingest_output import outcome_line
 from rag.admin.sharing import usual_visibility
 from rag.admin.sources_command import open_reader
-from rag.corpus import DEFAULT_EMBEDDER, Collection
+from rag.config.settings import Settings
+from rag.corpus import DEFAULT_EMBEDDER, Collection, EmbedderIdentity
 from rag.ingest.embedding_estimate import CountingEmbedder, Estimate, estimate
 from rag.ingest.ingest_run import ingest
 from rag.ingest.policy.moderation import unasked
+from rag.ingest.report import Report
 from rag.ingest.run_progress import Silent
 from rag.ingest.run_steps import Instructions
 from rag.ingest.source_paths import path_of
 from rag.models.embed import open_embedder
 from rag.models.embed.embedding_cache import cache_file
 from rag.report.text_and_html import counted, names_briefly
-from rag.store.care.rehearsal import open_rehearsal
+from rag.store.care.rehearsal import Rehearsal, open_rehearsal
 from rag.store.read.catalog import check_writable
 from rag.store.write.make_collection import DEFAULT_LANGUAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rag.access.rule import AccessChange
-    from rag.config.settings import Settings
-    from rag.corpus import EmbedderIdentity
     from rag.ingest.origins.origin_run import OriginRun
-    from rag.ingest.report import Report
     from rag.ingest.rights.requested_rights import Rights
-    from rag.store.care.rehearsal import Rehearsal
 
 
 async def run_estimate(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import cast, get_args
 
 import click
 
@@ -27,21 +28,15 @@ from rag.admin.eval_runs import (
 from rag.admin.progress_bar import evaluation_progress
 from rag.answers import Mode
 from rag.config.profiles import DEFAULT_PROFILE
+from rag.config.settings import Settings
+from rag.corpus import LanguageChoice
 from rag.errors import InvalidRequestError, RefdeskError
 from rag.evaluate.ask_questions import METRICS
-from rag.evaluate.compare_runs import compare, keep
-from rag.evaluate.evaluation import contenders, evaluate, on_existing, on_fresh, with_overrides
+from rag.evaluate.compare_runs import Comparison, Run, compare, keep
+from rag.evaluate.evaluation import Prepared, contenders, evaluate, on_existing, on_fresh, with_overrides
 from rag.evaluate.sets import read_set
+from rag.evaluate.sets.judged_sets import JudgedSet
 from rag.report.text_and_html import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rag.config.settings import Settings
-    from rag.corpus import LanguageChoice
-    from rag.evaluate.compare_runs import Comparison, Run
-    from rag.evaluate.evaluation import Prepared
-    from rag.evaluate.sets.judged_sets import JudgedSet
 
 FAILED = 1
 NAMED = 5  # documents listed in a message

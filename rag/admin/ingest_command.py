@@ -6,7 +6,8 @@ import os
 import re
 import sys
 import threading
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,38 +26,31 @@ from rag.admin.audit_command import access_act, recorded
 from rag.admin.cached_embedder import with_bill, with_cache
 from rag.admin.command_line import collection_option, command, echo, language_option, print_json, write_page
 from rag.admin.connect.connect_output import how_to_connect
-from rag.admin.dry_run import print_rehearsed, rehearse, rehearsed_json, run_estimate
+from rag.admin.dry_run import Rehearsed, print_rehearsed, rehearse, rehearsed_json, run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress_bar import shown_progress
 from rag.admin.runs_command import in_history, known_failures
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
 from rag.admin.sources_command import open_reader
 from rag.admin.watch_folders import watch
-from rag.config.settings import DEFAULT_COLLECTION
-from rag.corpus import DEFAULT_EMBEDDER
+from rag.config.settings import DEFAULT_COLLECTION, Settings
+from rag.corpus import DEFAULT_EMBEDDER, Collection, LanguageChoice, Visibility
 from rag.errors import ConfigurationError
 from rag.ingest.ingest_run import ingest
 from rag.ingest.policy.moderation import open_moderation, unasked
-from rag.ingest.report import InterruptedRunError
+from rag.ingest.report import InterruptedRunError, Outcome, Report
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.store.read.catalog import check_embedder
+from rag.store.write.access_writer import Pairs
 from rag.store.write.change_collection import drop_if_empty, open_writer
 from rag.store.write.desk_folder import origins_folder
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-    from contextlib import AbstractContextManager
-
-    from rag.admin.dry_run import Rehearsed
-    from rag.config.settings import Settings
-    from rag.corpus import Collection, LanguageChoice, Visibility
     from rag.ingest.origins.origin_run import OriginRun
     from rag.ingest.ray_cluster import Connection
-    from rag.ingest.report import Outcome, Report
-    from rag.store.write.access_writer import Pairs
 
 PARTLY_FAILED = 3
 

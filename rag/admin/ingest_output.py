@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from rag.admin.command_line import echo
-from rag.ingest.report import NOT_THERE
+from rag.corpus import Visibility
+from rag.ingest.report import NOT_THERE, Bill, Outcome, OutcomeKind, Report
 from rag.report.text_and_html import Html, counted, names_briefly, note, page, section, tag
 from rag.text.invisible import in_one_line
 from rag.text.languages import name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from rag.corpus import Visibility
-    from rag.ingest.report import Bill, Outcome, OutcomeKind, Report
 
 UNUSUAL = ("moved", "missing")
 SUFFIXES_SHOWN = 8

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 from pydantic import ValidationError
@@ -15,13 +16,8 @@ from pydantic import ValidationError
 from rag.access.names import valid_name
 from rag.admin.command_line import asked, command, echo, print_json, same_desk, settings_file
 from rag.config.server_settings import HttpSettings
-from rag.config.settings import DEFAULT_COLLECTION
+from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rag.config.settings import Settings
 
 T = TypeVar("T")
 EVERYBODY, NOBODY = "everybody", "nobody"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -11,8 +12,6 @@ import jwt
 from rag.uris import redirect_target, refused_redirect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rag.config.server_settings import OAuthSettings
 
 SECONDS = 5

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 from pydantic import ValidationError
@@ -19,19 +21,13 @@ from rag.admin.command_line import Group, command, echo, json_object, print_json
 from rag.admin.sharing import exposures, reached_by
 from rag.answers import MAX_LIMIT
 from rag.config.profiles import DEFAULT_PROFILE
-from rag.config.server_settings import resource_url
+from rag.config.server_settings import HttpSettings, resource_url
+from rag.config.settings import Settings
+from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError, StoreError
 from rag.store.read.desk_reader import Reader
 from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
 from rag.store.write.locks import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from rag.config.server_settings import HttpSettings
-    from rag.config.settings import Settings
-    from rag.corpus import Collection
 
 _OPTIONS = (
     click.option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import click
 from anyio import to_thread
@@ -12,18 +12,14 @@ from rag.access.tenants import tenants
 from rag.admin.command_line import Group, command, echo, print_json
 from rag.admin.model_install import installed, remove, unfinished, wrong_files
 from rag.admin.model_pull import add_command, as_json_object, print_models, pull_command
+from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, NotFoundError
 from rag.home import data_folder_problem
 from rag.models.hub.known_models import known_models
+from rag.models.model_folder import ModelFacts
 from rag.report.text_and_html import counted
 from rag.store.read.desk_reader import Reader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from rag.config.settings import Settings
-    from rag.models.model_folder import ModelFacts
 
 WRONG = 1  # exit code
 

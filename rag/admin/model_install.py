@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -22,16 +22,11 @@ from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.models.embed import open_embedder
 from rag.models.embed.calibration import measured
 from rag.models.hub.download import READ_BYTES, Place, checked_copy, download
-from rag.models.model_folder import FACTS_FILE, ModelFile, facts_as_json, read_facts
+from rag.models.hub.protocol import RemoteFile
+from rag.models.model_folder import FACTS_FILE, ModelFacts, ModelFile, facts_as_json, read_facts
 from rag.models.rerank import open_reranker
 from rag.store.write.desk_folder import cannot
 from rag.store.write.locks import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rag.models.hub.protocol import RemoteFile
-    from rag.models.model_folder import ModelFacts
 
 PARTIAL = ".partial"
 SPARE_BYTES = 1 << 20

@@ -8,9 +8,10 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
@@ -18,21 +19,15 @@ from rag.admin.command_line import command, echo, interruptible, print_json, pri
 from rag.admin.model_install import Coming, install
 from rag.admin.progress_bar import download_progress
 from rag.config.model_settings import model_name
+from rag.config.settings import Settings
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.hub.download import Place
-from rag.models.hub.known_models import files_of, graph_among, known_models
-from rag.models.hub.protocol import RemoteFile, open_hub
+from rag.models.hub.known_models import KnownModel, files_of, graph_among, known_models
+from rag.models.hub.protocol import Hub, RemoteFile, Repository, open_hub
 from rag.models.model_folder import ModelFacts
 from rag.report.text_and_html import table
 from rag.store.write.desk_folder import prepare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from rag.config.settings import Settings
-    from rag.models.hub.known_models import KnownModel
-    from rag.models.hub.protocol import Hub, Repository
 
 PERMISSIVE = {"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "isc", "cc0-1.0", "unlicense"}
 """Licences that allow any use if their text is passed on; by the hub's names, in lower case."""

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import click
 
 from rag.admin.command_line import command, echo, print_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.config.settings import Settings
+from rag.config.settings import Settings
 
 MOST = 1e12  # of anything; what is more is a slip of the finger
 THOUSANDS = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
@@ -12,13 +13,11 @@ from tqdm import tqdm
 
 from rag.admin.command_line import echo
 from rag.admin.ingest_output import is_notable, outcome_line
+from rag.ingest.report import Outcome
 from rag.report.text_and_html import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from rag.evaluate.ask_questions import Contender
-    from rag.ingest.report import Outcome
     from rag.ingest.run_progress import Progress
 
 WORK = "{percentage:3.0f}%|{bar}| {n_fmt}B of {total_fmt}B, {rate_fmt}, {remaining} left{postfix}"

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from anyio import to_thread
 
 from rag.access.rule import in_words
 from rag.admin.command_line import Group, command, echo, print_json
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError
 from rag.ingest.origins.records_format import Problem, Stream, StreamError, longest_line
 from rag.report.text_and_html import counted
-
-if TYPE_CHECKING:
-    from rag.config.settings import Settings
 
 SHOWN = 50  # problems
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from anyio import to_thread
 
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import Act, access_state, recorded
+from rag.admin.audit_command import Act, ActName, State, access_state, recorded
 from rag.admin.command_line import collection_option, command, echo, print_json, same_desk
 from rag.admin.run_log import forget_names
 from rag.admin.sources_command import called, folder_bytes, meant, open_collections, open_reader
-from rag.config.settings import DEFAULT_COLLECTION
+from rag.config.settings import DEFAULT_COLLECTION, Settings
+from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.policy.document_admission import has_expired
 from rag.ingest.source_paths import is_local, path_of
@@ -24,20 +26,12 @@ from rag.models.embed import embedding_cache
 from rag.originals import local_path
 from rag.report.text_and_html import counted
 from rag.store.read import catalog
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import original_id
 from rag.store.write.access_writer import access_table, mark_removed
 from rag.store.write.change_collection import drop_collection, forget_builds, open_writer
+from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import cannot, is_full, read_key, spending_reserve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from rag.admin.audit_command import ActName, State
-    from rag.config.settings import Settings
-    from rag.corpus import AccessRecord, Collection
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.write.collection_writer import CollectionWriter
 
 
 async def remove_collection(

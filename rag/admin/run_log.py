@@ -9,12 +9,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rag.run_history import IngestionRun, collections_by_run, read_run, run_file_name, runs_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOST_RUNS = 100  # runs of a tenant
 NAMED_FAILURES = 100  # files of a run that are listed with their reasons

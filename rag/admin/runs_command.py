@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,18 +15,13 @@ from rag.access.tenants import tenant_of
 from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
 from rag.admin.ingest_output import in_causes
 from rag.admin.run_log import NAMED_FAILURES, begin_run, end_run, now
+from rag.config.settings import Settings
+from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
-from rag.ingest.report import NOT_THERE
+from rag.ingest.report import NOT_THERE, Report
 from rag.report.text_and_html import counted, one_line
 from rag.run_history import FailedFile, IngestionRun, runs_of
 from rag.store.write.locks import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rag.config.settings import Settings
-    from rag.corpus import Collection
-    from rag.ingest.report import Report
 
 WAIT_SECONDS = 15
 DONE = ("added", "replaced", "moved", "removed", "unchanged", "skipped", "missing")

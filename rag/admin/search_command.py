@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
@@ -16,18 +16,15 @@ from rag.admin.search_report import search_report
 from rag.admin.sources_command import open_collections, readable
 from rag.answers import MAX_LIMIT, Detail, Match, Mode, SearchRequest
 from rag.config.profiles import FusionMethod
-from rag.corpus import Distance
+from rag.config.settings import Settings
+from rag.corpus import Distance, Principal
 from rag.errors import InvalidRequestError
 from rag.report.text_and_html import counted
 from rag.search.desk import Desk
 from rag.search.pipeline import NO_DOCUMENTS
 from rag.search.planning import LIMITS, with_every_override
 from rag.search.reply.search_reply import search_reply, with_trace
-
-if TYPE_CHECKING:
-    from rag.config.settings import Settings
-    from rag.corpus import Principal
-    from rag.search.why_not import SourceTrace
+from rag.search.why_not import SourceTrace
 
 MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers have 200,000 or less
 

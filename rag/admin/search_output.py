@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from rag.admin.command_line import echo
-from rag.answers import Usage
+from rag.answers import Answer, Hit, Listing, Step, SubQuery, Trace, Usage
 from rag.report.text_and_html import decimals, one_line, table
 from rag.search.reply.reply_parts import page_of
 from rag.search.reply.untrusted import label
 from rag.text.flags import IN_WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from rag.answers import Answer, Hit, Listing, Step, SubQuery, Trace
     from rag.search.reply.search_reply import HitRecord, SearchReply
     from rag.search.why_not import SourceTrace
 

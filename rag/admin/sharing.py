@@ -7,21 +7,17 @@ unless somebody said otherwise. What is open already stays so: it is named, with
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from rag.access.keys import keys_in
 from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import arguments, same_desk
 from rag.admin.sources_command import open_reader
+from rag.config.settings import Settings
+from rag.corpus import Collection, Visibility
 from rag.report.text_and_html import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from rag.config.settings import Settings
-    from rag.corpus import Collection, Visibility
 
 
 @dataclass(frozen=True, slots=True)

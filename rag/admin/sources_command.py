@@ -8,37 +8,33 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
 from rag.config.origin_settings import FolderOrigin
+from rag.config.settings import Settings
+from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import check_data_folder
 from rag.ingest.source_paths import place_of, prefixes
 from rag.report.text_and_html import counted
 from rag.search.browse import shown, shown_parts
 from rag.search.requested_sources import MOST_LISTED
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import Reader
-from rag.text.flags import flags_in
+from rag.text.flags import Flag, flags_in
 from rag.text.invisible import in_one_line
 from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from rag.config.settings import Settings
-    from rag.corpus import Source
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.text.flags import Flag
 
 PREVIEW_CHARS = 500
 NO_NAMES: Mapping[str, AbstractSet[str]] = MappingProxyType({})

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import select
 import sys
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import click
 
 from rag.admin.command_line import command, echo, print_json
-from rag.admin.dry_run import print_rehearsed, rehearse, rehearsed_json
+from rag.admin.dry_run import Rehearsed, print_rehearsed, rehearse, rehearsed_json
 from rag.admin.ingest_command import (
     PARTLY_FAILED,
     exit_code,
@@ -25,20 +27,11 @@ from rag.admin.ingest_command import (
 )
 from rag.admin.sources_command import left_behind
 from rag.admin.watch_folders import watch
-from rag.config.origin_settings import FolderOrigin, RecordsOrigin
+from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
-from rag.ingest.report import InterruptedRunError
-from rag.ingest.rights.requested_rights import RequestedAccess
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-    from pathlib import Path
-
-    from rag.admin.dry_run import Rehearsed
-    from rag.config.origin_settings import OriginSettings
-    from rag.config.settings import Settings
-    from rag.ingest.report import Report
-    from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.report import InterruptedRunError, Report
+from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 
 FAILED = 1
 

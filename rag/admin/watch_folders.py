@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 
 import anyio
 
 from rag.admin.command_line import echo
 from rag.errors import RefdeskError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from pathlib import Path
 
 LOOK_MS = 2000  # how often to see whether a folder is still there
 CALM_MS = 1000  # without changes, before a run begins: editors and copies write in steps

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
@@ -29,8 +30,6 @@ from rag.config.settings_checks import contradictions
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 

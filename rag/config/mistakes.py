@@ -8,11 +8,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from pydantic_core import ErrorDetails
 
 SHOWN_CHARS = 40  # of a wrong value

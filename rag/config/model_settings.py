@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -17,9 +18,6 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from rag.access.names import NAME_LENGTH
 from rag.config.profiles import Section, matching
 from rag.corpus import Pooling
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 RESERVED_HEADERS = frozenset(
     {

@@ -6,9 +6,10 @@ settings of the HTTP server that would let anybody in.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -18,9 +19,6 @@ from rag.access.names import MAX_ENTRIES, bare_name
 from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, SearchRequest
 from rag.config.profiles import Section, matching
 from rag.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SEARCH, FETCH = "search", "fetch"  # as ChatGPT calls them; `fetch` opens what the tool `search` finds
 PAGE_PICTURE = "page_picture"  # the tool of the page of passages

@@ -9,10 +9,11 @@ no place in any: they come from the environment, or from the machine's role.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import platformdirs
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -59,14 +60,9 @@ from rag.config.server_settings import (
 )
 from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, LetterCase, Strategy, Visibility
 from rag.errors import ConfigurationError
-from rag.home import Bucket
+from rag.home import Bucket, Home
 from rag.runtime import memory_bytes
 from rag.uris import is_template
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rag.home import Home
 
 
 class StorageOptions(Section):

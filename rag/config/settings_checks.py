@@ -9,28 +9,29 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
+from rag.access.bindings import CredentialBoundTo
 from rag.config.origin_settings import FolderOrigin
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     LOOSENING,
+    FusionSettings,
+    HitStage,
     MultiQueryStage,
     Overridable,
     PlannerStage,
+    QueryStage,
     RerankStage,
+    Stages,
     makes_queries,
 )
-from rag.config.server_settings import FETCH, PAGE_PICTURE, SEARCH
+from rag.config.server_settings import FETCH, PAGE_PICTURE, SEARCH, ToolSettings
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from rag.access.bindings import CredentialBoundTo
-    from rag.config.profiles import FusionSettings, HitStage, QueryStage, Stages
-    from rag.config.server_settings import ToolSettings
     from rag.config.settings import SearchSettings, Settings
 
 Contradiction: TypeAlias = tuple[tuple[str, ...], str]

@@ -18,14 +18,12 @@ import struct
 import sys
 import unicodedata
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import pypdfium2_raw as pdfium
 
 from rag.confined.confinement import allow_cpu, confine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 REQUEST = struct.Struct("!II")
 LENGTH = struct.Struct("!I")

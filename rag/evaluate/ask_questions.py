@@ -8,27 +8,24 @@ truncated hit only the beginning is.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from rag.answers import MAX_LIMIT, SearchRequest
+from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.evaluate import ranking_metrics
 from rag.evaluate.compare_runs import Finding, QuestionResult
 from rag.evaluate.ranking_metrics import Stretch, ndcg, recall, token_scores
 from rag.search.answer_citations import check_answer
-from rag.search.reply.search_reply import search_reply
+from rag.search.reply.search_reply import HitRecord, SearchReply, search_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rag.answers import Answer, Hit, Mode
     from rag.config.server_settings import ServerSettings
     from rag.evaluate.judgements import Expected
     from rag.search.desk import Desk
-    from rag.search.reply.search_reply import HitRecord, SearchReply
 
 NDCG, RECALL, TOKEN_RECALL = "shown_nDCG@10", "shown_recall", "shown_token_recall"
 SHOWN = (NDCG, RECALL, TOKEN_RECALL)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,15 +16,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from rag.access.names import DEFAULT_TENANT
 from rag.access.tenants import tenant_of
-from rag.answers import SearchRequest
-from rag.config.settings import DEFAULT_COLLECTION, IngestSettings
-from rag.corpus import Principal
+from rag.answers import Mode, SearchRequest
+from rag.config.settings import DEFAULT_COLLECTION, IngestSettings, Settings
+from rag.corpus import Collection, LanguageChoice, Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ask_questions import Contender, ask_all
 from rag.evaluate.compare_runs import Run, Summary, in_force, latency, means, versions
-from rag.evaluate.judgements import catalog_of, expected
+from rag.evaluate.judgements import Expected, catalog_of, expected
 from rag.ingest.ingest_run import ingest
+from rag.ingest.report import Report
 from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.run_progress import Progress
+from rag.ingest.run_progress import Progress as Ingesting
 from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
@@ -33,16 +37,7 @@ from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-
-    from rag.answers import Mode
-    from rag.config.settings import Settings
-    from rag.corpus import Collection, LanguageChoice
-    from rag.evaluate.judgements import Expected
     from rag.evaluate.sets.judged_sets import JudgedDocument, JudgedSet
-    from rag.ingest.report import Report
-    from rag.ingest.run_progress import Progress
-    from rag.ingest.run_progress import Progress as Ingesting
 
 
 async def ingest_documents(

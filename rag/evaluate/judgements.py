@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rag.access.rule import visible
+from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ranking_metrics import Stretch
 from rag.filters.evaluators import matches
@@ -16,10 +18,7 @@ from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, parse_filter
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-
     from rag.answers import Hit
-    from rag.corpus import Principal
     from rag.evaluate.sets.judged_sets import Excerpt, Question
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.desk_reader import Reader

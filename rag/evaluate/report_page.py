@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rag.errors import InvalidRequestError
 from rag.evaluate.ask_questions import SHOWN, SIZES
-from rag.evaluate.compare_runs import compare
+from rag.evaluate.compare_runs import Comparison, Finding, Pair, QuestionResult, Run, compare
 from rag.evaluate.report_charts import binned, latency_edges, latency_histogram, scatter, score_histogram
 from rag.report.text_and_html import (
     Html,
@@ -23,11 +24,6 @@ from rag.report.text_and_html import (
     section,
     tag,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from rag.evaluate.compare_runs import Comparison, Finding, Pair, QuestionResult, Run
 
 NOTHING = "–"
 BEST = tag("span", "★", class_="mark", role="img", aria_label="best")

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import operator
 import typing
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rag.filters.grammar import ATTRIBUTES, AllOf, AnyOf, Like, Not, OneOf, Ordered, Present
+from rag.filters.grammar import (
+    ATTRIBUTES,
+    AllOf,
+    AnyOf,
+    Filter,
+    Leaf,
+    Like,
+    Not,
+    OneOf,
+    Operator,
+    Ordered,
+    Present,
+    Scalar,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
-
     from rag.corpus import Value
-    from rag.filters.grammar import Filter, Leaf, Operator, Scalar
 
 
 def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:  # noqa: PLR0911 one for each kind of node

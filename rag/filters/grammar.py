@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard
@@ -16,8 +17,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard
 from rag.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
     from rag.corpus import FieldType
 
 Scalar: TypeAlias = str | int | float | bool | datetime

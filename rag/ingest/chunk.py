@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from rag.corpus import Block, Chunking, Passage
+from rag.corpus import Block, Chunking, Document, Passage, Strategy
 from rag.ingest.split_text import (
     BORDERS,
     CHARACTERS_PER_TOKEN,
@@ -16,6 +17,8 @@ from rag.ingest.split_text import (
     WORDS,
     Measure,
     Reading,
+    Table,
+    TokenSpans,
     parts,
     pieces,
     pieces_at,
@@ -23,12 +26,6 @@ from rag.ingest.split_text import (
 )
 from rag.text.locators import hull
 from rag.text.segments import Span, trimmed, with_indent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from rag.corpus import Document, Strategy
-    from rag.ingest.split_text import Table, TokenSpans
 
 USUAL = Chunking()
 SMALL = USUAL.min_tokens  # a smaller chunk says too little alone, and is joined to a neighbor

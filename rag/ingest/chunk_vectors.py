@@ -8,6 +8,7 @@ What the cosines of an embedder mean is kept with the collection, as far as it i
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import islice
@@ -15,20 +16,17 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
-from rag.corpus import Calibration
+from rag.corpus import Calibration, Vectors
 from rag.errors import ProviderError
+from rag.models.embed import Embedder
 from rag.models.embed.calibration import measured, of_passages
 from rag.store.write.change_collection import change_collection
+from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.table_rows import KnownSource, NewSource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-
-    from rag.corpus import Vectors
     from rag.ingest.prepare import Prepared
     from rag.ingest.report import Outcome
-    from rag.models.embed import Embedder
-    from rag.store.write.collection_writer import CollectionWriter
-    from rag.store.write.table_rows import KnownSource, NewSource
 
 EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that large files show progress
 NAMED = 5  # files in a note; the report has them all

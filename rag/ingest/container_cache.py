@@ -11,10 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rag.corpus import Collection
 from rag.errors import RefdeskError
 from rag.ingest.file_digests import stated_json
 from rag.ingest.local_files import Found
@@ -25,11 +28,7 @@ from rag.ingest.source_paths import is_local, parts_prefix, place_of, prefixes
 from rag.store.write.desk_folder import origins_folder, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
     from rag.config.settings import IngestSettings
-    from rag.corpus import Collection
     from rag.ingest.discover import Discovery
     from rag.ingest.rights.requested_rights import Rights
     from rag.ingest.run_outcomes import Outcomes

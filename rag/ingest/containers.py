@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -21,12 +22,13 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
+from rag.corpus import Collection
 from rag.errors import ParseError
-from rag.ingest.container_cache import container_digest
-from rag.ingest.discover import left_out, unsupported
+from rag.ingest.container_cache import ContainerCache, container_digest
+from rag.ingest.discover import Discovery, left_out, unsupported
 from rag.ingest.local_files import Found, over_limit, read
 from rag.ingest.metadata import access_requested
-from rag.ingest.parse.document_parts import Names
+from rag.ingest.parse.document_parts import Member, Names
 from rag.ingest.parse.parsers import (
     is_container,
     is_document,
@@ -43,13 +45,7 @@ from rag.report.text_and_html import counted
 from rag.store.write.desk_folder import cannot, empty_spool, spool_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from rag.config.settings import IngestSettings
-    from rag.corpus import Collection
-    from rag.ingest.container_cache import ContainerCache
-    from rag.ingest.discover import Discovery
-    from rag.ingest.parse.document_parts import Member
 
 MAX_DEPTH = 3  # an archive of mails with archives
 MAX_MEMBERS = 10_000  # of a file, including those of the files in it

@@ -5,20 +5,16 @@ The values come from the metadata that is stored with each source, converted as 
 
 from __future__ import annotations
 
+from collections.abc import Collection as Names
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from rag.corpus import Collection, FieldType, Source, Value
 from rag.errors import ConfigurationError
 from rag.ingest.metadata import declared_fields
 from rag.store.write.change_collection import change_collection, open_writer
 from rag.store.write.desk_folder import note_tenant
-
-if TYPE_CHECKING:
-    from collections.abc import Collection as Names
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from rag.corpus import Collection, FieldType, Source, Value
 
 MAX_FIELDS = 32  # of a collection
 

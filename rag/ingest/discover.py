@@ -10,29 +10,27 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest.local_files import Found, read_if_there, scanned
 from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
-from rag.ingest.report import NOT_THERE, Outcome
+from rag.ingest.report import NOT_THERE, LeftOut, Outcome
 from rag.ingest.source_paths import is_gone, is_local, prefix_of, prefixes, printable
 from rag.ingest.work_limits import Budget
 from rag.originals import SIDECAR_SUFFIX, local_path
 from rag.report.text_and_html import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from pathspec import GitIgnoreSpec
 
     from rag.config.settings import IngestSettings
-    from rag.corpus import Access
-    from rag.ingest.report import LeftOut
 
 
 @dataclass(slots=True)

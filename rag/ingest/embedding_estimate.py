@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rag.models.embed import WrappedEmbedder
+from rag.corpus import EmbedderIdentity, Vectors
+from rag.models.embed import Embedder, TextKind, WrappedEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.corpus import EmbedderIdentity, Vectors
     from rag.ingest.report import Report
-    from rag.models.embed import Embedder, TextKind
     from rag.models.embed.embedding_cache import EmbeddingCache
 
 SAMPLED = 32  # texts that a local model embeds, to measure its rate

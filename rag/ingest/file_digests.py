@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -17,17 +18,13 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.corpus import Chunking
-from rag.ingest.local_files import read
+from rag.corpus import Chunking, FileState
+from rag.ingest.local_files import Found, read
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.source_paths import is_local
 from rag.originals import digest_of, local_path, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rag.corpus import FileState
-    from rag.ingest.local_files import Found
     from rag.store.write.table_rows import KnownSource
 
 

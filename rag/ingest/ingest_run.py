@@ -6,35 +6,30 @@ files -> move unchanged ones -> prepare -> Prepared -> embed -> NewSource -> wri
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from anyio import to_thread
 
 from rag.ingest.container_cache import ContainerCache, file_of
-from rag.ingest.containers import open_containers, spooling
-from rag.ingest.discover import discover
+from rag.ingest.containers import Spool, open_containers, spooling
+from rag.ingest.discover import Discovery, discover
 from rag.ingest.prepare import Prepared
-from rag.ingest.report import InterruptedRunError
+from rag.ingest.report import InterruptedRunError, Report
 from rag.ingest.run_outcomes import check_extras
+from rag.ingest.run_progress import Progress
 from rag.ingest.run_steps import Instructions, Steps
+from rag.models.embed import Embedder
 from rag.runtime import concurrently
-from rag.store.write.table_rows import NewSource
+from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.table_rows import KnownSource, NewSource
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from pathlib import Path
-
-    from rag.ingest.containers import Spool
-    from rag.ingest.discover import Discovery
-    from rag.ingest.report import Report
     from rag.ingest.rights.requested_rights import Rights
-    from rag.ingest.run_progress import Progress
-    from rag.models.embed import Embedder
-    from rag.store.write.collection_writer import CollectionWriter
-    from rag.store.write.table_rows import KnownSource
 
 
 @dataclass(frozen=True, slots=True)

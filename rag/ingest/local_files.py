@@ -9,16 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import tomllib
 import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date, datetime, time
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from rag.corpus import Document, FieldType, Value
 from rag.errors import ParseError
 from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
-from rag.ingest.local_files import read_if_there
+from rag.ingest.local_files import Found, read_if_there
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.document_parts import SHARED
@@ -25,13 +26,6 @@ from rag.ingest.parse.markdown_mdx import MIME_TYPE as MARKDOWN
 from rag.ingest.parse.parsers import LEFT_OUT
 from rag.originals import EXPIRES, SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.uris import web_address
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from rag.corpus import Document, FieldType, Value
-    from rag.ingest.local_files import Found
-
 
 _EXPECTED: dict[FieldType, str] = {
     "string": f"a string of at most {MAX_CHARS} characters",

@@ -5,6 +5,7 @@ What is stored already and who may see it don't matter here; a run adds that.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, cast
 
 from anyio import to_thread
 
-from rag.corpus import Source
+from rag.corpus import Chunking, Document, FieldType, FileState, Passage, Source, Value, Vectors
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.detect_language import foreign_parts, load, with_language
-from rag.ingest.file_digests import chunking_of, limit_of, read_content, recipe_of, written
+from rag.ingest.file_digests import FileContent, chunking_of, limit_of, read_content, recipe_of, written
+from rag.ingest.local_files import Found
 from rag.ingest.metadata import declared_fields, described, undeclared_names
 from rag.ingest.parse.parsers import may_be_scanned
 from rag.ingest.sandbox.parser_pool import parse_safely
@@ -24,20 +26,14 @@ from rag.ingest.source_paths import printable
 from rag.ingest.split_text import Reading, within
 from rag.ingest.work_limits import Budget
 from rag.runtime import concurrently
+from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import NewSource, body
-from rag.text.flags import flags_in
+from rag.text.flags import Flag, flags_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from rag.config.settings import IngestSettings
-    from rag.corpus import Chunking, Document, FieldType, FileState, Passage, Value, Vectors
-    from rag.ingest.file_digests import FileContent
-    from rag.ingest.local_files import Found
     from rag.ingest.policy.document_admission import DocumentAdmission
     from rag.models.embed import Embedder
-    from rag.store.write.access_claim import Claim
-    from rag.text.flags import Flag
 
 
 @dataclass(frozen=True, slots=True)

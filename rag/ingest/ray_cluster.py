@@ -13,6 +13,7 @@ import os
 import pickle
 import sys
 import warnings
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, chdir
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -25,24 +26,20 @@ import numpy as np
 from anyio import to_thread
 from anyio.from_thread import start_blocking_portal
 
-from rag.config.model_settings import EmbedderOptions
+from rag.config.model_settings import EmbedderOptions, EmbedderSettings
+from rag.corpus import EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ParseError, ProviderError, RefdeskError
 from rag.ingest.policy.document_admission import NotAdmittedError
-from rag.models.embed import WrappedEmbedder, open_embedder
+from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
 from rag.originals import RECIPE
 from rag.runtime import concurrently, cores, install_command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
     from anyio.from_thread import BlockingPortal
 
-    from rag.config.model_settings import EmbedderSettings
-    from rag.corpus import EmbedderIdentity, Vectors
     from rag.ingest.file_digests import FileContent
     from rag.ingest.prepare import Chunked, Preparation
     from rag.ingest.work_limits import Budget
-    from rag.models.embed import Embedder, TextKind
 
 T = TypeVar("T")
 LOCAL = "local"

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from rag.access.rule import in_words, visible_to_nobody
-from rag.errors import ProviderError
+from rag.corpus import Access
+from rag.errors import Cause, ProviderError
 from rag.ingest.parse.document_parts import title_line
 from rag.ingest.policy.masking import in_numbers
 from rag.report.text_and_html import counted
 from rag.text.flags import FLAGS, IN_WORDS, Flag
 from rag.text.languages import primary
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from rag.corpus import Access
-    from rag.errors import Cause
 
 NOT_THERE = "no such file or folder"
 LeftOut = Literal["", "unsupported", "empty", "policy", "expired"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -17,11 +18,14 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
+from rag.corpus import AccessRecord, Chunking
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.ingest.chunk_vectors import EMBED_AT_ONCE, ask_again, calibrate, with_vectors
 from rag.ingest.collection_languages import language_notes, note_languages, settle_languages
 from rag.ingest.containers import unopened
+from rag.ingest.discover import Discovery
 from rag.ingest.file_digests import as_stored
+from rag.ingest.local_files import Found
 from rag.ingest.policy.document_admission import (
     DocumentAdmission,
     KeptOut,
@@ -29,37 +33,30 @@ from rag.ingest.policy.document_admission import (
     check_expiry,
     note_expiring,
 )
+from rag.ingest.policy.moderation import Moderator
 from rag.ingest.prepare import Preparation, Prepared
-from rag.ingest.report import Outcome, Report, field_notes
+from rag.ingest.report import Outcome, OutcomeKind, Report, field_notes
 from rag.ingest.rights.access_claims import Claims
 from rag.ingest.rights.access_history import Recorded
 from rag.ingest.run_outcomes import Outcomes
-from rag.ingest.run_progress import Work, sizes
+from rag.ingest.run_progress import Progress, Work, sizes
 from rag.ingest.sandbox.parser_pool import end_idle
 from rag.ingest.source_paths import path_of
 from rag.ingest.unchanged_sources import Unchanged
 from rag.ingest.vanished_sources import lost, moved_sources, remove_vanished
 from rag.ingest.work_limits import LARGE_CHARACTERS, Ahead, lanes
+from rag.models.embed import Embedder
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
+from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.table_rows import KnownSource, NewSource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from rag.config.settings import IngestSettings, Settings
-    from rag.corpus import AccessRecord, Chunking
-    from rag.ingest.discover import Discovery
-    from rag.ingest.local_files import Found
-    from rag.ingest.policy.moderation import Moderator
     from rag.ingest.ray_cluster import Cluster
-    from rag.ingest.report import OutcomeKind
     from rag.ingest.rights.requested_rights import Rights
-    from rag.ingest.run_progress import Progress
-    from rag.models.embed import Embedder
-    from rag.store.write.collection_writer import CollectionWriter
-    from rag.store.write.table_rows import KnownSource, NewSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from rag.originals import local_path
 from rag.store.write.source_ids import is_uri
 from rag.text.invisible import without_hidden
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def printable(path: Path | str) -> str:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rag.corpus import AccessRecord, Document, FileState
+from rag.ingest.report import OutcomeKind
 from rag.ingest.source_paths import printable
 from rag.ingest.vanished_sources import keeps_title
-from rag.store.write.table_rows import Moved
+from rag.store.write.access_claim import Claim
+from rag.store.write.table_rows import KnownSource, Moved
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from rag.corpus import AccessRecord, Document, FileState
     from rag.ingest.file_digests import FileContent
-    from rag.ingest.report import OutcomeKind
     from rag.ingest.rights.access_claims import Claims
     from rag.ingest.run_outcomes import Outcomes
-    from rag.store.write.access_claim import Claim
     from rag.store.write.collection_writer import CollectionWriter
-    from rag.store.write.table_rows import KnownSource
 
 
 @dataclass(slots=True)

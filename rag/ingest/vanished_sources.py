@@ -10,6 +10,7 @@ and for an origin; an origin must not lose its last document without that either
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,8 +23,6 @@ from rag.ingest.source_paths import is_gone, is_local, name_of, path_of, prefixe
 from rag.originals import local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
     from rag.config.settings import IngestSettings
     from rag.ingest.discover import Discovery
     from rag.ingest.local_files import Found

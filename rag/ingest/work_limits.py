@@ -12,15 +12,13 @@ documents, only one at a time is in memory; with the workers of a cluster, a mil
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import thread_time
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import anyio
 from anyio import to_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf, isinf
-from typing import TYPE_CHECKING
 
 from rag.errors import ProviderError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FIRST_PAUSE = 1.0  # seconds that calls are held back after the first failure; doubled with each failed trial
 LONGEST_PAUSE = 30.0  # seconds; also the longest that a recovery goes unnoticed

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from anyio import to_thread
@@ -19,9 +21,6 @@ from rag.answers import Usage
 from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from types import ModuleType
-
     from rag.config.model_settings import ChatSettings
     from rag.config.profiles import RerankWeights
     from rag.models.breaker import Breaker

@@ -13,6 +13,7 @@ import logging
 import random
 import re
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -28,8 +29,6 @@ from rag.models.breaker import Breaker, Call, HeldBackError
 from rag.uris import redirect_target
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-
     import httpx2
 
     from rag.config.model_settings import EndpointOptions

@@ -13,14 +13,14 @@ import numpy as np
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import; otherwise it writes to the home folder
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import onnxruntime
 
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     import numpy.typing as npt
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")

@@ -7,17 +7,14 @@ So the size is limited. Two escapes are refused because they don't fit matching 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from rag.answers import Match
 from rag.errors import InvalidRequestError
 from rag.needles.words_and_phrases import MARKS, NOT_A_WORD, cleaned, folded, is_in_word, literal_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rag.text.segments import Span
+from rag.text.segments import Span
 
 MAX_SIZE = 1000
 """At most so many steps for a character of text: up to 30 µs, measured on one core."""

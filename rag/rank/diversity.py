@@ -6,7 +6,8 @@ Diversity is maximal marginal relevance. A near-duplicate repeats a text word fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,9 +17,6 @@ import numpy as np
 from rag.text.segments import words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
     import numpy.typing as npt
 
     from rag.corpus import Vectors

@@ -6,15 +6,12 @@ with the query.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from math import log
-from typing import TYPE_CHECKING
 
 from rag.text.segments import Span, sentences, words
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-    from collections.abc import Set as AbstractSet
 
 SHORTEST_STEM = 4  # letters that two forms of a word have in common at least
 LONGEST_ENDING = 3  # letters by which a form may differ at its end

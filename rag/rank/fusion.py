@@ -11,6 +11,7 @@ With recency, part of a hit's score decays exponentially with the age of its doc
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -21,8 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from rag.answers import Hit
     from rag.config.profiles import MissingDate
 

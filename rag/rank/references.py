@@ -8,13 +8,10 @@ from __future__ import annotations
 import posixpath
 import re
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import unquote
 
 from rag.text.segments import one_line, words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 LEAST_BYTES = 4  # of a name; shorter titles stand in texts by chance. Two Chinese characters are six bytes.
 _QUALIFIER = re.compile(r"\s+\([^()]*\)$")

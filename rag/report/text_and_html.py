@@ -7,16 +7,13 @@ In HTML, what is not markup already is text: it is escaped on its way in, and no
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from itertools import groupby
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
 
 from rag.text.invisible import in_one_line, without_hidden
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
 
 
 def table(rows: Sequence[Sequence[object]], *, right: Collection[str] = ()) -> list[str]:

@@ -8,28 +8,25 @@ The descriptions that a model reads stand here once; the MCP server imports them
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anyio import to_thread
 
-from rag.answers import WHOLE, Detail, Match, Mode, Part
+from rag.answers import WHOLE, Detail, Extract, Match, Mode, Part
+from rag.corpus import Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.browse import MAX_ENTRIES, Folder
 from rag.search.reply.search_reply import search_reply
-from rag.search.reply.source_reply import TEXT_SHARE, folder_reply, source_reply
+from rag.search.reply.source_reply import TEXT_SHARE, FolderReply, SourceReply, folder_reply, source_reply
 from rag.search.source_window import LINES
 from rag.text.flags import flags_in
 from rag.uris import SCHEME
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from rag.answers import Extract
-    from rag.corpus import Principal
     from rag.search.desk import Desk
-    from rag.search.reply.source_reply import FolderReply, SourceReply
 
 ToolFunction: TypeAlias = "Callable[..., Awaitable[str]]"
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -35,8 +36,6 @@ from rag.text.invisible import bare
 from rag.uris import parse_id, split_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from rag.answers import Extract
     from rag.corpus import Chunk, Principal, Source
     from rag.search.desk import Desk

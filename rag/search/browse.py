@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from heapq import nsmallest
@@ -25,8 +26,6 @@ from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
 from rag.uris import NOT_FOUND, is_surely_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rag.corpus import Source
     from rag.search.readable_overview import Holding
     from rag.search.view import View

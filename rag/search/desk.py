@@ -7,6 +7,7 @@ async with Desk.open(settings) as desk:
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import chain
@@ -16,54 +17,42 @@ from typing import TYPE_CHECKING, Unpack
 from anyio import to_thread
 
 from rag.access.tenants import check_tenant
-from rag.answers import WHOLE, Answer, Part, SearchRequest
+from rag.answers import WHOLE, Answer, Context, Extract, Hit, Part, RequestValues, SearchRequest
 from rag.config.profiles import CustomStage
 from rag.config.settings_checks import check_consistent, stages_of
-from rag.corpus import DEFAULT_EMBEDDER
+from rag.corpus import DEFAULT_EMBEDDER, Collection, Principal, Source
 from rag.errors import BusyError, NotFoundError, StoreError
 from rag.home import check_data_folder
 from rag.models.breaker import Breaker
-from rag.models.chat import open_chat
-from rag.models.embed import Embedders, open_embedders
-from rag.models.rerank import open_reranker
+from rag.models.chat import Chat, open_chat
+from rag.models.embed import Embedder, Embedders, open_embedders
+from rag.models.rerank import Reranker, open_reranker
+from rag.originals import Staleness
 from rag.runtime import concurrently
-from rag.search.browse import MAX_ENTRIES, at, collections_page
+from rag.search.browse import MAX_ENTRIES, Folder, at, collections_page
 from rag.search.file_watch import FileWatch
 from rag.search.gate import READS, is_fault
 from rag.search.pipeline import search
 from rag.search.planning import make_plan, requested
-from rag.search.readable_overview import Overviews, counted, without_notes
+from rag.search.readable_overview import Holding, Overviews, counted, without_notes
 from rag.search.reply.reply_parts import assemble
 from rag.search.requested_sources import BROKEN, by_id, chosen_views, identified, readable_request, unknown
-from rag.search.search_state import Models, Run, Steps, notify
+from rag.search.search_plan import Plan
+from rag.search.search_state import Models, OnSearch, OnStep, Run, Steps, notify
 from rag.search.source_window import extract
 from rag.search.stages.custom import loaded
 from rag.search.view import View, narrowed
-from rag.search.why_not import trace_source
+from rag.search.why_not import SourceTrace, trace_source
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import Reader
-from rag.text.flags import APART, flags_in
+from rag.store.read.stored_rows import Listed, StoredSource
+from rag.text.flags import APART, Flag, flags_in
 from rag.uris import NOT_FOUND, split_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-
-    from rag.answers import Context, Extract, Hit, RequestValues
     from rag.config.settings import SearchSettings, Settings
-    from rag.corpus import Collection, Principal, Source
-    from rag.models.chat import Chat
-    from rag.models.embed import Embedder
-    from rag.models.rerank import Reranker
-    from rag.originals import Staleness
-    from rag.search.browse import Folder
     from rag.search.page_picture import Page
-    from rag.search.readable_overview import Holding
     from rag.search.retrievers import RetrieverCollection, Retrievers
-    from rag.search.search_plan import Plan
-    from rag.search.search_state import OnSearch, OnStep
-    from rag.search.why_not import SourceTrace
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import Listed, StoredSource
-    from rag.text.flags import Flag
 
 log = logging.getLogger(__name__)
 

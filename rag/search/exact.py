@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio import to_thread
 
-from rag.answers import LISTED_OCCURRENCES, Excerpt, Listing, Occurrence
-from rag.needles.needle import stands_alone
+from rag.answers import LISTED_OCCURRENCES, Excerpt, Hit, Listing, Occurrence
+from rag.corpus import Chunk
+from rag.needles.needle import Needle, stands_alone
 from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.runtime import concurrently
 from rag.search.gate import READS, admit, is_fault
-from rag.search.recall import Candidate
+from rag.search.recall import Candidate, Query
 from rag.search.source_window import between_words
 from rag.search.stages.surroundings import united
+from rag.store.read.stored_rows import StoredSource
 from rag.store.read.text_scan import (
+    MatchedSource,
     check_syntax,
     chunk_places,
     chunks_of_texts,
@@ -38,16 +42,8 @@ from rag.store.read.text_scan import (
 from rag.text.segments import Span, trimmed, with_indent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from rag.answers import Hit
-    from rag.corpus import Chunk
-    from rag.needles.needle import Needle
-    from rag.search.recall import Query
     from rag.search.search_state import Run
     from rag.search.view import View
-    from rag.store.read.stored_rows import StoredSource
-    from rag.store.read.text_scan import MatchedSource
 
 EXCERPTS = 3  # occurrences in a chunk that are shown with the lines around them
 CONTEXT_LINES = 2  # before and after

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from threading import Thread
-from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.originals import staleness
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from rag.corpus import Source
-    from rag.originals import Staleness
+from rag.corpus import Source
+from rag.originals import Staleness, staleness
 
 LOOK_SECONDS = 0.3  # a local file takes some 5 µs
 MAX_HANGING = 4  # looks that don't come back, as on a dead network mount; then nobody waits for more

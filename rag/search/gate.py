@@ -8,20 +8,18 @@ own record admits it, by the same rule evaluated in Python.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from rag.answers import Hit
 from rag.rank.fusion import newer_first, settled
 from rag.runtime import concurrently
-from rag.store.read.stored_rows import split_chunk_id
+from rag.store.read.stored_rows import StoredChunk, StoredSource, split_chunk_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rag.search.recall import Candidate, Query
     from rag.search.view import View
-    from rag.store.read.stored_rows import StoredChunk, StoredSource
 
 SLACK = 4  # candidates checked beyond the limit, so that a stale one or a tie doesn't cost a second round
 WIDER = 4  # how many times as many candidates the next round checks

@@ -9,14 +9,13 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
 
-from rag.confined.page_drawing import picture
+from rag.confined.page_drawing import Picture, picture
+from rag.corpus import Source
 from rag.errors import ParseError
 from rag.originals import no_picture, original_bytes
 
 if TYPE_CHECKING:
     from rag.answers import Extract
-    from rag.confined.page_drawing import Picture
-    from rag.corpus import Source
 
 PDF = "application/pdf"
 READING = 4  # files at once; a dead network drive holds one of these for good

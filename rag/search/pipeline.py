@@ -9,13 +9,14 @@ a `Query` with its vector. Each step is explained in the module that it is impor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.answers import SubQuery
+from rag.answers import Answer, Context, Hit, SubQuery
 from rag.errors import InvalidRequestError
 from rag.report.text_and_html import counted
 from rag.search.exact import find_exact, scan_deadline
@@ -24,20 +25,16 @@ from rag.search.planning import needles_of
 from rag.search.query_vectors import query_meanings
 from rag.search.recall import Query, fuse, is_moot, recall
 from rag.search.reply.reply_parts import assemble
+from rag.search.search_plan import Plan
 from rag.search.stages import apply_hit_stages, as_detailed, more_queries
 from rag.search.stages.query_stages import PLAN_FINDS_NOTHING, as_planned
 from rag.search.stages.thresholds import DISTANT, UNGROUNDED, WEAK_SHOWN, lacks_evidence, near_enough
-from rag.search.view import narrowed
+from rag.search.view import View, narrowed
 from rag.search.why_nothing import explain_nothing, record_lists
 from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.answers import Answer, Context, Hit
-    from rag.search.search_plan import Plan
     from rag.search.search_state import OpenStep, Run
-    from rag.search.view import View
 
 WITHOUT_PHRASE = 0.7  # times the score of a passage that lacks a phrase of the query
 NO_HITS_WANTED = "No passages were asked for: the limit is 0."

@@ -7,7 +7,7 @@ is an error: nothing that a request says is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import islice
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from pydantic import ValidationError
 
 from rag.access.bindings import UNBOUND, Bounds, bounds
-from rag.answers import MAX_QUERY_CHARS, NOTHING_ASKED, Detail, Mode, SearchRequest
+from rag.answers import MAX_QUERY_CHARS, NOTHING_ASKED, Detail, Mode, RequestValues, SearchRequest
 from rag.config.mistakes import described
 from rag.config.profiles import (
     DEFAULT_PROFILE,
@@ -25,33 +25,29 @@ from rag.config.profiles import (
     CompressStage,
     CustomStage,
     FusionSettings,
+    HitStage,
     NeighborsStage,
     Overridable,
     ParentStage,
     ProfileSettings,
     RerankStage,
     StageChoice,
+    Stages,
     ThresholdSettings,
     applies,
     makes_queries,
     takes_hits,
 )
-from rag.corpus import Distance
+from rag.corpus import Distance, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.needles.needle import MAX_NEEDLE_CHARS, needle
+from rag.needles.needle import MAX_NEEDLE_CHARS, Needle, needle
 from rag.needles.words_and_phrases import QUOTES, cleaned, phrases, unquoted
 from rag.search.search_plan import LOOKED_AT, Plan, drop_distant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from pydantic import BaseModel
 
-    from rag.answers import RequestValues
-    from rag.config.profiles import HitStage, Stages
     from rag.config.settings import SearchSettings
-    from rag.corpus import Principal
-    from rag.needles.needle import Needle
 
 Model = TypeVar("Model", bound="BaseModel")
 

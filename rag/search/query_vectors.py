@@ -16,6 +16,7 @@ sentences by their meaning.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
-from rag.corpus import NO_VECTORS, Calibration
+from rag.corpus import NO_VECTORS, Calibration, Collection, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, InvalidRequestError, NotReadyError, ProviderError
 from rag.models.breaker import note_failure
 from rag.runtime import concurrently
@@ -32,11 +33,8 @@ from rag.search.recall import Meaning
 from rag.store.read.catalog import check_embedder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import numpy.typing as npt
 
-    from rag.corpus import Collection, EmbedderIdentity, Vectors
     from rag.models.embed import Embedder
     from rag.search.search_plan import Given, Plan
     from rag.search.search_state import OpenStep, Run

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,8 +22,6 @@ from rag.search.reply.untrusted import label
 from rag.text.languages import LANGUAGE, is_known, name_of, primary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rag.corpus import Collection, Principal
     from rag.search.view import View
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rag.corpus import DEFAULT_EMBEDDER, Calibration
+from rag.corpus import DEFAULT_EMBEDDER, Calibration, Vectors
 from rag.rank.fusion import (
     best_scores,
     calibrated_fusion,
@@ -23,12 +24,9 @@ from rag.runtime import concurrently
 from rag.store.read.word_analysis import query_terms, stop_languages
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-
     import numpy.typing as npt
 
     from rag.config.profiles import FusionSettings
-    from rag.corpus import Vectors
     from rag.search.search_plan import Plan
     from rag.search.view import View
     from rag.store.read.collection_reader import CollectionReader

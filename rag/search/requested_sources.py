@@ -9,6 +9,7 @@ What the asker can't read is as unknown as what doesn't exist.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
@@ -17,21 +18,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from anyio import to_thread
 
 from rag.access.bindings import bounds
+from rag.answers import SearchRequest
+from rag.corpus import Principal
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.runtime import concurrently
 from rag.search.browse import documents, shown, shown_parts
 from rag.search.reply.untrusted import label
 from rag.search.view import View
+from rag.store.read.stored_rows import Place
 from rag.uris import SCHEME, is_surely_id, named_id, split_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from rag.answers import SearchRequest
-    from rag.corpus import Principal
     from rag.search.search_plan import Plan
-    from rag.search.view import View
-    from rag.store.read.stored_rows import Place
 
 BROKEN = (
     "A table or a retriever that the operator attached is failing, perhaps the one with what you asked "

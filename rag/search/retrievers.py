@@ -11,8 +11,8 @@ import importlib
 import inspect
 import logging
 import traceback
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Names
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
@@ -20,20 +20,16 @@ from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
 
 import anyio
 
-from rag.corpus import NO_VECTORS, Collection, Retrieved, Visibility
+from rag.corpus import NO_VECTORS, Collection, FieldType, Principal, Retrieved, Visibility
 from rag.errors import ConfigurationError, StoreError
 from rag.rank.fusion import WORD, WORDS
 from rag.store.read.attached.attached_table import Memory
 from rag.store.read.attached.retrieved_passages import HeldReader, attachment_of, hold_for
-from rag.store.read.stored_rows import Scored
+from rag.store.read.stored_rows import Ranking, Scored, StoredSource
 from rag.store.read.word_analysis import query_terms, stop_languages
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
-
     from rag.config.settings import RetrieverSettings
-    from rag.corpus import FieldType, Principal
-    from rag.store.read.stored_rows import Ranking, StoredSource
 
 MAX_ID_CHARS = 1_000
 MAX_TEXT_CHARS = 200_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,27 +18,34 @@ from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
 from opentelemetry.trace import get_tracer
 
-from rag.answers import Answer, Excerpt, Listing, Preview, Step, Trace, Usage
+from rag.answers import (
+    Answer,
+    Context,
+    Excerpt,
+    Hit,
+    Listing,
+    Preview,
+    SearchRequest,
+    Step,
+    SubQuery,
+    Trace,
+    Usage,
+)
 from rag.rank.fusion import neighbours
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
-from rag.search.search_plan import LOOKED_AT
-from rag.search.source_window import opened_source
+from rag.search.search_plan import LOOKED_AT, Plan
+from rag.search.source_window import OpenSource, opened_source
 from rag.text.segments import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from opentelemetry.trace import Span as TelemetrySpan
 
-    from rag.answers import Context, Hit, SearchRequest, SubQuery
     from rag.corpus import Principal
     from rag.models.chat import Chat
     from rag.models.embed import Embedders
     from rag.models.rerank import Reranker
     from rag.search.gate import Alarm
-    from rag.search.search_plan import Plan
-    from rag.search.source_window import OpenSource
     from rag.search.view import View
 
 PREVIEWS = 5  # hits shown of each step

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
-from rag.answers import Extract
+from rag.answers import Extract, Part
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.untrusted import label
 from rag.text.segments import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from rag.answers import Part
     from rag.corpus import Chunk, Heading
     from rag.search.view import View
     from rag.store.read.stored_rows import StoredSource

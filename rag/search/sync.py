@@ -7,27 +7,24 @@ with SyncDesk.open(Settings.load()) as desk:
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from anyio.from_thread import start_blocking_portal
 
-from rag.answers import WHOLE
-from rag.search.browse import MAX_ENTRIES
+from rag.answers import WHOLE, Answer, Context, Extract, Part, RequestValues, SearchRequest
+from rag.corpus import Collection, Principal, Source
+from rag.search.browse import MAX_ENTRIES, Folder
 from rag.search.desk import Desk
+from rag.search.why_not import SourceTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from anyio.from_thread import BlockingPortal
 
-    from rag.answers import Answer, Context, Extract, Part, RequestValues, SearchRequest
     from rag.config.settings import Settings
-    from rag.corpus import Collection, Principal, Source
-    from rag.search.browse import Folder
     from rag.search.page_picture import Page
-    from rag.search.why_not import SourceTrace
 
 
 class SyncDesk:

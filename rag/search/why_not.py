@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rag.answers import SubQuery
+from rag.answers import Answer, Step, SubQuery
+from rag.corpus import Source
 from rag.search.exact import find_exact
 from rag.search.pipeline import embed
 from rag.search.recall import Query, is_moot, recall
+from rag.search.search_plan import Plan
 from rag.search.stages.thresholds import UNGROUNDED
+from rag.search.view import View
 from rag.search.why_nothing import UNKNOWN
+from rag.store.read.stored_rows import StoredSource
 from rag.store.read.text_scan import chunk_places
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.answers import Answer, Step
-    from rag.corpus import Source
-    from rag.search.search_plan import Plan
     from rag.search.search_state import Run
-    from rag.search.view import View
-    from rag.store.read.stored_rows import StoredSource
 
 REASONS = {
     "thresholds": "It is less similar to the query than the thresholds require.",

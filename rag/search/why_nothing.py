@@ -7,25 +7,21 @@ At the end: what recall, fusion and the gate left, and the rank of each hit in e
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from rag.answers import Listing
-from rag.filters.grammar import called, conditions, is_on_date, without
+from rag.answers import Hit, Listing
+from rag.filters.grammar import Filter, called, conditions, is_on_date, without
 from rag.needles.words_and_phrases import phrases
 from rag.runtime import concurrently
 from rag.search.gate import admit
-from rag.search.recall import is_moot, shares_of_best
+from rag.search.recall import Candidate, Lists, Query, is_moot, shares_of_best
 from rag.search.stages.thresholds import UNGROUNDED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from rag.answers import Hit
-    from rag.filters.grammar import Filter
     from rag.needles.needle import Needle
-    from rag.search.recall import Candidate, Lists, Query
     from rag.search.search_state import OpenStep, Run
     from rag.search.view import View
 

@@ -12,10 +12,8 @@ import sys
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from types import ModuleType
+from typing import Any
 
 CLIENT = "lance_namespace_urllib3_client"
 

@@ -9,11 +9,9 @@ each begins where it can't begin again one character later.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 Flag: TypeAlias = Literal["instructions", "secret", "card", "iban", "national_id", "phone", "email"]
 FLAGS: tuple[Flag, ...] = get_args(Flag)

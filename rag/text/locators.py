@@ -6,11 +6,8 @@ The printed numbers of all pages are one text: "i to iv, 1 to 120". A2 is the se
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 PAGE_LABELS_KEY = "page_labels"
 """The key of the metadata under which a source has them."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -32,6 +34,7 @@ from rag.access.keys import SEARCH_SCOPE
 from rag.config.server_settings import resource_url
 from rag.errors import BusyError
 from server import EXIT_FORCED
+from server.admission import Admission
 from server.http.callers import AddressResolver, scope_principal
 from server.http.client_limits import ConnectionLimit, FailureLimit, SlowClientProtocol, max_connections
 from server.http.listening import announce, transport_security
@@ -51,9 +54,7 @@ from server.mcp_apps import DECLARED, SESSION, SESSION_HEADER
 from server.telemetry.logs import note_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from socket import socket
-    from types import FrameType
 
     from mcp.server.lowlevel import Server
     from mcp.server.transport_security import TransportSecuritySettings
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from rag.config.settings import Settings
-    from server.admission import Admission
     from server.lazy_desk import LazyDesk
     from server.telemetry.call_audit import RefusalLog
 

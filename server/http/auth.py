@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,19 +30,15 @@ from rag.access.keys import (
 from rag.access.tenants import LocalAsker
 from rag.config.server_settings import resource_url
 from rag.errors import ConfigurationError, ProviderError, StoreError
-from rag.home import Bucket
+from rag.home import Bucket, Home
 from server.http.callers import Caller
-from server.http.oauth import JwtVerifier
+from server.http.oauth import GroupsMatter, JwtVerifier
 from server.telemetry.logs import note_caller, note_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from starlette.requests import HTTPConnection
 
     from rag.config.settings import Settings
-    from rag.home import Home
-    from server.http.oauth import GroupsMatter
     from server.lazy_desk import LazyDesk
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ The audit names both, and limits count by both.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -16,8 +17,6 @@ from rag.corpus import Principal
 from rag.errors import AccessError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from starlette.types import Scope
 
 IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address

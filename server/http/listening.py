@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,10 @@ from mcp.server.transport_security import TransportSecuritySettings
 
 from rag.access.keys import keys_in
 from rag.access.tenants import tenants
-from rag.config.server_settings import LOOPBACK, own_url, resource_url
+from rag.config.server_settings import LOOPBACK, HttpSettings, own_url, resource_url
 from rag.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rag.config.server_settings import HttpSettings
     from rag.config.settings import Settings
 
 

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from server.http.callers import Caller
+from server.http.callers import AddressResolver, Caller
 from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_MANY, error, is_vast, refusal
 from server.telemetry.logs import RequestInfo, current_request, note_refusal, refusal_fields
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from server.http.callers import AddressResolver
     from server.telemetry.call_audit import RefusalLog
 
 OTHER_SCHEMES = frozenset({"basic", "digest", "negotiate", "token", "apikey", "dpop"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import anyio
@@ -24,19 +24,16 @@ from starlette.routing import Route
 
 from rag.access.keys import SEARCH_SCOPE
 from rag.access.names import MAX_ENTRIES
-from rag.corpus import Principal
+from rag.corpus import Binding, Principal
 from rag.errors import ProviderError, RefdeskError
 from rag.uris import refused_redirect
 from server.http.callers import NOBODY, Caller
 from server.telemetry.logs import note_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.requests import Request
 
     from rag.config.server_settings import OAuthSettings
-    from rag.corpus import Binding
 
 GroupsMatter: TypeAlias = "Callable[[str], Awaitable[bool]]"
 """Whether access to any document of a tenant depends on groups."""

@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ from mcp import MCPError, types
 from opentelemetry import propagate, trace
 from pydantic import ValidationError
 
-from rag.config.server_settings import opener_names, search_names
+from rag.answers import Step
+from rag.config.server_settings import ServerSettings, opener_names, search_names
+from rag.corpus import Principal
 from rag.errors import (
     AccessError,
     BusyError,
@@ -38,14 +41,8 @@ from rag.uris import SCHEME
 from server.telemetry.logs import RequestInfo, current_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from opentelemetry.context import Context
-
-    from rag.answers import Step
-    from rag.config.server_settings import ServerSettings
-    from rag.corpus import Principal
 
 Outcome = Literal["answered", "invalid", "not found", "denied", "busy", "late", "cancelled", "failed"]
 METHODS = frozenset(

@@ -10,14 +10,12 @@ import json
 import logging
 import sys
 import traceback
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 MAX_MESSAGE_CHARS = 512
 MAX_FRAMES = 12  # of an exception, the innermost ones

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -18,17 +20,13 @@ from prometheus_client.registry import Collector
 
 from rag.access.tenants import tenants
 from rag.errors import ConfigurationError, StoreError
-from rag.run_history import last_runs
+from rag.home import Home
+from rag.run_history import IngestionRun, last_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
     from prometheus_client.core import Metric
 
-    from rag.home import Home
     from rag.models.breaker import Breaker
-    from rag.run_history import IngestionRun
     from server.admission import Admission
     from server.lazy_desk import LazyDesk
     from server.telemetry.call_audit import Call

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,8 +22,6 @@ from rag.admin.command_line import echo, print_json, same_desk
 from rag.errors import ConfigurationError, RefdeskError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
     from mcp.types import CallToolResult, Tool
 
     from rag.admin.connect.host_config import HostFile

@@ -7,8 +7,10 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import click
@@ -33,18 +35,11 @@ from rag.admin.connect.connect_output import (
     tell_of_key,
     tell_rest,
 )
-from rag.admin.connect.host_config import HostFile, Wish, key_variable, place_of_input, remote_wish
-from rag.admin.connect.known_hosts import HOSTS, Folders, launch
+from rag.admin.connect.host_config import HostFile, Keys, Wish, key_variable, place_of_input, remote_wish
+from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import check_data_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from rag.admin.connect.host_config import Keys
-    from rag.admin.connect.known_hosts import Host
-    from rag.config.settings import Settings
 
 WITH_LINKS = ("vscode", "cursor", "lm-studio")
 

@@ -7,21 +7,16 @@ import os
 import re
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from rag.admin.command_line import echo, print_json, print_table, same_desk
-from rag.admin.connect.host_config import HostFile, key_variable
-from rag.admin.connect.known_hosts import HOSTS, Folders, secret_names
-from rag.config.server_settings import LOOPBACK
+from rag.admin.connect.host_config import HostFile, Wish, key_variable
+from rag.admin.connect.known_hosts import HOSTS, Folders, Host, secret_names
+from rag.config.server_settings import LOOPBACK, ServerSettings
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError
 from rag.home import data_folder_problem
-
-if TYPE_CHECKING:
-    from rag.admin.connect.host_config import Wish
-    from rag.admin.connect.known_hosts import Host
-    from rag.config.server_settings import ServerSettings
-    from rag.config.settings import Settings
 
 CONNECTED, NOT_CONNECTED = "connected", "not connected"
 OTHERS_MAY_READ = 0o044

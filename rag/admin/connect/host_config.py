@@ -9,20 +9,16 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from rag.admin.connect import jsonc, toml_text, yaml_text
-from rag.admin.connect.known_hosts import Remote
+from rag.admin.connect.known_hosts import Host, Remote
 from rag.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from rag.admin.connect.known_hosts import Host
 
 Keys: TypeAlias = "tuple[str, ...]"
 """A path in a configuration: ("mcpServers", "refdesk"), or ("inputs", "0") in an array."""

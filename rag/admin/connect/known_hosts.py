@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,8 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
     from rag.config.settings import Settings
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 _HEADER = re.compile(r"[ \t]*\[")
 _SAYS_NOTHING = re.compile(r"[ \t]*(#.*)?\r?\n?$")  # blank, or a comment

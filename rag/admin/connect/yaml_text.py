@@ -8,12 +8,10 @@ comes out mixed.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 STEP = 2
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.admin.search_output import (
+    RankStep,
     all_used,
     changes,
     cost,
@@ -19,6 +21,7 @@ from rag.admin.search_output import (
     rank_steps,
     tokens,
 )
+from rag.answers import Answer, Hit, Preview, Step, SubQuery
 from rag.report.text_and_html import (
     Html,
     counted,
@@ -34,10 +37,6 @@ from rag.report.text_and_html import (
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rag.admin.search_output import RankStep
-    from rag.answers import Answer, Hit, Preview, Step, SubQuery
     from rag.search.why_not import SourceTrace
 
 STYLE = Path(__file__).with_name("style.css")

@@ -17,14 +17,13 @@ machine. server/running.md says so.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 

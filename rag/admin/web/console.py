@@ -6,8 +6,10 @@ on behalf of anybody whom its administrator names.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,26 +20,21 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from rag.access.names import DEFAULT_TENANT, bare_name
 from rag.access.tenants import tenants
 from rag.admin.sources_command import readable, tables_of
-from rag.admin.web.console_state import Jobs, Shelves
-from rag.corpus import Principal
+from rag.admin.web.console_state import Health, Jobs, Shelves
+from rag.config.settings import Settings
+from rag.corpus import Collection, Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.home import data_folder_problem
 from rag.report.text_and_html import Html, counted, one_line, shortened
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.desk_reader import Reader
 from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from datetime import datetime
-
     from starlette.responses import Response
 
     from rag.admin.web.browser_guard import Door
-    from rag.admin.web.console_state import Health
-    from rag.config.settings import Settings
-    from rag.corpus import Collection
     from rag.search.desk import Desk
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.desk_reader import Reader
 
 FOLDER = Path(__file__).with_name("templates")
 LINE_CHARS = 160  # of a name or a title

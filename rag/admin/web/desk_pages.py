@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -23,7 +24,7 @@ from rag.admin.collection_options import MAX_DESCRIPTION
 from rag.admin.key_command import in_words
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import size_of
-from rag.admin.web.console import Asker, EntryError, entry, number_in, seen_other
+from rag.admin.web.console import Asker, Console, EntryError, entry, number_in, seen_other
 from rag.config.server_settings import resource_url
 from rag.corpus import LanguageChoice, Visibility
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
@@ -31,14 +32,10 @@ from rag.report.text_and_html import one_line
 from rag.run_history import last_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from prometheus_client.samples import Sample
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from rag.admin.web.console import Console
 
 
 async def overview(console: Console, _request: Request) -> Response:

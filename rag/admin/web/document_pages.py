@@ -6,6 +6,7 @@ A change is shown with its effect before anybody makes it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import urlencode
@@ -13,6 +14,7 @@ from urllib.parse import urlencode
 from rag.access.names import check_access
 from rag.access.rule import access_changes, in_words, same_access, visible
 from rag.admin.access_command import (
+    Held,
     change_held,
     granting,
     held_among,
@@ -21,27 +23,22 @@ from rag.admin.access_command import (
     revoking,
     why,
 )
-from rag.admin.web.console import Asker, seen_other
+from rag.admin.audit_command import ActName
+from rag.admin.web.console import Asker, Console, seen_other
 from rag.admin.web.console_state import Wanted, found
+from rag.config.settings import Settings
 from rag.corpus import Access, Visibility
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.ingest.rights.requested_rights import RequestedAccess
 from rag.report.text_and_html import counted, drawn
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.stored_rows import StoredSource
 from rag.uris import split_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from rag.admin.access_command import Held
-    from rag.admin.audit_command import ActName
-    from rag.admin.web.console import Console
-    from rag.config.settings import Settings
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import StoredSource
 
 LISTED = 50  # documents a page
 PASSAGES = 20  # a page

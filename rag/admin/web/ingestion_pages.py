@@ -6,9 +6,10 @@ import os
 import shutil
 import tempfile
 import unicodedata
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from anyio import move_on_after, to_thread
 from starlette.datastructures import UploadFile
@@ -16,7 +17,7 @@ from starlette.responses import StreamingResponse
 
 from rag.access.names import valid_entries, valid_name
 from rag.admin.runs_command import took
-from rag.admin.web.console import EntryError, entry, number_in, seen_other
+from rag.admin.web.console import Console, EntryError, entry, number_in, seen_other
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.run_history import runs_of
@@ -24,14 +25,9 @@ from rag.store.write.desk_folder import cannot, make_private
 from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from typing import BinaryIO
-
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from rag.admin.web.console import Console
 
 SHOWN = 30  # runs
 TELL_SECONDS, QUIET_SECONDS = 0.4, 15.0

@@ -7,39 +7,34 @@ JSON Lines file in the data folder, which `refdesk-admin eval` reads, too.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import urlencode
 
 from rag.access.names import valid_name
 from rag.admin.search_report import hit_articles, took, trace_sections
-from rag.admin.web.console import Asker, number_in, seen_other
-from rag.answers import MAX_LIMIT, Mode, SearchRequest
+from rag.admin.web.console import Asker, Console, number_in, seen_other
+from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
-from rag.evaluate.compare_runs import compare, keep, kept_run, kept_summaries
+from rag.evaluate.ask_questions import Contender
+from rag.evaluate.compare_runs import Comparison, Summary, compare, keep, kept_run, kept_summaries
 from rag.evaluate.evaluation import contenders, evaluate, on_existing, with_overrides
 from rag.evaluate.sets import read_set
 from rag.evaluate.sets.judged_sets import PrincipalLine
 from rag.evaluate.sets.question_files import JudgedLine, as_file, judged_lines
 from rag.ingest.run_progress import Silent
 from rag.report.text_and_html import counted
+from rag.search.why_not import SourceTrace
 from rag.store.write.desk_folder import cannot, judged_folder, make_private, write_whole
 from rag.uris import split_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from rag.admin.web.console import Console
-    from rag.answers import Answer, Hit
-    from rag.evaluate.ask_questions import Contender
-    from rag.evaluate.compare_runs import Comparison, Summary
-    from rag.search.why_not import SourceTrace
 
 
 async def search(console: Console, request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.errors import ConfigurationError
@@ -9,8 +10,6 @@ from rag.evaluate.sets.judged_sets import CORPORA, read_beir, read_excerpts
 from rag.evaluate.sets.question_files import read_questions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rag.evaluate.sets.judged_sets import JudgedSet
 
 

@@ -8,8 +8,10 @@ Chroma, 2024.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,10 +20,6 @@ from rag.config.mistakes import described
 from rag.config.server_settings import GroupName, UserName
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 M = TypeVar("M", bound=BaseModel)
 Names = Annotated[tuple[str, ...], Field(min_length=1)]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import textwrap
 import tomllib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rag.corpus import Source
 from rag.errors import ConfigurationError
 from rag.evaluate.sets.judged_sets import (
     AskingLine,
@@ -23,10 +26,6 @@ from rag.evaluate.sets.judged_sets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from rag.corpus import Source
     from rag.store.read.collection_reader import CollectionReader
 
 PASSAGE_CHARS = 300

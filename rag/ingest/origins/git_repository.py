@@ -7,7 +7,9 @@ repository can be hostile, and so can its configuration. A file whose blob is un
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,9 +21,6 @@ from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, Refu
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from rag.config.origin_settings import GitOrigin
 
 LFS = b"version https://git-lfs.github.com/spec/"

@@ -11,20 +11,18 @@ from __future__ import annotations
 import re
 import ssl
 import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import anyio
 import httpcore2
 
 from rag.ingest.origins.origin_look import FetchError, RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-    from datetime import datetime
 
 Resolve: TypeAlias = "Callable[[str, int], Awaitable[list[str]]]"
 """The addresses of a host, in the order in which to try them."""

@@ -5,12 +5,13 @@ An error of a single document ends as a line of the report.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
-from rag.ingest.containers import MAX_CONTAINER_BYTES
+from rag.ingest.containers import MAX_CONTAINER_BYTES, Spool
 from rag.ingest.discover import Discovery, is_wanted, unsupported
 from rag.ingest.local_files import Found
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
@@ -18,10 +19,7 @@ from rag.ingest.report import Outcome
 from rag.ingest.source_paths import place_of, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rag.config.settings import IngestSettings
-    from rag.ingest.containers import Spool
 
 
 class FetchError(Exception):

@@ -5,24 +5,29 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin, S3Origin, WebOrigin
+from rag.config.origin_settings import (
+    FolderOrigin,
+    GitOrigin,
+    OriginSettings,
+    RecordsOrigin,
+    S3Origin,
+    WebOrigin,
+)
 from rag.corpus import Access
+from rag.ingest.discover import Discovery
 from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, prefix_of_origin
+from rag.ingest.report import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from rag.config.origin_settings import OriginSettings
     from rag.config.settings import IngestSettings
-    from rag.ingest.discover import Discovery
     from rag.ingest.ingest_run import Beforehand
-    from rag.ingest.report import Outcome
     from rag.ingest.rights.requested_rights import Rights
     from rag.store.write.table_rows import KnownSource
 

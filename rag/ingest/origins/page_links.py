@@ -9,10 +9,11 @@ from __future__ import annotations
 import html
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit, urlunsplit
 from xml.parsers import expat
 
@@ -20,9 +21,6 @@ from rag.ingest.origins.guarded_http import inflated, too_large
 from rag.ingest.origins.origin_look import FetchError
 from rag.ingest.parse.decode import rough_text
 from rag.uris import web_address
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_LINKS = 5000  # of one page
 MAX_TAGS = 20_000  # of one page that are looked at, which takes a second

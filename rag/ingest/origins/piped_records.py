@@ -9,24 +9,22 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from rag.access.rule import narrower
+from rag.corpus import Access
 from rag.errors import ConfigurationError, ParseError
 from rag.ingest.discover import unsupported
-from rag.ingest.local_files import over_limit, read_if_there
+from rag.ingest.local_files import Found, over_limit, read_if_there
 from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, suffix_of
 from rag.ingest.origins.records_format import NOBODY, SUFFIXES, Record, Stream, StreamError, longest_line
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rag.config.origin_settings import RecordsOrigin
-    from rag.corpus import Access
-    from rag.ingest.local_files import Found
 
 
 def look_through_records(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -13,12 +15,7 @@ from rag.ingest.origins.origin_look import FetchError
 from rag.ingest.origins.page_links import canonical, host_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from collections.abc import Set as AbstractSet
-
     from protego import Protego
-
-    from rag.ingest.origins.guarded_http import Reply
 
 ATTEMPTS = 3
 LONGEST_WAIT = 120.0  # seconds; a server that asks for more is asked again in the next run

@@ -7,21 +7,16 @@ stream incomplete: nobody knows which record it was.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import IO, Any, Literal, TypeAlias, cast
 
 from rag.access.names import check_access, valid_entries
-from rag.corpus import Access
+from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError
 from rag.ingest.parse.front_matter import ACCESS_KEYS, listed
 from rag.text.invisible import without_hidden
 from rag.uris import web_address
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import IO
-
-    from rag.corpus import Visibility
 
 VERSION = 1
 MAX_ID_CHARS = 1000

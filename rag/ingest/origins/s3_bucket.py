@@ -6,6 +6,7 @@ of AWS's signature; without credentials in the environment they are anonymous.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,8 +22,6 @@ from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.runtime import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from rag.config.origin_settings import S3Origin
 
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")  # the operator names the endpoint, and redirects are not followed

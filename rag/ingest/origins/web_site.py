@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mimetypes
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from rag.ingest.origins.guarded_http import MAX_REDIRECTS, Client, Reply
+from rag.ingest.origins.guarded_http import MAX_REDIRECTS, Client, Reply, Resolve
 from rag.ingest.origins.origin_look import (
     FetchError,
     GoneError,
@@ -43,10 +44,7 @@ from rag.ingest.report import Outcome
 from rag.ingest.source_paths import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from rag.config.origin_settings import WebOrigin
-    from rag.ingest.origins.guarded_http import Resolve
 
 WITHDRAWN = frozenset({401, 403, 404, 410, 451})
 _SUFFIXES = {

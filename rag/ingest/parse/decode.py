@@ -9,21 +9,18 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import webencodings
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import clean
 from rag.report.text_and_html import counted
 from rag.text.invisible import hidden_count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rag.corpus import Document
 
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",

@@ -6,20 +6,19 @@ Of what an office document says of itself, only what a person said counts, not w
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rag.corpus import Block, Document
+from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_parts import clean, date, first_heading, moved, title_line
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from xml.etree.ElementTree import Element
 
-    from rag.corpus import BlockKind
     from rag.ingest.parse.zip_package import Package
 
 PAGE_BREAK = "\x0c"

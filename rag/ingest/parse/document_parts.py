@@ -9,21 +9,18 @@ yields.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import accumulate
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rag.corpus import Block, BlockKind
+from rag.errors import Cause
 from rag.text.invisible import without_hidden
 from rag.text.segments import one_line, trimmed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from rag.errors import Cause
 
 GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from rag.corpus import Document
+from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.decode import decode
@@ -16,10 +17,7 @@ from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.zip_package import MAX_XML_BYTES, Package, child, descendants
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from xml.etree.ElementTree import Element
-
-    from rag.corpus import Block
 
 SUFFIXES = (".epub",)
 

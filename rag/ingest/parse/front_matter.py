@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
 from rag.ingest.parse.document_parts import clean, title_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 ACCESS_KEYS = frozenset({"visibility", "allow", "deny"})
 """In any letter case. Unreadable values of these keys are kept as empty ones, so that they are noticed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from datetime import datetime
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,8 +28,6 @@ from rag.text.segments import without_note_ids
 from rag.uris import web_address
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from html_to_markdown import ConversionResult
 
 SUFFIXES = (".html", ".htm", ".xhtml")

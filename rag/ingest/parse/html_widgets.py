@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rag.ingest.parse.office.drawings_and_forms import alternative_text, ticked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 MAX_SPAN = 100  # rows or columns that a cell takes; what is over it stays blank
 MAX_GROWTH = 4  # times the length of a page that repeated cells may have

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rag.corpus import Document
 from rag.ingest.parse.document_draft import pipe_row, rule
@@ -15,9 +15,6 @@ from rag.ingest.parse.document_parts import Part, composed, date, facts, first_h
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
 from rag.report.text_and_html import counted
 from rag.text.segments import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SUFFIXES = (".tex", ".latex", ".ltx")
 

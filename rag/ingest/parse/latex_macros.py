@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import NamedTuple
 
 MATH = re.compile(
     r"(?<!\\)\$\$.{1,8000}?\$\$|(?<!\\)\$(?:[^$\\\n]|\\.|\n(?!\n))+\$|\\\(.{1,8000}?\\\)|\\\[.{1,8000}?\\\]"

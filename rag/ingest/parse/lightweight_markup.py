@@ -6,18 +6,14 @@ Left out are the attributes, comments and block marks of AsciiDoc, and the drawe
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from rag.corpus import Document
+from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import pipe_row, rule
 from rag.ingest.parse.document_parts import Lines, Part, composed, date, facts, first_heading, line_blocks
 from rag.ingest.parse.text_and_settings import Headers, field_list, rfc822_headers
 from rag.ingest.parse.titles_and_questions import starred, with_questions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rag.corpus import BlockKind
 
 ASCIIDOC_SUFFIXES = (".adoc", ".asciidoc", ".asc")
 

@@ -6,13 +6,14 @@ MDX is Markdown with JSX, of which only the words are read.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
 
-from rag.corpus import Document
+from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_draft import left_out
 from rag.ingest.parse.document_parts import Lines, date, line_blocks, title_line, with_facts
 from rag.ingest.parse.front_matter import split_front_matter
@@ -20,11 +21,7 @@ from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
 from rag.text.segments import without_note_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from markdown_it.token import Token
-
-    from rag.corpus import Block, BlockKind
 
 MIME_TYPE = "text/markdown"
 SUFFIXES = (".md", ".markdown", ".mkd", ".qmd", ".rmd")

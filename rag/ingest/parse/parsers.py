@@ -18,9 +18,10 @@ import codecs
 import dataclasses
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
+from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import (
     archive_files,
@@ -41,7 +42,7 @@ from rag.ingest.parse import (
 )
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.decode import prepare as prepare_detection
-from rag.ingest.parse.document_parts import first_heading, title_line, within_levels
+from rag.ingest.parse.document_parts import Member, first_heading, title_line, within_levels
 from rag.ingest.parse.mail import calendars, eml_and_mbox, outlook
 from rag.ingest.parse.office import docx, opendocument, pptx, rtf, xls, xlsx
 from rag.ingest.parse.pdf import pdf_document
@@ -49,12 +50,6 @@ from rag.ingest.parse.titles_and_questions import file_title, is_title, with_que
 from rag.ingest.parse.zip_package import ZIP
 from rag.report.text_and_html import counted
 from rag.text.invisible import with_line_ends
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from rag.corpus import Document
-    from rag.ingest.parse.document_parts import Member
 
 _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(markdown_mdx.SUFFIXES, markdown_mdx.parse),

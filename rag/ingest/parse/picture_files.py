@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.ocr import MAX_PIXELS, Reader
 from rag.ingest.parse.pdf.pdf_document import parts_on, written_as
 from rag.ingest.parse.pdf.pdf_words import Sheet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TYPES = {
     ".png": "image/png",

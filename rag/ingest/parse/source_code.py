@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -19,8 +20,6 @@ from rag.ingest.parse.document_parts import block
 from rag.text.segments import one_line, trimmed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from tree_sitter import Node, Parser
 
 _LANGUAGES = """

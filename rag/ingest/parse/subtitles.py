@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import Part, composed
 from rag.text.segments import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SUFFIXES = (".srt", ".vtt", ".sbv", ".ass", ".ssa")
 

@@ -7,19 +7,17 @@ files, each top-level key or table is a section.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rag.corpus import Document
 from rag.ingest.parse.document_parts import Lines, block, date, line_blocks, paragraphs
 from rag.ingest.parse.source_code import code_blocks
 from rag.ingest.parse.titles_and_questions import numbered_title
 from rag.text.segments import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
 
 SUFFIXES = (".txt", ".text", ".log", "readme", "license", "licence", "changelog", "authors", "notice")
 

@@ -11,17 +11,14 @@ import html
 import re
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rag.corpus import Block
 from rag.ingest.parse.document_parts import block as trimmed_block
 from rag.ingest.parse.document_parts import first_heading, title_line
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
 
 LABELS = ("sidebar_label", "linktitle", "nav_title", "navtitle", "short_title", "name")
 """Keys of front matter that site generators show in menus, in lower case, the most telling one first."""

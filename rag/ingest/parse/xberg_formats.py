@@ -7,16 +7,14 @@ event loop is asyncio's own, since it outlives each file: a new one would need d
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import clean, first_heading, title_line
 from rag.ingest.parse.markdown_mdx import markdown_blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SUFFIXES = (
     *(".doc", ".dot", ".ppt", ".pps", ".pot", ".xlsb", ".xla", ".xlam", ".rtf"),  # Microsoft Office

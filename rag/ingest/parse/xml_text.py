@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html.entities
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -17,7 +18,6 @@ from rag.ingest.parse.document_parts import Part, clean
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
 _DECLARATION = re.compile(r"^\s*<\?xml\b[^>]{0,300}\?>")

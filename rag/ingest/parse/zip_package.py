@@ -9,14 +9,11 @@ import io
 import posixpath
 import zipfile
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 from rag.errors import ParseError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_XML_BYTES = 64 << 20  # of a part that is read as a tree, which takes ten times its size in memory
 MAX_ROWS_BYTES = 512 << 20  # of a sheet, whose rows are read one after the other

@@ -8,32 +8,29 @@ part tells until when documents are kept, and which stored ones have expired sin
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
+from rag.corpus import Collection, Document, FileState, Policy
 from rag.errors import WithheldError
 from rag.ingest.parse.document_parts import date
 from rag.ingest.policy.masking import NAME_STAYS, counted_values, in_numbers, masked
-from rag.ingest.policy.moderation import ModerationError
+from rag.ingest.policy.moderation import ModerationError, Moderator
 from rag.ingest.report import Outcome
 from rag.ingest.source_paths import path_of, prefixes, printable
 from rag.originals import EXPIRES, expiry
 from rag.report.text_and_html import shortened
 from rag.store.write.change_collection import change_collection
-from rag.text.flags import spans_in
+from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.table_rows import KnownSource, NewSource
+from rag.text.flags import Flag, spans_in
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
-
-    from rag.corpus import Collection, Document, FileState, Policy
     from rag.ingest.discover import Discovery
     from rag.ingest.local_files import Found
-    from rag.ingest.policy.moderation import Moderator
     from rag.ingest.work_limits import Budget
-    from rag.store.write.collection_writer import CollectionWriter
-    from rag.store.write.table_rows import KnownSource, NewSource
-    from rag.text.flags import Flag
 
 MODERATION = "moderation"
 """The key of the metadata that says "flagged" of a document that the moderation flagged."""

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from rag.text.flags import MASKS, Flag, spans_in
+from rag.text.flags import MASKS, Flag, Span, spans_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from rag.corpus import Document
-    from rag.text.flags import Span
 
 MOST_VALUES = 1000  # that are looked for outside of the text, each in every heading
 ADDRESS_LEFT_OUT = "its url contains what the collection masks, so it was left out"

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import json
 import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,13 +20,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 import anyio
 
 from rag.config.model_settings import EndpointOptions
+from rag.corpus import Document
 from rag.errors import ConfigurationError, ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-
     from rag.config.settings import ModerationSettings
-    from rag.corpus import Document
     from rag.models.endpoint import Endpoint
 
 Verdict = Literal["allow", "flag", "skip"]

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from rag.access.rule import in_words, is_narrowed, narrower, same_access
-from rag.ingest.rights.access_history import document_name
+from rag.corpus import Access, AccessRecord
+from rag.ingest.rights.access_history import Recorded, document_name
 from rag.ingest.source_paths import around, path_of, place_of
 from rag.ingest.vanished_sources import renamed_folders
 from rag.store.write.access_claim import Claim, Policy, until_stored
 from rag.store.write.source_ids import PURGED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from rag.corpus import Access, AccessRecord
     from rag.ingest.discover import Discovery
     from rag.ingest.local_files import Found
-    from rag.ingest.rights.access_history import Recorded
     from rag.ingest.rights.requested_rights import Rights
     from rag.store.write.table_rows import KnownSource
 

@@ -10,18 +10,14 @@ guess may hide a document, but never expose one.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rag.access.rule import is_narrowed
+from rag.corpus import Access, AccessRecord
 from rag.ingest.source_paths import folder_of, name_of, path_of
 from rag.store.read.schema import original_id
 from rag.store.write.source_ids import PURGED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-
-    from rag.corpus import Access, AccessRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.access.names import check_access, valid_entries
 from rag.access.rule import narrower
-from rag.corpus import Access
+from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError, WithheldError
 from rag.ingest.parse.front_matter import ACCESS_KEYS
 from rag.store.write.access_claim import Claim, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
     from rag.config.settings import AccessRule, RulesCase
-    from rag.corpus import Visibility
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ dot and euclidean give the same order, and a similarity means the same in every 
 from __future__ import annotations
 
 import logging
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -17,17 +18,13 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
-from rag.corpus import DEFAULT_EMBEDDER
+from rag.corpus import DEFAULT_EMBEDDER, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-
     import numpy.typing as npt
 
     from rag.config.model_settings import EmbedderSettings
-    from rag.corpus import EmbedderIdentity, Vectors
     from rag.models.breaker import Breaker
 
 TextKind = Literal["query", "document"]

@@ -7,17 +7,12 @@ an ingestion has paid for anyway are compared. rag/models/embed/README.md has th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from rag.corpus import Calibration
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.corpus import Vectors
-    from rag.models.embed import Embedder
+from rag.corpus import Calibration, Vectors
+from rag.models.embed import Embedder
 
 MAX_UNRELATED = 0.95  # of the settings, too; a model that gives more has the same vector for everything
 APART = 0.05  # the least difference of related and unrelated texts from which a scale can be made

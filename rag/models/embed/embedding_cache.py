@@ -21,23 +21,19 @@ import os
 import sqlite3
 import threading
 import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from anyio import to_thread
 
-from rag.models.embed import WrappedEmbedder
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from rag.corpus import EmbedderIdentity, Vectors
-    from rag.models.embed import Embedder, TextKind
+from rag.corpus import EmbedderIdentity, Vectors
+from rag.models.embed import Embedder, TextKind, WrappedEmbedder
 
 T = TypeVar("T")
 

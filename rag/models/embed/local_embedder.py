@@ -8,34 +8,30 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import numpy as np
 from anyio import from_thread, to_thread
 
-from rag.corpus import EmbedderIdentity
+from rag.corpus import EmbedderIdentity, Pooling, Vectors
 from rag.errors import ConfigurationError
-from rag.models.embed import check_queries, unit_rows
+from rag.models.embed import TextKind, check_queries, unit_rows
 from rag.models.embed.pooling import WEIGHTS, Head, dense_layers
-from rag.models.model_folder import facts_of_folder
+from rag.models.model_folder import ModelFacts, facts_of_folder
 from rag.models.onnx import opened_model, run
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.runtime import concurrently, cores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     import numpy.typing as npt
     import onnxruntime
 
     from rag.config.model_settings import EmbedderSettings
-    from rag.corpus import Pooling, Vectors
-    from rag.models.embed import TextKind
-    from rag.models.model_folder import ModelFacts
 
 BUILTIN_NAME = "all-MiniLM-L6-v2"
 BUILTIN_DIMENSION = 384

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,22 +15,17 @@ import anyio
 import numpy as np
 import openai
 
-from rag.corpus import EmbedderIdentity
+from rag.corpus import EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ProviderError
-from rag.models.embed import unit_rows
-from rag.models.endpoint import FIRST_DELAY, RefusedError, delay_after, open_endpoint
+from rag.models.breaker import Breaker
+from rag.models.embed import TextKind, unit_rows
+from rag.models.endpoint import FIRST_DELAY, Endpoint, RefusedError, delay_after, open_endpoint
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-
     import numpy.typing as npt
 
     from rag.config.model_settings import EmbedderSettings
-    from rag.corpus import Vectors
-    from rag.models.breaker import Breaker
-    from rag.models.embed import TextKind
-    from rag.models.endpoint import Endpoint
 
 Encoding = Literal["base64", "float"]
 CONTROL = "refdesk"

@@ -5,24 +5,21 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils.tqdm import silent_tqdm
 
 from rag.errors import ConfigurationError, ProviderError, StoreError
-from rag.models.hub.protocol import LaterError
+from rag.models.hub.protocol import Hub, LaterError, RemoteFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from typing_extensions import Buffer
-
-    from rag.models.hub.protocol import Hub, RemoteFile
 
 PART = ".part"
 READ_BYTES = 1 << 20

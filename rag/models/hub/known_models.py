@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
 from rag.models.model_folder import ModelFacts, ModelFile, ModelKind
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 _FORM = ConfigDict(extra="forbid", frozen=True)
 LIST = Path(__file__).with_name("known.toml")

@@ -7,6 +7,7 @@ telemetry and its transfers by `hf_xet` are not used. `_client` limits what a re
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -27,8 +28,6 @@ from huggingface_hub.file_download import hf_hub_url
 from rag.errors import ConfigurationError, ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from huggingface_hub import ModelInfo
 
 HUB = "https://huggingface.co"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from anyio import to_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-
     from rag.config.model_settings import RerankerSettings
     from rag.models.breaker import Breaker
 

@@ -10,33 +10,30 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import numpy as np
 from anyio import to_thread
 
+from rag.corpus import Pooling
 from rag.errors import ConfigurationError
-from rag.models.embed.pooling import WEIGHTS, Head, dense_layers, read_tensors
-from rag.models.model_folder import check_pulled, read_facts
+from rag.models.embed.pooling import WEIGHTS, Dense, Head, dense_layers, read_tensors
+from rag.models.model_folder import ModelFacts, check_pulled, read_facts
 from rag.models.onnx import opened_model, run
 from rag.models.rerank import logistic
 from rag.models.tokenizer import opened_tokenizer, plain_encoding, special_ids
 from rag.runtime import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     import numpy.typing as npt
     import onnxruntime
     from tokenizers import Encoding, Tokenizer
 
     from rag.config.model_settings import RerankerSettings
-    from rag.corpus import Pooling
-    from rag.models.embed.pooling import Dense
-    from rag.models.model_folder import ModelFacts
 
     Rows = npt.NDArray[np.float32]
 

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rag.models.endpoint import FIRST_DELAY, RefusedError, open_endpoint
+from rag.models.breaker import Breaker
+from rag.models.endpoint import FIRST_DELAY, Endpoint, RefusedError, open_endpoint
 from rag.models.rerank import logistic
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
     from rag.config.model_settings import RerankerSettings
-    from rag.models.breaker import Breaker
-    from rag.models.endpoint import Endpoint
 
 TIMEOUT_SECONDS = 30.0  # of one attempt; the timeout of the stage limits all attempts together
 

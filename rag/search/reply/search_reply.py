@@ -10,12 +10,14 @@ At the end: the trace of a search, for the tool's `explain` and for `--explain -
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
 
-from rag.originals import Staleness  # noqa: TC001 pydantic reads the annotations  # noqa: TC001 pydantic reads the annotations
+from rag.answers import Answer, Context, Hit, Listing, Preview, Step, SubQuery, Usage
+from rag.originals import Staleness
 from rag.search.reply.reply_parts import (
     ORDERS,
     SCORE_DIGITS,
@@ -27,13 +29,8 @@ from rag.search.reply.reply_parts import (
     shown_url,
 )
 from rag.search.reply.untrusted import altered, disarmed, label
-from rag.text.flags import Flag  # noqa: TC001 the same  # noqa: TC001 the same
+from rag.text.flags import Flag
 from rag.uris import resource_uri
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.answers import Answer, Context, Hit, Listing, Preview, Step, SubQuery, Usage
 
 
 class HitRecord(Reply):

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
-from rag.originals import Staleness  # noqa: TC001 pydantic reads the annotations  # noqa: TC001 pydantic reads the annotations
+from rag.answers import Extract
+from rag.corpus import Chunk, Heading
+from rag.originals import Staleness
 from rag.search.reply.reply_parts import ORDERS, Reply, shown_date, shown_metadata, shown_url, timestamp
 from rag.search.reply.untrusted import altered, disarmed, label, numbered, one_separator
-from rag.text.flags import Flag  # noqa: TC001 the same  # noqa: TC001 the same
+from rag.text.flags import Flag
 from rag.text.segments import line_at
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.answers import Extract
-    from rag.corpus import Chunk, Heading
     from rag.search.browse import Entry, Folder
 
 ROOM = 150  # characters of a reply for its note and its commas

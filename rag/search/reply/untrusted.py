@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from rag.text.invisible import JOINERS, with_line_ends, without_hidden
 from rag.text.segments import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from markdown_it import MarkdownIt
 
 MAX_LABEL_CHARS = 200  # of a title, a heading, or a metadata key or value

@@ -5,8 +5,10 @@ To add a hit stage, write a module here, its settings in `rag.config.profiles`, 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rag.answers import Hit
 from rag.config.profiles import (
     DISPLAY_STAGES,
     CompressStage,
@@ -19,6 +21,7 @@ from rag.config.profiles import (
     RecencyStage,
     RerankStage,
 )
+from rag.search.recall import Query
 from rag.search.stages.custom import custom
 from rag.search.stages.detail import as_detailed, compress
 from rag.search.stages.query_stages import more_queries
@@ -27,10 +30,6 @@ from rag.search.stages.reorder import distinct, diverse, newer, rerank
 from rag.search.stages.surroundings import neighbors, parent
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from rag.answers import Hit
-    from rag.search.recall import Query
     from rag.search.search_state import Run
 
 __all__ = ["apply_hit_stages", "as_detailed", "more_queries"]

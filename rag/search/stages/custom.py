@@ -11,23 +11,21 @@ import inspect
 import json
 import logging
 import traceback
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from math import inf
 from numbers import Real
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
 from rag.answers import Hit, SubQuery
+from rag.config.profiles import CustomStage
 from rag.errors import ConfigurationError, RefdeskError
+from rag.search.recall import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from types import ModuleType
-
-    from rag.config.profiles import CustomStage
-    from rag.search.recall import Query
     from rag.search.search_state import OpenStep, Run
 
 CustomFunction: TypeAlias = "Callable[..., Awaitable[object]]"

@@ -7,6 +7,7 @@ how much to show replaces the stages of its profile that say it (`neighbors`, `p
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,26 +15,22 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from rag.answers import Excerpt
-from rag.config.profiles import ParentStage
+from rag.answers import Excerpt, Hit
+from rag.config.profiles import CompressStage, ParentStage
+from rag.corpus import Language
 from rag.errors import ProviderError
 from rag.models.breaker import note_failure
 from rag.rank.excerpts import excerpts, shared_rarity, statements
 from rag.runtime import concurrently
 from rag.search.query_vectors import is_remote
+from rag.search.recall import Query
 from rag.search.source_window import between_words, centred
 from rag.search.stages.surroundings import in_sections
 from rag.store.read.word_analysis import MAX_TERMS, query_terms, spelled_out, stop_languages
 from rag.text.segments import Span, sentences, with_indent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rag.answers import Hit
-    from rag.config.profiles import CompressStage
-    from rag.corpus import Language
     from rag.models.embed import Embedders
-    from rag.search.recall import Query
     from rag.search.search_state import OpenStep, Run
     from rag.search.view import View
 

@@ -8,30 +8,26 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import TYPE_CHECKING, Literal
 
 import anyio
 from pydantic import Field
 
-from rag.answers import MAX_QUERY_CHARS, SubQuery
-from rag.config.profiles import CustomStage, MultiQueryStage, PlannerStage
+from rag.answers import MAX_QUERY_CHARS, SubQuery, Usage
+from rag.config.profiles import CustomStage, MultiQueryStage, PlannerStage, QueryStage
+from rag.corpus import Collection, FieldType
 from rag.errors import ConfigurationError, InvalidRequestError, ProviderError
 from rag.filters.grammar import filterable, parse_filter
 from rag.models.breaker import note_failure
-from rag.models.chat import Form
+from rag.models.chat import Chat, Form
+from rag.search.recall import Query
 from rag.search.reply.untrusted import disarmed, label
 from rag.search.stages.custom import CustomError, custom_queries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-    from datetime import date
-
-    from rag.answers import Usage
-    from rag.config.profiles import QueryStage
-    from rag.corpus import Collection, FieldType
-    from rag.models.chat import Chat
-    from rag.search.recall import Query
     from rag.search.search_state import Run
 
 PLANNING = """\

@@ -17,27 +17,24 @@ passages that the principal may read: whatever else the collection holds can't c
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rag.answers import Hit
+from rag.answers import Hit, SearchRequest
+from rag.config.profiles import GraphStage
 from rag.errors import BusyError, InvalidRequestError
 from rag.rank.references import linked, name_of, named
 from rag.runtime import concurrently
 from rag.search.gate import admit
-from rag.search.recall import fuse, recall
+from rag.search.recall import Query, fuse, recall
 from rag.search.stages.thresholds import near_enough
+from rag.store.read.stored_rows import StoredChunk, StoredSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rag.answers import SearchRequest
-    from rag.config.profiles import GraphStage
-    from rag.search.recall import Query
     from rag.search.search_state import OpenStep, Run
     from rag.search.view import View
-    from rag.store.read.stored_rows import StoredChunk, StoredSource
 
 EXCLUSIVE = "A request has related or vector, not both. Leave one out."
 NOT_EXACT = (

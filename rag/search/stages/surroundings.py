@@ -7,24 +7,21 @@ excerpt touches, so that its citation covers what is shown.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rag.answers import LISTED_OCCURRENCES, Excerpt
+from rag.answers import LISTED_OCCURRENCES, Excerpt, Hit
+from rag.config.profiles import NeighborsStage, ParentStage
+from rag.corpus import Chunk, Heading
 from rag.errors import BusyError, ConfigurationError
 from rag.runtime import concurrently
+from rag.search.recall import Query
 from rag.search.source_window import OpenSource, between_words, centred, opened_source
 from rag.text.segments import Span, with_indent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rag.answers import Hit
-    from rag.config.profiles import NeighborsStage, ParentStage
-    from rag.corpus import Chunk, Heading
-    from rag.search.recall import Query
     from rag.search.search_state import OpenStep, Run
     from rag.search.view import View
 

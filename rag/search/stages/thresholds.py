@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from math import inf, sqrt
 from typing import TYPE_CHECKING
 
-from rag.store.read.word_analysis import MAX_TERMS, query_words, words_had
+from rag.answers import Hit
+from rag.config.profiles import ThresholdSettings
+from rag.corpus import Collection, Distance, Language
+from rag.search.recall import Query
+from rag.store.read.word_analysis import MAX_TERMS, Word, query_words, words_had
 from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence, ValuesView
-
-    from rag.answers import Hit
-    from rag.config.profiles import ThresholdSettings
-    from rag.corpus import Collection, Distance, Language
-    from rag.search.recall import Query
     from rag.search.search_plan import Plan
-    from rag.store.read.word_analysis import Word
 
 MEASURED_EVIDENCE = 0.294
 """The least evidence with the built-in model: at most 2 % of the questions that most judged sets answer have

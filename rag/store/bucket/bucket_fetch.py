@@ -15,16 +15,17 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anyio import to_thread
 
 from rag.access.keys import KEYS
 from rag.access.tenants import tenants
 from rag.errors import BusyError, ConfigurationError, StoreError
-from rag.home import data_folder_problem
+from rag.home import Bucket, data_folder_problem
 from rag.store.bucket.bucket_copy import ACCESS_TABLES, LEDGER, SENDERS, held_of_desk
 from rag.store.bucket.bucket_objects import fetch
 from rag.store.bucket.bucket_turns import last_turn, note_fetched, token_of
@@ -32,12 +33,6 @@ from rag.store.read import schema
 from rag.store.read.desk_reader import Reader
 from rag.store.write.desk_folder import FETCHING, cannot, flush_folder, prepare
 from rag.store.write.locks import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from rag.home import Bucket
 
 KEY = "key"
 PARTS = ("tenants", KEYS, "tables", "runs", KEY)

@@ -10,19 +10,15 @@ import hashlib
 import statistics
 import time
 import uuid
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, Literal
 
 from rag.errors import StoreError
-from rag.home import data_folder_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rag.home import Bucket
+from rag.home import Bucket, data_folder_problem
 
 PART_BYTES = 5 << 20  # S3 takes no smaller ones
 PARTS = 2  # of one object at once

@@ -14,17 +14,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from rag.errors import BusyError, ConfigurationError
+from rag.home import Bucket
 from rag.store.bucket.bucket_objects import delete, listed, put_new
 from rag.store.write.desk_folder import spending_reserve, write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from rag.home import Bucket
 
 TURNS = "copying"
 NOTES = "copies.json"

@@ -9,25 +9,22 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rag.corpus import Access, Build, Collection, Vectors
 from rag.errors import StoreError
 from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
 from rag.store.write import table_maintenance, table_rows
 from rag.store.write.collection_tables import create_tables, table_names, with_build
-from rag.store.write.table_rows import sampled
+from rag.store.write.table_rows import WholeSource, sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     import lancedb
-
-    from rag.corpus import Access, Build, Collection, Vectors
-    from rag.store.write.table_rows import WholeSource
 
 
 class RebuildTarget:

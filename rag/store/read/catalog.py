@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,14 +17,10 @@ from rag.corpus import (
     Chunking,
     Collection,
     EmbedderIdentity,
+    LanguageChoice,
 )
 from rag.errors import ConfigurationError
 from rag.store.read import schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rag.corpus import LanguageChoice
 
 
 def collection_row(collection: Collection) -> pa.Table:

@@ -6,8 +6,17 @@ Nothing here locks or writes. A query whose table version was pruned meanwhile i
 from __future__ import annotations
 
 import json
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import log
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -20,13 +29,21 @@ from anyio import to_thread
 from lancedb.query import BooleanQuery, FullTextOperator, MatchQuery, Occur
 
 from rag.access.rule import predicate
-from rag.corpus import Chunk, Principal
+from rag.corpus import Access, AccessRecord, Chunk, Collection, Heading, Principal, Source, Value
 from rag.errors import BusyError, NotReadyError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.access_reader import NAMES_GROUP, AccessReader
 from rag.store.read.connection import engine_errors
-from rag.store.read.rows_in_memory import Budget, TableInMemory, cosines, read_indexes, rounded
+from rag.store.read.rows_in_memory import (
+    Budget,
+    Positions,
+    RowsInMemory,
+    TableInMemory,
+    cosines,
+    read_indexes,
+    rounded,
+)
 from rag.store.read.stored_rows import (
     CHUNK_COLUMNS,
     PLACE_COLUMNS,
@@ -41,28 +58,20 @@ from rag.store.read.stored_rows import (
     places_of,
     stored_chunks,
 )
-from rag.store.read.word_analysis import MAX_TERMS, asked_languages, query_terms, query_words, search_terms
+from rag.store.read.word_analysis import (
+    MAX_TERMS,
+    Word,
+    asked_languages,
+    query_terms,
+    query_words,
+    search_terms,
+)
 from rag.uris import page_address
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Iterable,
-        Mapping,
-        Sequence,
-    )
-    from datetime import datetime
-
     import lancedb
     import numpy.typing as npt
     from lancedb.query import FullTextQuery
-
-    from rag.corpus import Access, AccessRecord, Collection, Heading, Source, Value
-    from rag.store.read.rows_in_memory import Positions, RowsInMemory
-    from rag.store.read.word_analysis import Word
 
 T = TypeVar("T")
 

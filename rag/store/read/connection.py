@@ -5,20 +5,15 @@ from __future__ import annotations
 import errno
 import logging
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import lancedb
 
 from rag.errors import RefdeskError, StoreError
-from rag.home import Bucket, reason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from rag.home import Home
+from rag.home import Bucket, Home, reason
 
 INDEX_CACHE_BYTES = 64 << 20
 METADATA_CACHE_BYTES = 32 << 20

@@ -6,6 +6,7 @@ are made anew when they have grown too large.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -15,7 +16,8 @@ import anyio.lowlevel
 from anyio import to_thread
 
 from rag.access.tenants import tenants
-from rag.home import Bucket
+from rag.corpus import AccessRecord, Collection, LetterCase
+from rag.home import Bucket, Home
 from rag.originals import Clock
 from rag.runtime import cores
 from rag.store.read import schema
@@ -32,12 +34,8 @@ from rag.store.read.connection import (
 from rag.store.read.rows_in_memory import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import lancedb
 
-    from rag.corpus import AccessRecord, Collection, LetterCase
-    from rag.home import Home
     from rag.store.read.attached.open_attached import AttachedTables
 
 NO_URLS: Mapping[str, str] = MappingProxyType({})

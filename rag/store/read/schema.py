@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.corpus import Access, AccessRecord, FieldType, FileState, Heading, Source
+from rag.corpus import Access, AccessRecord, FieldType, FileState, Heading, Source, Value, Vectors
 from rag.filters.evaluators import EPOCH, literal
 from rag.originals import expiry
 from rag.uris import ID_CHARS, TAG_CHARS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from rag.corpus import Value, Vectors
     from rag.needles.needle import Needle
 
 FORMAT = 4

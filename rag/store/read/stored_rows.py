@@ -7,20 +7,17 @@ access record.
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from rag.corpus import Chunk
+from rag.corpus import Access, Chunk, FieldType, Source, Value, Vectors
 from rag.store.read import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
-
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
-
-    from rag.corpus import Access, FieldType, Source, Value, Vectors
 
 PLACE_COLUMNS = ["id", "title", "metadata", "fields"]
 CHUNK_COLUMNS = [

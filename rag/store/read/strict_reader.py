@@ -9,6 +9,7 @@ rows. A dense search measures every readable row. Ties are ordered by id, also w
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, log
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -17,21 +18,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.store.read.collection_reader import words_in
+from rag.corpus import Collection, Language
+from rag.store.read.collection_reader import CollectionReader, words_in
 from rag.store.read.schema import TERMS, one_of
-from rag.store.read.stored_rows import CHUNK_COLUMNS, Scored, stored_chunks
-from rag.store.read.word_analysis import asked_languages, query_words, search_terms, stems
+from rag.store.read.stored_rows import (
+    CHUNK_COLUMNS,
+    Ranking,
+    Scored,
+    StoredChunk,
+    StoredSource,
+    stored_chunks,
+)
+from rag.store.read.word_analysis import Word, asked_languages, query_words, search_terms, stems
 from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     import numpy.typing as npt
-
-    from rag.corpus import Collection, Language
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import Ranking, StoredChunk, StoredSource
-    from rag.store.read.word_analysis import Word
 
 ALL = 2**31 - 1  # rows: the engine must not cut, since it cuts by its own counts
 COUNTED = 4  # times as many rows as needed are scored by word frequencies

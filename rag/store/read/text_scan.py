@@ -13,8 +13,10 @@ At the end: the whole texts of the sources that have a match, and where their ch
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -26,17 +28,13 @@ from anyio import to_thread
 
 from rag.corpus import Chunk
 from rag.errors import InvalidRequestError
-from rag.needles.needle import EMPTY, INVALID
+from rag.needles.needle import EMPTY, INVALID, Needle
 from rag.store.read.schema import one_of
 from rag.text.segments import Span
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
     import numpy.typing as npt
 
-    from rag.needles.needle import Needle
     from rag.store.read.collection_reader import CollectionReader
 
 NAMED = 2_000  # sources whose ids a predicate names; it takes the engine long to compare many

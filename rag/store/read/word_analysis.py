@@ -9,20 +9,17 @@ for in all forms. So a name is found by the whole and by its parts, however it i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from lancedb import tokenize
 
-from rag.corpus import USUAL_LANGUAGE
+from rag.corpus import USUAL_LANGUAGE, Collection, Language
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from lancedb import FtsToken
-
-    from rag.corpus import Collection, Language
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 

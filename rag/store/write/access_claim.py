@@ -7,17 +7,12 @@ document with the same content, can only narrow that record. Only a run with `--
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from rag.access.rule import narrower, same_access
-from rag.corpus import Access
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rag.corpus import AccessRecord
+from rag.corpus import Access, AccessRecord
 
 _NOBODY = Access("restricted")
 KEPT_FORMER = 32  # earlier contents and URIs of a document, some 2 kB at most

@@ -14,37 +14,37 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.access.rule import is_narrowed, narrower
-from rag.corpus import AccessRecord
+from rag.corpus import Access, AccessRecord, Collection
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
 from rag.store.read.schema import original_id
 from rag.store.write import table_maintenance, table_rows
-from rag.store.write.access_claim import revised, settle
+from rag.store.write.access_claim import Claim, revised, settle
 from rag.store.write.desk_folder import prepare, spending_reserve
 from rag.store.write.locks import locked
-from rag.store.write.source_ids import PURGED, is_uri
+from rag.store.write.source_ids import PURGED, SourceIds, is_uri
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from pathlib import Path
-
     import lancedb
-
-    from rag.corpus import Access, Collection
-    from rag.store.write.access_claim import Claim
-    from rag.store.write.source_ids import SourceIds
 
 WAIT_SECONDS = 15  # for another change; each takes milliseconds
 COMPACTED = 32  # commits; each leaves a file

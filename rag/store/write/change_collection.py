@@ -8,17 +8,20 @@ tables.
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rag.corpus import Collection
 from rag.errors import BusyError, NotFoundError, RefdeskError
 from rag.filters.evaluators import literal
 from rag.store.read import catalog, schema
 from rag.store.read.connection import connect, engine_errors, table_folder
 from rag.store.read.schema import original_id
 from rag.store.write import collection_tables, table_maintenance
-from rag.store.write.access_writer import access_table, nothing_around
+from rag.store.write.access_writer import Around, access_table, nothing_around
 from rag.store.write.collection_tables import forget_swept, is_swept
 from rag.store.write.collection_writer import CollectionWriter, table_folders
 from rag.store.write.desk_folder import empty_spool, forget_origins, forget_tenant, read_key, spending_reserve
@@ -26,13 +29,7 @@ from rag.store.write.evaluation_runs import drop_runs
 from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-    from pathlib import Path
-
     import lancedb
-
-    from rag.corpus import Collection
-    from rag.store.write.access_writer import Around
 
 CATALOG_WAIT_SECONDS = 15
 WRITER_WAIT_SECONDS = 5  # outlasts a change of access, which copies labels; not an ingestion

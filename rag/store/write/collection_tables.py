@@ -22,13 +22,15 @@ import json
 import re
 import shutil
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
 
-from rag.corpus import Build
+from rag.corpus import Build, Collection, FieldType, Source, Value
 from rag.errors import RefdeskError, StoreError
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, engine_errors, table_folder
@@ -37,12 +39,7 @@ from rag.store.write import table_maintenance, table_rows
 from rag.store.write.desk_folder import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-
     import lancedb
-
-    from rag.corpus import Collection, FieldType, Source, Value
 
 _BUILD_NUMBER = re.compile(r"(?:__build_(\d+))?\.lance")
 

@@ -17,39 +17,33 @@ import json
 import secrets
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from anyio import to_thread
 
+from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Vectors
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors, table_folder
 from rag.store.read.word_analysis import terms_of
 from rag.store.write import collection_tables, table_maintenance, table_rows
-from rag.store.write.access_claim import until_stored
-from rag.store.write.access_writer import CollectionAccess, nothing_around
-from rag.store.write.collection_tables import note_swept
+from rag.store.write.access_claim import Claim, until_stored
+from rag.store.write.access_writer import Around, CollectionAccess, nothing_around
+from rag.store.write.collection_tables import Values, note_swept
 from rag.store.write.desk_folder import forget_origins, is_full
 from rag.store.write.source_ids import SourceIds
-from rag.store.write.table_rows import KnownSource, Moved, sampled, whole_sources
+from rag.store.write.table_rows import KnownSource, Moved, NewSource, WholeSource, sampled, whole_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import timedelta
-    from pathlib import Path
-
     import lancedb
-
-    from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Vectors
-    from rag.store.write.access_claim import Claim
-    from rag.store.write.access_writer import Around
-    from rag.store.write.collection_tables import Values
-    from rag.store.write.table_rows import NewSource, WholeSource
 
 CHUNK_KEY = ("id", "generation")  # a killed run can leave two chunks of one id
 _WORDS = pa.schema(

@@ -11,17 +11,13 @@ import errno
 import os
 import secrets
 import shutil
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 
 from rag.access.tenants import FILTERABLE, tenant_file
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.store.read.connection import database_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
 RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten source more
 RESERVE_STEP = 64 << 10  # bytes, so that the reserve uses the last room of a disk

@@ -11,19 +11,16 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from rag.errors import BusyError, ConfigurationError
 from rag.store.write.desk_folder import cannot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 

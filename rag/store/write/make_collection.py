@@ -18,16 +18,30 @@ everything that works on a collection works on a tag, and no version of a table 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.corpus import DEFAULT_EMBEDDER, AccessRecord, Collection
+from rag.corpus import (
+    DEFAULT_EMBEDDER,
+    AccessRecord,
+    Attachment,
+    Chunking,
+    Collection,
+    Distance,
+    EmbedderIdentity,
+    FieldType,
+    LanguageChoice,
+    Policy,
+    Visibility,
+)
 from rag.errors import ConfigurationError, RefdeskError
 from rag.store.read import catalog, schema
 from rag.store.read.connection import connect, engine_errors, table_folder
@@ -41,21 +55,8 @@ from rag.store.write.locks import locked
 from rag.store.write.source_ids import tag_letters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     import lancedb
 
-    from rag.corpus import (
-        Attachment,
-        Chunking,
-        Distance,
-        EmbedderIdentity,
-        FieldType,
-        LanguageChoice,
-        Policy,
-        Visibility,
-    )
     from rag.text.flags import Flag
 
 CATALOG_COMPACTED = 32  # commits; each leaves a file, and 2,000 files slow down a server's first search

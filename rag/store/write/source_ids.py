@@ -8,14 +8,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Iterable
 from itertools import count
 from typing import TYPE_CHECKING
 
 from rag.uris import TAG_CHARS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rag.corpus import AccessRecord, Collection
 
 PURGED = "purged:"

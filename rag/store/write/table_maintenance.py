@@ -11,6 +11,7 @@ import itertools
 import os
 import time
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -18,15 +19,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lancedb.index import FTS, BTree, IvfSq, LabelList
 
+from rag.corpus import Collection, FieldType
 from rag.errors import StoreError
 from rag.store.read.schema import TERMS, field_column, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import lancedb
-
-    from rag.corpus import Collection, FieldType
 
 LARGE_ROWS = 1_000
 """From this size on, vectors, labels, sections and fields are indexed.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.json_and_csv import records_document
 from rag.text.segments import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rag.corpus import Document
 
 SUFFIXES = (".ics", ".ical", ".vcf", ".vcard")
 

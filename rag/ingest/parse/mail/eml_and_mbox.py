@@ -6,26 +6,23 @@ What is attached to a mail, and each message of a mailbox, is a document of its 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rag.corpus import Document
+from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.document_parts import GAP, Member, Names, block, facts, moved, paragraphs
 from rag.ingest.parse.json_and_csv import records_document
-from rag.ingest.parse.mail.mail_message import header, message_of, parts_of, people, safe_name, sent_at
+from rag.ingest.parse.mail.mail_message import Parts, header, message_of, parts_of, people, safe_name, sent_at
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.uris import web_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from email.message import Message
-
-    from rag.corpus import Block
-    from rag.ingest.parse.mail.mail_message import Parts
 
 MAIL_SUFFIXES = (".eml",)
 PAGE_SUFFIXES = (".mht", ".mhtml")

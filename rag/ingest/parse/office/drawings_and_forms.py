@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rag.ingest.parse.zip_package import child, descendants, is_on, value
@@ -16,7 +17,6 @@ from rag.text.flags import flags_in
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from xml.etree.ElementTree import Element
 
 MAX_POINTS = 500  # of a series: more are a curve, which nobody reads as numbers

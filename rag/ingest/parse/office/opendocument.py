@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import left_out, open_document_properties, written_document
 from rag.ingest.parse.office.drawings_and_forms import Box, in_reading_order, open_controls
@@ -19,10 +21,7 @@ from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, xml_root
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
     from xml.etree.ElementTree import Element
-
-    from rag.corpus import Document
 
 SUFFIXES = (".odt", ".ott", ".fodt", ".ods", ".ots", ".fods", ".odp", ".otp", ".fodp")
 _MIME_TYPE = "application/vnd.oasis.opendocument."

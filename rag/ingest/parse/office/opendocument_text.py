@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,6 @@ from rag.ingest.parse.zip_package import child
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from xml.etree.ElementTree import Element
 
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are counted only

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_draft import Draft, Properties, left_out, written_document
-
-if TYPE_CHECKING:
-    from rag.corpus import Document
 
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"

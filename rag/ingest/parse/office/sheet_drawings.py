@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,14 +15,11 @@ from rag.ingest.parse.office.drawings_and_forms import (
     picture_words,
     ticked,
 )
-from rag.ingest.parse.zip_package import child, descendants, xml_root
+from rag.ingest.parse.zip_package import Package, child, descendants, xml_root
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
     from xml.etree.ElementTree import Element
-
-    from rag.ingest.parse.zip_package import Package
 
 ROW_HEIGHT = 190_500  # of a usual row, in the unit of drawings: a control belongs to the row of its middle
 

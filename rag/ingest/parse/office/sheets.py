@@ -7,18 +7,16 @@ between tables is a paragraph. Rows that are too wide to be read as a line are a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from rag.ingest.parse.document_draft import is_header, pipe_row, rule
+from rag.ingest.parse.document_draft import Draft, is_header, pipe_row, rule
 from rag.text.locators import cell_range, column_name
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rag.ingest.parse.document_draft import Draft
     from rag.ingest.parse.office.sheet_drawings import Placed
 
 MAX_HEADER = 300  # characters of a header row that is repeated with every part of its table

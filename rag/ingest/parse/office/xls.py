@@ -10,6 +10,7 @@ import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_draft import Draft, Properties, left_out, written_document
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from olefile import OleFileIO
     from xlrd import Book
     from xlrd.sheet import Sheet as OldSheet
-
-    from rag.corpus import Document
 
 SUFFIXES = (".xls", ".xlt")
 MIME_TYPE = "application/vnd.ms-excel"

@@ -6,25 +6,23 @@ import re
 import zipfile
 import zlib
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, left_out, written_document
 from rag.ingest.parse.office.drawings_and_forms import ticked
 from rag.ingest.parse.office.number_format import BUILT_IN, shown
-from rag.ingest.parse.office.sheet_drawings import drawn_on, placed_control
+from rag.ingest.parse.office.sheet_drawings import Control, drawn_on, placed_control
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import MAX_ROWS_BYTES, Package, child, descendants, simplify
 from rag.text.locators import column_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
-
-    from rag.corpus import Document
-    from rag.ingest.parse.office.sheet_drawings import Control
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from rag.ingest.parse.pdf.pdf_words import Addition, Box
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TICKED, EMPTY = "[x]", "[ ]"
 _MOST = 5_000  # annotations and parts of the structure of a page

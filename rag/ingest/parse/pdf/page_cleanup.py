@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from rag.ingest.parse.pdf.page_layout import body_size, level_rows
-from rag.ingest.parse.pdf.pdf_words import HYPHEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rag.ingest.parse.pdf.page_layout import Row
-    from rag.ingest.parse.pdf.pdf_words import Line, Sheet
+from rag.ingest.parse.pdf.page_layout import Row, body_size, level_rows
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Line, Sheet
 
 _TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
 _PAGES = 3  # that a line stands on at least

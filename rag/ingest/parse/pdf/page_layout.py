@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations, groupby, pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 Row: TypeAlias = "list[Line]"
 """Lines at one height with wide gaps between them, as they are read: a line of text, or cells."""

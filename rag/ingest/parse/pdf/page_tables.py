@@ -6,19 +6,14 @@ Words that run across the page are the headers of columns where they stand side 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rag.ingest.parse.pdf.page_cleanup import with_next_line
-from rag.ingest.parse.pdf.page_layout import level_rows, reads_on
-from rag.ingest.parse.pdf.pdf_words import SEAM, Box, as_read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rag.ingest.parse.pdf.page_layout import Row
-    from rag.ingest.parse.pdf.pdf_words import Line
+from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on
+from rag.ingest.parse.pdf.pdf_words import SEAM, Box, Line, as_read
 
 _APART = 1.35  # times the usual distance of two lines: from here on a paragraph begins
 _INDENT = 0.8  # times the size of the letters: how far the first line of a paragraph is moved in

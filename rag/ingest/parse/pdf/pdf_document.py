@@ -12,15 +12,17 @@ from __future__ import annotations
 import io
 import logging
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rag.corpus import Block, Document
+from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import Member, clean, title_line
 from rag.ingest.parse.pdf.page_cleanup import joiner, without_furniture
 from rag.ingest.parse.pdf.page_layout import rows_of
-from rag.ingest.parse.pdf.page_tables import parts_of, with_headers, with_headers_of_tables
+from rag.ingest.parse.pdf.page_tables import Part, parts_of, with_headers, with_headers_of_tables
 from rag.ingest.parse.pdf.pdf_sections import (
+    Entry,
     body_of,
     largest_words,
     levels_of,
@@ -29,20 +31,14 @@ from rag.ingest.parse.pdf.pdf_sections import (
     title_in,
     with_outline,
 )
-from rag.ingest.parse.pdf.readable_pages import MAX_PAGES, sheets_of
+from rag.ingest.parse.pdf.pdf_words import Sheet
+from rag.ingest.parse.pdf.readable_pages import MAX_PAGES, Missing, sheets_of
 from rag.text.locators import PAGE_LABELS_KEY, labels_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from pypdf import PdfReader
 
-    from rag.corpus import BlockKind
     from rag.ingest.parse.ocr import Reader
-    from rag.ingest.parse.pdf.page_tables import Part
-    from rag.ingest.parse.pdf.pdf_sections import Entry
-    from rag.ingest.parse.pdf.pdf_words import Sheet
-    from rag.ingest.parse.pdf.readable_pages import Missing
 
 SUFFIXES = (".pdf",)
 LIBRARIES = ("pypdfium2", "pypdf.*")

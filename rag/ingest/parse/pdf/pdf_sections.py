@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,8 +13,6 @@ from rag.ingest.parse.document_parts import block, clean, title_line
 from rag.text.segments import Span, trimmed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from rag.ingest.parse.pdf.page_tables import Part
 
 MAX_ENTRIES = 2_000  # of an outline: a hostile one is endless

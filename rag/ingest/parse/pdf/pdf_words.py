@@ -10,12 +10,10 @@ import ctypes
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 MAX_CHARACTERS = 400_000  # of a page: more of them is no page that anybody reads
 SEAM = "\u2060"  # between two words that touch, as those of two cells may: no space is there

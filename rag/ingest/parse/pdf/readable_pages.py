@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,8 +23,6 @@ from rag.ingest.parse.pdf.form_fields import additions_on
 from rag.ingest.parse.pdf.pdf_words import Box, Line, Sheet, sheet_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from rag.ingest.parse.ocr import Reader
 
 MAX_PAGES = 20_000  # a file that claims more of them lies

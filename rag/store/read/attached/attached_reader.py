@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -11,28 +12,33 @@ import anyio
 import anyio.lowlevel
 from anyio import to_thread
 
-from rag.corpus import Access
+from rag.corpus import Access, AccessRecord, Attachment, Collection, Value
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
+from rag.store.read.access_reader import AccessReader
 from rag.store.read.attached.attached_rows import access_of, access_of_ours, revision_of
 from rag.store.read.collection_reader import REFINED, WALKED, CollectionReader
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import SOURCES_SCHEMA, SUMMARY_COLUMNS, begin_with, one_of
-from rag.store.read.stored_rows import PLACE_COLUMNS, Statistics, places_of
+from rag.store.read.stored_rows import (
+    PLACE_COLUMNS,
+    Listed,
+    Place,
+    Ranking,
+    Statistics,
+    StoredChunk,
+    StoredSource,
+    places_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
-
     import lancedb
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
     from lancedb.index import IndexConfig
 
-    from rag.corpus import AccessRecord, Attachment, Collection, Value
-    from rag.store.read.access_reader import AccessReader
     from rag.store.read.attached.attached_table import AttachedTable
-    from rag.store.read.stored_rows import Listed, Place, Ranking, StoredChunk, StoredSource
 
 FIRST_ROWS = 16  # read to see whether any is readable; one malformed list must not hide the rest
 ALL_MAY = Access("tenant")

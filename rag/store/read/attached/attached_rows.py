@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from rag.access.names import valid_entries
 from rag.access.rule import EVERYBODY
-from rag.corpus import Access
+from rag.corpus import Access, Collection, Vectors
 from rag.errors import ConfigurationError
 from rag.filters.evaluators import EPOCH
 from rag.store.read.schema import SOURCES_SCHEMA, chunks_schema, vector_column
@@ -22,9 +23,6 @@ from rag.text.invisible import in_one_line
 from rag.uris import web_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rag.corpus import Collection, Vectors
     from rag.store.read.attached.column_mapping import Columns
 
 OURS = "our_"  # before the names of what the engine computes, so that no column of theirs has such a name

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -12,18 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pyarrow as pa
 from anyio import to_thread
 
+from rag.corpus import Attachment, Collection
 from rag.errors import RefdeskError, StoreError
 from rag.store.read.attached.attached_rows import OURS, chunk_rows, complete, source_rows
-from rag.store.read.attached.column_mapping import Translation
+from rag.store.read.attached.column_mapping import Columns, Translation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from datetime import timedelta
-
     import lancedb
-
-    from rag.corpus import Attachment, Collection
-    from rag.store.read.attached.column_mapping import Columns
 
 KNOWN = 50_000  # ids of another table, some 10 MB
 MANY = 2_000  # rows that are converted in a worker thread, because they take some 50 ms

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
+from rag.corpus import Attachment, Collection
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.store.read.attached.attached_reader import AttachedReader
 from rag.store.read.attached.attached_table import AttachedTable, Memory, UnreadTable
@@ -17,8 +18,6 @@ from rag.store.read.connection import connect_to, engine_errors
 
 if TYPE_CHECKING:
     import lancedb
-
-    from rag.corpus import Attachment, Collection
 
 SUFFIX = ".lance"
 REMOTE = ("s3://", "gs://", "az://")

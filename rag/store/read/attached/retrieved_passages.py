@@ -5,27 +5,22 @@ So they are filtered, checked, cited and opened by the same code as all others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from rag.access.rule import EVERYBODY
-from rag.corpus import Attachment
+from rag.corpus import Attachment, Collection, FieldType, Retrieved
 from rag.store.read.attached.attached_reader import AttachedReader, lowest_last
-from rag.store.read.attached.attached_table import AttachedTable
+from rag.store.read.attached.attached_table import AttachedTable, Memory
 from rag.store.read.attached.column_mapping import columns_of
 from rag.store.read.connection import connect_to, engine_errors
-from rag.store.read.stored_rows import CHUNK_COLUMNS, stored_chunks
+from rag.store.read.stored_rows import CHUNK_COLUMNS, StoredChunk, stored_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import anyio
-
-    from rag.corpus import Collection, FieldType, Retrieved
-    from rag.store.read.attached.attached_table import Memory
-    from rag.store.read.stored_rows import StoredChunk
 
 Held = TypeVar("Held", bound="HeldReader")
 
