@@ -35,15 +35,7 @@ from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.access_reader import NAMES_GROUP, AccessReader
 from rag.store.read.connection import engine_errors
-from rag.store.read.rows_in_memory import (
-    Budget,
-    Positions,
-    RowsInMemory,
-    TableInMemory,
-    cosines,
-    read_indexes,
-    rounded,
-)
+from rag.store.read.rows_in_memory import Budget, RowsInMemory, TableInMemory, cosines, read_indexes, rounded
 from rag.store.read.stored_rows import (
     CHUNK_COLUMNS,
     PLACE_COLUMNS,
@@ -72,6 +64,8 @@ if TYPE_CHECKING:
     import lancedb
     import numpy.typing as npt
     from lancedb.query import FullTextQuery
+
+    from rag.store.read.rows_in_memory import Positions
 
 T = TypeVar("T")
 
