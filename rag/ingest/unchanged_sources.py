@@ -94,7 +94,7 @@ class Unchanged:
         """The claim of a source whose access may change: by the run, its own request or what contains it."""
         found, rights = file.found, self.claims.rights
         if by_origin := self.claims.of_origin(source.uri, found.path, file.content):
-            return by_origin
+            return self.claims.of_part(by_origin, found)
         if not rights.set_access:
             self.claims.note_kept(source, found)
         if rights.asks(source.record.requested):

@@ -92,6 +92,32 @@ def test_from_records_with_files(inside: Desk, tmp_path: Path) -> None:
     _as_from_a_folder(inside, tmp_path, given, complete=False)
 
 
+def test_an_attachment_is_as_narrow_as_its_mail_was_made_by_hand_whatever_the_origin_says(
+    inside: Desk, tmp_path: Path
+) -> None:
+    mails = tmp_path / "files"
+    mails.mkdir()
+    line = {"id": "plan.eml", "path": "plan.eml", "access": {"visibility": "tenant"}}
+    stream = [{"refdesk": "records", "version": 1, "sync": "full"}, line, {"end": True, "count": 1}]
+    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, stream)))
+    origin = {"type": "records", "file": str(tmp_path / "r.jsonl"), "folder": str(mails)}
+
+    def seen(*asker: str) -> int:
+        return len(inside.json("search", "plan", *asker, "--mode", "sparse")["results"])
+
+    (mails / "plan.eml").write_bytes(mail(plan_md=b"# The plan\n\nThe plan."))
+    _sync(inside, tmp_path, origin)
+    assert seen("--user", "bob") == 2
+    inside.run("access", "set", "origin:in/plan.eml", "--visibility", "restricted", "--allow", "group:hr")
+    (mails / "plan.eml").write_bytes(
+        mail(plan_md=b"# The plan\n\nThe plan.", more_md=b"# More\n\nA plan, too.")
+    )
+    _sync(inside, tmp_path, origin)
+    assert (seen("--user", "bob"), seen("--group", "hr")) == (0, 3)
+    _sync(inside, tmp_path, origin)  # when nothing of it is new any more
+    assert (seen("--user", "bob"), seen("--group", "hr")) == (0, 3)
+
+
 def _reply(data: bytes, kind: str) -> Callable[[Any], tuple[int, dict[str, str], bytes]]:
     """A reply with an ETag, and with this type unless it is empty."""
     etag = {"ETag": f'"{len(data)}"'} | ({"Content-Type": kind} if kind else {})

@@ -90,7 +90,7 @@ def settle(
     even `set_access` can only narrow it.
     """
     if claim.policy.is_sync:
-        return _by_origin(own, claim, fresh, overtaken=overtaken)
+        return _by_origin(own, claim, others, fresh, overtaken=overtaken)
     if own is None:
         return replace(fresh, access=_first_revision(narrower(fresh.access, *others)))
     replaces = claim.policy is Policy.REPLACE
@@ -100,7 +100,12 @@ def settle(
 
 
 def _by_origin(
-    own: AccessRecord | None, claim: Claim, fresh: AccessRecord, *, overtaken: bool
+    own: AccessRecord | None,
+    claim: Claim,
+    others: Iterable[Access | None],
+    fresh: AccessRecord,
+    *,
+    overtaken: bool,
 ) -> AccessRecord:
     """The record of a document whose origin decides who may see it.
 
@@ -108,14 +113,16 @@ def _by_origin(
     changed it by hand: from then on it is never wider than they made it. `SYNC_ALL` lifts that limit.
     """
     if own is None:
-        return replace(fresh, access=_first_revision(fresh.access), requested=_note(1, None))
+        access = narrower(fresh.access, *others)
+        return replace(fresh, access=_first_revision(access), requested=_note(1, None))
     revision = own.access.revision if own.access else 0
     noted, limit = _noted(own.requested)
     if noted != revision:
         limit = own.access or _NOBODY
     if claim.policy is Policy.SYNC_ALL and not overtaken:
         limit = None
-    wanted = narrower(limit, claim.access) if limit else claim.access
+    # What contains a part may have been narrowed by hand, of which the origin knows nothing.
+    wanted = narrower(claim.access, *([limit] if limit else []), *others)
     access = narrower(own.access, wanted) if claim.policy is Policy.SYNC_NARROW else wanted
     updated = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
     if not same_access(own.access, access):
