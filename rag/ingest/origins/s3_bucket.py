@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rag.config.origin_settings import S3Origin
 
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")  # the operator names the endpoint, and redirects are not followed
+REFUSAL_BYTES = 1 << 16  # the XML of a refusal has some hundred
 ANONYMOUS = "AWS_SKIP_SIGNATURE"  # the library's own variable
 _WHY = {
     301: "the bucket is in another region; set region",
@@ -37,12 +38,12 @@ _NO_KEY = (
     f"everybody may read, set {ANONYMOUS}=true in the environment"
 )
 _WORDS = {  # in the text of an error of the library
+    "latest/api/token": _NO_KEY,  # before the next ones: the metadata service may refuse, too
+    "security-credentials": _NO_KEY,
     "invalid path": "a key in it has an empty part (a//b), a part . or .., or a control character, which "
     "can't be read; rename the object, or set a prefix without it",
     "edirect": _WHY[301],
     "403 Forbidden": _WHY[403],
-    "latest/api/token": _NO_KEY,
-    "security-credentials": _NO_KEY,
 }
 
 
@@ -145,11 +146,11 @@ async def _keep_unlisted(
     for uri in sorted({uri.partition("#")[0] for uri in unseen} - {desk.uri(path) for path in objects}):
         path = unquote(uri.removeprefix(desk.prefix), errors="surrogateescape")
         try:
-            await bucket.read(prefix + path, 0)
+            await bucket.read(prefix + path, REFUSAL_BYTES)
         except GoneError:
             continue
         except FetchError:
-            pass  # too large for nothing, or no answer to the question
+            pass  # it is larger, or there was no answer to the question
         look.failed(path, "the bucket's listing lacks it, but it isn't gone")
         look.discovery.kept |= {part for part in unseen if part.partition("#")[0] == uri}
         if path in desk.before:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 from zlib import crc32
 
+import httpx2
 import pytest
 
 from rag.config.origin_settings import S3Origin
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
     from email.message import Message
     from pathlib import Path
 
+    from tests.bucket import ObjectStore
     from tests.endpoint import Reply, Site
 
 KEY = {
     "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
 }
+SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=AKIATESTER/20260101/us-east-1/s3/aws4_request"}
 PAGE = 2  # objects in a page of a listing
 
 
@@ -54,7 +57,9 @@ class Bucket:
             return self.status, {}, b""
         key = unquote(parts.path.removeprefix("/archive").removeprefix("/"))
         if key:
-            return (200, {}, self.objects[key]) if key in self.objects else (404, {}, b"")
+            if key in self.objects:
+                return 200, {}, self.objects[key]
+            return 404, {}, b"<Error><Code>NoSuchKey</Code><Message>The specified key ...</Message></Error>"
         query = parse_qs(parts.query)
         start = int(query.get("continuation-token", ["0"])[0])
         keys = sorted(key for key in self.objects if key.startswith(query.get("prefix", [""])[0]))
@@ -162,6 +167,25 @@ async def test_without_a_key_only_who_says_so_asks_anonymously(
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     assert names(await looked(site, desk)) == ["a.md"]
     assert not [path for path in site.paths if "Signature" in path or "none" in path]
+
+
+@pytest.mark.anyio
+async def test_a_store_of_its_own_answers_as_expected(
+    object_store: ObjectStore, desk: OriginContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"{object_store.endpoint}/{object_store.bucket}"
+    for name in ("a b&ü.md", "c.md"):
+        httpx2.put(f"{address}/r/{quote(name)}", content=b"# Title", headers=SIGNED).raise_for_status()
+    settings = {"type": "s3", "bucket": object_store.bucket, "endpoint": object_store.endpoint, "prefix": "r"}
+    origin = S3Origin.model_validate(settings)
+    first = await look_through_bucket(origin, desk, os.environ)
+    assert names(first) == ["a b&ü.md", "c.md"]
+    httpx2.delete(f"{address}/r/c.md", headers=SIGNED).raise_for_status()
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    stored = replace(desk, before=first.state, stored=frozenset(first.discovery.found))
+    object_store.open_to_all()
+    later = (await look_through_bucket(origin, stored, os.environ)).discovery
+    assert (later.unchanged, later.kept) == ({f"origin:archive/{quote('a b&ü.md')}"}, set())
 
 
 @pytest.mark.anyio
