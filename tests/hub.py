@@ -170,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         if end < len(content):
             if trouble.hang:
                 hub.sent.set()
-                hub.over.wait(20)
+                hub.over.wait(120)
             self.close_connection = True
 
     def _ranged(self, hub: Hub) -> bool:

@@ -275,9 +275,11 @@ def test_a_full_disk_is_seen_before_the_first_byte(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_pull_goes_on_where_it_was_and_nothing_uses_its_half(
-    admin: Desk, hub: Hub, hubs: ModuleType
+    admin: Desk, hub: Hub, hubs: ModuleType, end: signal.Signals
 ) -> None:
+    """An interruption ends it although the line hangs: the hub sends nothing more while the test waits."""
     hub.troubles[GRAPH] = [hubs.Trouble(cut=5_000_000, hang=True)]
     pulling = ("model", "pull", NAME, "--trust")
     command = [str(admin.scripts.folder / "refdesk-admin"), *pulling, "--data", str(admin.data)]
@@ -289,7 +291,8 @@ def test_a_killed_pull_goes_on_where_it_was_and_nothing_uses_its_half(
             time.sleep(0.05)
         busy = admin.run(*pulling, code=4).stderr
         assert f"refdesk-admin model (process {pull.pid}, since " in busy
-        pull.send_signal(signal.SIGKILL)
+        pull.send_signal(end)
+        assert pull.wait(timeout=60) in {-signal.SIGKILL, 130}
     came = staged.stat().st_size
     assert not (admin.data / "models" / "small").exists()
     assert "Unfinished: small, " in admin.run("model", "list").stdout
