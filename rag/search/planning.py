@@ -231,6 +231,25 @@ def requested(query: SearchRequest | str, values: RequestValues) -> SearchReques
     return replace(request, **given)
 
 
+def _check_values(request: SearchRequest, most: int) -> None:
+    """Check the values that need nothing else; at most `most` results may be asked for.
+
+    Raises:
+        InvalidRequestError: one is out of range.
+    """
+    if request.limit is not None and not 0 <= request.limit <= most:
+        raise InvalidRequestError(f"limit must be from 0 to {most}, not {request.limit}.")
+    if request.detail and request.detail not in get_args(Detail):
+        details = ", ".join(get_args(Detail))
+        raise InvalidRequestError(f"detail must be one of {details}, not {request.detail!r}.")
+    if () in {request.collections, request.sources}:
+        raise InvalidRequestError(
+            "collections and sources must each name at least one; leave them out to search all."
+        )
+    for id_ in (*(request.sources or ()), *request.exclude_sources):
+        _check_encodable("A source's id", id_)
+
+
 def make_plan(request: SearchRequest, settings: SearchSettings, principal: Principal) -> Plan:
     """Check `request`, and complete it from its tenant's settings, then its profile, then `settings`.
 
@@ -250,9 +269,8 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     if bound.profiles:
         kept = tuple(name for name in settings.overrides if name not in LOOSENING)
         settings = settings.model_copy(update={"overrides": kept})
+    _check_values(request, bound.limit)
     limit = settings.limit if request.limit is None else request.limit
-    if not 0 <= limit <= bound.limit:
-        raise InvalidRequestError(f"limit must be from 0 to {bound.limit}, not {limit}.")
     mode = _mode(request, settings.mode)
     if (limit, mode) != (settings.limit, settings.mode):
         check_allowed(settings, "limit", limit, settings.limit)
@@ -260,14 +278,6 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     if any(getattr(request, name) is not None for name in OVERRIDES):
         settings = overridden(settings, request, mode, partial(_stages_of, configured, tenant))
     detail = request.detail or settings.detail
-    if detail not in get_args(Detail):
-        raise InvalidRequestError(f"detail must be one of {', '.join(get_args(Detail))}, not {detail!r}.")
-    if () in {request.collections, request.sources}:
-        raise InvalidRequestError(
-            "collections and sources must each name at least one; leave them out to search all."
-        )
-    for id_ in (*(request.sources or ()), *request.exclude_sources):
-        _check_encodable("A source's id", id_)
     plan = Plan(
         query=_checked_query(request.query, may_be_empty=request.vector is not None),
         mode=mode,

@@ -85,17 +85,15 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
     kept: list[str] = []
     kind: BlockKind = "paragraph"
     attributes = ""
+    author_lines = range(1, start if author else 1)
     at = 0
     while at < len(lines):
         line, first = lines[at].rstrip(), at
         at += 1
-        if 0 < first < start and author and not _ASCIIDOC_HEADING.match(line):
+        if first in author_lines and not _ASCIIDOC_HEADING.match(line):
             continue
-        special = line[:4] == "////" or any(
-            pattern.match(line)
-            for pattern in (_FENCE, _ASCIIDOC_TABLE, _BOX, _ASCIIDOC_HEADING, _BLOCK_TITLE)
-        )
-        here: BlockKind = "list" if _ASCIIDOC_ITEM.match(line) else kind if kept else "paragraph"
+        special = _is_special(line)
+        here = _list_or(line, kind if kept else "paragraph")
         if special or not line or here != kind or _is_left_out_of_asciidoc(line):
             yield Part(kind, _readable_asciidoc("\n".join(kept)))
             kept, kind = [], here
@@ -150,6 +148,16 @@ def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:
     """The line after the next one that is this mark; the end if there is none."""
     mark = mark.rstrip() if mark[:1] != "`" else "```"
     return next((i + 1 for i in range(at, len(lines)) if lines[i].rstrip() == mark), len(lines) + 1)
+
+
+def _list_or(line: str, before: BlockKind) -> BlockKind:
+    return "list" if _ASCIIDOC_ITEM.match(line) else before
+
+
+def _is_special(line: str) -> bool:
+    """Whether a line ends a paragraph, and belongs to none."""
+    patterns = (_FENCE, _ASCIIDOC_TABLE, _BOX, _ASCIIDOC_HEADING, _BLOCK_TITLE)
+    return line[:4] == "////" or any(pattern.match(line) for pattern in patterns)
 
 
 def _is_left_out_of_asciidoc(line: str) -> bool:

@@ -85,6 +85,11 @@ def _furthest(
     return {metric: min(most, distance(nearest, metric) * (1 + percentage / 100)) for metric in metrics}
 
 
+def _are_identifiers(words: ValuesView[Word]) -> bool:
+    """Whether there are words, and all of them are identifiers."""
+    return bool(words) and all(word.is_identifier for word in words)
+
+
 def lacks_evidence(hits: Sequence[Hit], query: Query, plan: Plan) -> bool:
     """Whether none of the first hits is evidence enough to base an answer on. False without hits.
 
@@ -104,7 +109,7 @@ def lacks_evidence(hits: Sequence[Hit], query: Query, plan: Plan) -> bool:
         return False
     languages = [analysed_in(collections[hit.source.collection], hit.source.metadata) for hit in first]
     asked = {language: _words(plan.query, language) for language in languages}
-    identify = all(words and all(word.is_identifier for word in words) for words in asked.values())
+    identify = all(map(_are_identifiers, asked.values()))
     near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
     if near and not identify:
         return False  # comparing words takes longer

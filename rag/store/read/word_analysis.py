@@ -101,13 +101,18 @@ def _name(match: re.Match[str]) -> _Name | None:
         return None
     if len(inside) > _MOST_PARTS:
         run = inside = pieces
+    return _Name(run, _whole(written, pieces), inside, pieces if pieces != run else ())
+
+
+def _whole(written: str, pieces: Sequence[str]) -> str:
+    """The pieces as one word; empty if that is none: "don't", or too long."""
     whole = "".join(pieces)
     if all(map(str.isdecimal, pieces)) and not {*_JOINT.findall(written)} - {".", ","}:
         whole = ".".join(pieces)  # 3.14 is not 314
     elif len(pieces) == 2 and ("'" in written or "’" in written):  # noqa: PLR2004 two
-        plain = pieces[1] in _ENDINGS or (len(pieces[0]) <= 2 and pieces[0].islower())  # noqa: PLR2004 l', qu'
-        whole = "" if plain else whole
-    return _Name(run, whole if len(whole) <= _LONGEST else "", inside, pieces if pieces != run else ())
+        is_plain = pieces[1] in _ENDINGS or (len(pieces[0]) <= 2 and pieces[0].islower())  # noqa: PLR2004 l', qu'
+        whole = "" if is_plain else whole
+    return whole if len(whole) <= _LONGEST else ""
 
 
 def asked_languages(collection: Collection) -> tuple[Language, ...]:

@@ -221,6 +221,7 @@ def _encoded(words: str) -> str:
 # The compressed rich text in Outlook's messages. Source: [MS-OXRTFCP].
 
 _HEADER = struct.Struct("<II4sI")
+# compressed-rtf (1.0.7) was tried: the same bytes, but of a damaged or truncated message none at all.
 _STORED, _COMPRESSED = b"MELA", b"LZFu"
 _WINDOW = 4096  # bytes that a reference reaches back
 _USUAL = (

@@ -137,10 +137,7 @@ class _Writer:
             return
         continues = self._continues(rows[0])
         if not continues:
-            first = rows[0].cells
-            enough = len(rows) > 1 or len(first) > 2  # noqa: PLR2004 a blank row may follow the header
-            named = enough and is_header([first.get(at, "") for at in columns])
-            self._header = {at: one_line(first.get(at, "")) for at in columns} if named else {}
+            self._header = _header_of(rows, columns)
         columns = sorted(self._header or columns)
         lines = [pipe_row([row.cells.get(at, "")[:MAX_CELL] for at in columns]) for row in rows]
         if self._header and self._is_wide(lines):
@@ -179,6 +176,15 @@ class _Writer:
                 for at, text in sorted(row.cells.items())
             ]
             self._draft.row("\n".join(lines), _cells(row, sorted(row.cells)), continues=False)
+
+
+def _header_of(rows: list[_Row], columns: list[int]) -> dict[int, str]:
+    """The names of the columns, if the first row has them."""
+    first = rows[0].cells
+    if len(rows) == 1 and len(first) <= 2:  # noqa: PLR2004 a blank row may follow the header
+        return {}
+    is_named = is_header([first.get(at, "") for at in columns])
+    return {at: one_line(first.get(at, "")) for at in columns} if is_named else {}
 
 
 def _is_above(rows: list[_Row]) -> bool:

@@ -94,16 +94,16 @@ def columns_of(collection: Collection, attachment: Attachment, schema: pa.Schema
         fields[name] = made(*column) if column else ""
     plain_id = _text(*id_)
     rights = [f"array_to_string({allow[0]}, {BETWEEN}, '-')"] if allow else []
-    shown = [_text(*one) for one in (title, url) if one]
-    if date:
-        shown.append(_text(*date) if _is_text(date[1]) else f"CAST({_units(*date)} AS STRING)")
+    shown = [_text(*column) for column in (title, url) if column]
+    day, unit = _date(*date) if date else (None, None)
+    if day:
+        shown.append(f"CAST({day} AS STRING)" if unit else day)
+    lists = frozenset(name for name, kind in collection.fields.items() if kind == "string list")
     valued = [
-        f"array_to_string({attachment_column}, {BETWEEN}, '-')"
-        if collection.fields[name] == "string list"
-        else f"CAST({attachment_column} AS STRING)"
-        for name, attachment_column in fields.items()
+        f"array_to_string({column}, {BETWEEN}, '-')" if name in lists else f"CAST({column} AS STRING)"
+        for name, column in fields.items()
     ]
-    parts = [f"coalesce({one}, '')" for one in (text[0], *shown, *rights, *valued)]
+    parts = [f"coalesce({part}, '')" for part in (text[0], *shown, *rights, *valued)]
     return Columns(
         id=plain_id,
         source_id=source_id_sql(collection, plain_id),
@@ -112,11 +112,11 @@ def columns_of(collection: Collection, attachment: Attachment, schema: pa.Schema
         dimension=vector[1].list_size if vector else 1,  # type: ignore[attr-defined]
         title=_text(*title) if title else None,
         url=_text(*url) if url else None,
-        date=None if not date else _text(*date) if _is_text(date[1]) else _units(*date),
-        unit=_unit(date[1]) if date and not _is_text(date[1]) else None,
+        date=day,
+        unit=unit,
         allow=allow[0] if allow else None,
         fields=fields,
-        lists=frozenset(name for name, kind in collection.fields.items() if kind == "string list"),
+        lists=lists,
         generation=f"md5(concat_ws({BETWEEN}, {', '.join(parts)}))",
         usable=f"({id_[0]} IS NOT NULL) AND ({text[0]} IS NOT NULL)",
     )
@@ -194,6 +194,11 @@ def _moment(column: str, kind: pa.DataType) -> str:
     """Microseconds since 1970."""
     many, units = _unit(kind)
     return f"({_units(column, kind)} * {many} / {units})"
+
+
+def _date(column: str, kind: pa.DataType) -> tuple[str, tuple[int, int] | None]:
+    """A date as SQL: text, or else a number and its unit."""
+    return (_text(column, kind), None) if _is_text(kind) else (_units(column, kind), _unit(kind))
 
 
 def _units(column: str, kind: pa.DataType) -> str:
