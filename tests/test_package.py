@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = (ROOT / "pyproject.toml").read_text()
 METADATA = tomllib.loads(PROJECT)["project"]
 UNWANTED = {"torch", "sentence-transformers", "transformers", "tensorflow"}
-HEAVY = {"torch", "lancedb", "onnxruntime", "pyarrow", "tokenizers", "openai"}
+HEAVY = {"huggingface_hub", "obstore", "torch", "lancedb", "onnxruntime", "pyarrow", "tokenizers", "openai"}
 
 
 @pytest.fixture(scope="module")

@@ -141,13 +141,13 @@ def _checked(path: Path, file: RemoteFile) -> str:
         while block := opened.read(READ_BYTES):
             sha256.update(block)
             blob.update(block)
-    found = sha256.hexdigest()
-    right = (
+    digest = sha256.hexdigest()
+    is_right = (
         (not file.size or _size(path) == file.size)
-        and file.sha256 in {"", found}
+        and file.sha256 in {"", digest}
         and file.blob in {"", blob.hexdigest()}
     )
-    return found if right else ""
+    return digest if is_right else ""
 
 
 def checked_copy(source: Path, file: RemoteFile, target: Path) -> str:
@@ -163,10 +163,9 @@ def checked_copy(source: Path, file: RemoteFile, target: Path) -> str:
         with source.open("rb") as opened, part.open("wb") as written:
             while block := opened.read(READ_BYTES):
                 written.write(block)
-        found = _checked(part, file)
-        if found:
+        if sha256 := _checked(part, file):
             part.replace(target)
-            return found
+            return sha256
         part.unlink()
     raise WrongBytesError(f"{source} has other bytes than it must have. Copy it from the hub again.")
 

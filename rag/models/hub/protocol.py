@@ -7,6 +7,7 @@ telemetry and its transfers by `hf_xet` are not used. `_client` limits what a re
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -230,9 +231,15 @@ def _client(hub: Hub) -> httpx2.Client:
             request.headers.pop("authorization", None)
         request.headers.update({"accept-encoding": "identity", "user-agent": AGENT})
 
+    def bound_wait(response: httpx2.Response) -> None:
+        """The library sleeps as long as a server says; at more than 999 seconds it decides by itself."""
+        for name in ("retry-after", "ratelimit"):
+            if re.search(r"\d{4}", response.headers.get(name, "")):
+                del response.headers[name]
+
     try:
         return httpx2.Client(
-            event_hooks={"request": [restrict]},
+            event_hooks={"request": [restrict], "response": [bound_wait]},
             follow_redirects=True,
             max_redirects=MAX_REDIRECTS,
             timeout=SILENCE_SECONDS,

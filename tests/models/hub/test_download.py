@@ -94,7 +94,7 @@ def test_what_a_run_left_of_another_file_does_no_harm(hub: Hub, tmp_path: Path, 
 def test_a_line_that_breaks_and_a_hub_that_is_busy_are_tried_again(
     hub: Hub, hubs: ModuleType, tmp_path: Path
 ) -> None:
-    busy = hubs.Trouble(status=429, headers={"Retry-After": "0"})
+    busy = hubs.Trouble(status=429, headers={"Retry-After": "86400"})
     hub.troubles[FILE.path] = [hubs.Trouble(cut=40_000), busy, hubs.Trouble(cut=40_000)]
     assert sum(fetched(hub, tmp_path / "model")) == len(CONTENT)
     chunks = constants.DOWNLOAD_CHUNK_SIZE
