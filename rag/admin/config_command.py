@@ -102,16 +102,13 @@ async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncI
 
 def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tuple[str, Attempt]]:
     """An attempt at each model that the settings name."""
-    fused = settings.search.fusion.baseline
 
     async def embedder(name: str) -> str:
         async with open_embedder(settings.embedder_named(name), environment) as opened:
             identity, usual = opened.identity, await _cosine_of_unrelated(opened)
             await _check_collections(settings, name, identity)
             found = f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
-            baseline = max(
-                settings.embedder_named(name).baseline or 0, fused if name == DEFAULT_EMBEDDER else 0
-            )
+            baseline = settings.embedder_named(name).baseline or 0
             of_folder = settings.embedder_named(name).provider == "onnx"
             is_measured = of_folder and settings.embedder_named(name).baseline is None
             if is_measured or abs(usual - baseline) <= TELLING or usual > MAX_BASELINE:

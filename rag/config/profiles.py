@@ -6,14 +6,12 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
 from rag.answers import MAX_LIMIT, Detail, Mode
 
 DEFAULT_PROFILE = "default"
-RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
 CALL_PATTERN = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
-TOLERANCE = 1e-6  # of weights whose sum must be 1
 
 
 def matching(pattern: str, description: str) -> AfterValidator:
@@ -33,7 +31,6 @@ def matching(pattern: str, description: str) -> AfterValidator:
 ContextTokens = Annotated[int, Field(ge=100, le=1_000_000)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
-Weight = Annotated[float, Field(ge=0, le=100)]
 Candidates = Annotated[int, Field(ge=10, le=1000)]
 FusionMethod = Literal["calibrated", "rrf", "dbsf", "convex"]
 Texts = tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...]
@@ -47,20 +44,10 @@ class Section(BaseModel):
 
 
 class FusionSettings(Section):
-    """How mode hybrid combines the dense and the sparse list into one ranking, and how queries merge."""
+    """How mode hybrid combines the dense and the sparse list into one ranking."""
 
     method: FusionMethod = "calibrated"
     alpha: Share = 0.5
-    k: Annotated[int, Field(ge=1, le=1000)] = RRF_K
-    weights: tuple[Weight, Weight] = (1.0, 1.0)
-    baseline: Annotated[float, Field(ge=0, le=0.95)] = 0.0
-    queries: Literal["best score", "ranks"] = "ranks"
-
-    @model_validator(mode="after")
-    def _some_weight(self) -> FusionSettings:
-        if not any(self.weights):
-            raise ValueError("both weights are 0; set at least one to more than 0")
-        return self
 
 
 class ThresholdSettings(Section):
@@ -77,13 +64,8 @@ class ThresholdSettings(Section):
 
 
 class EngineSettings(Section):
-    """How thoroughly the storage engine searches its indexes, and whether a passage needs every word.
+    """Whether a passage of the keyword list needs every word of the query."""
 
-    The vector index applies to collections from 1,000 chunks on; smaller ones, and `statistics = "strict"`,
-    are searched exactly. `refine` is how many times as many candidates are measured by their true distance.
-    """
-
-    refine: Annotated[int, Field(ge=1, le=10)] = 2
     operator: Literal["or", "and"] = "or"
 
 
@@ -92,7 +74,6 @@ class MultiQueryStage(Section):
 
     stage: Literal["multi_query"]
     queries: Annotated[int, Field(ge=1, le=10)] = 3
-    weight: Share = 0.7
     timeout_seconds: Seconds = 10.0
 
 
@@ -104,20 +85,6 @@ class PlannerStage(Section):
     timeout_seconds: Seconds = 10.0
 
 
-class RerankWeights(Section):
-    """Weights of the chat model's score, the similarity and the rank so far. They add up to 1."""
-
-    semantic: Share = 0.4
-    vector: Share = 0.4
-    position: Share = 0.2
-
-    @model_validator(mode="after")
-    def _whole(self) -> RerankWeights:
-        if abs(self.semantic + self.vector + self.position - 1) > TOLERANCE:
-            raise ValueError("semantic, vector and position must add up to 1")
-        return self
-
-
 class RerankStage(Section):
     """Scores the first hits again with the reranker or the chat model."""
 
@@ -125,7 +92,6 @@ class RerankStage(Section):
     by: Literal["reranker", "chat"] = "reranker"
     candidates: Annotated[int, Field(ge=1, le=1000)] = 30
     limit: Annotated[int, Field(ge=1, le=1000)] | None = None
-    weights: RerankWeights = RerankWeights()
     timeout_seconds: Seconds = 10.0
 
 
@@ -136,16 +102,11 @@ class NeighborsStage(Section):
     count: Annotated[int, Field(ge=0, le=5)] = 1
 
 
-MissingSection = Literal["warn", "ignore", "error"]
-"""A hit of a source without headings: kept as it is with a note, kept without one, or an error."""
-
-
 class ParentStage(Section):
     """Extends each hit to the section around it."""
 
     stage: Literal["parent"]
     max_chars: Annotated[int, Field(ge=200, le=100_000)] = 4000
-    missing: MissingSection = "warn"
 
 
 MissingDate = Literal["ignore", "penalize", "error"]
@@ -168,7 +129,6 @@ class DiversifyStage(Section):
     stage: Literal["diversify"]
     lambda_: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.7
     by: Literal["vectors", "words"] = "vectors"
-    source_penalty: Share = 0.0
     per_source: Annotated[int, Field(ge=1)] | None = None
 
 
@@ -183,9 +143,6 @@ class GraphStage(Section):
     """Follows the references of the best hits: documents that they name by title or link to."""
 
     stage: Literal["graph"]
-    seeds: Annotated[int, Field(ge=1, le=10)] = 2
-    after: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 3
-    places: Annotated[int, Field(ge=1, le=10)] = 2
 
 
 class CompressStage(Section):
@@ -193,7 +150,6 @@ class CompressStage(Section):
 
     stage: Literal["compress"]
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0
     max_chars: Annotated[int, Field(ge=50)] | None = None
 
 

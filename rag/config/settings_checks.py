@@ -18,7 +18,6 @@ from rag.config.origin_settings import FolderOrigin
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     LOOSENING,
-    FusionSettings,
     HitStage,
     MultiQueryStage,
     Overridable,
@@ -53,7 +52,6 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     search = settings.search
     for keys, stages in stages_of(search).items():
         yield from _of_stages(keys, stages, settings)
-    yield from _of_baselines(settings)
     for name, profile_name in search.of_collections.items():
         yield from _of_profile(("search", "of_collections", name), profile_name, settings)
     for profile_name in settings.server.profiles:
@@ -71,18 +69,6 @@ def stages_of(search: SearchSettings) -> dict[tuple[str, ...], Stages]:
     for table, profiles in (("profiles", search.profiles), ("of_tenants", search.of_tenants)):
         lists |= {("search", table, name): profile.stages or () for name, profile in profiles.items()}
     return lists
-
-
-def _of_baselines(settings: Settings) -> Iterator[Contradiction]:
-    """A baseline of the default embedder that is subtracted twice."""
-    search = settings.search
-    fusions: dict[tuple[str, ...], FusionSettings] = {("search",): search.fusion}
-    for table, profiles in (("profiles", search.profiles), ("of_tenants", search.of_tenants)):
-        fusions |= {("search", table, name): one.fusion for name, one in profiles.items() if one.fusion}
-    for above, fusion in fusions.items():
-        if fusion.baseline and settings.embedder.baseline:
-            problem = "embedder.baseline replaces it; remove one of the two."
-            yield (*above, "fusion", "baseline"), problem
 
 
 def _of_profile(keys: tuple[str, ...], name: str, settings: Settings) -> Iterator[Contradiction]:

@@ -22,7 +22,6 @@ from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
     from rag.config.model_settings import ChatSettings
-    from rag.config.profiles import RerankWeights
     from rag.models.breaker import Breaker
     from rag.models.endpoint import Endpoint
 
@@ -189,6 +188,7 @@ def _endpoints() -> ModuleType:
 
 SHOWN_CHARS = 1000  # of each text; one request holds all texts
 BEST_SCORE = 10
+SEMANTIC, VECTOR, POSITION = 0.4, 0.4, 0.2  # of the model's score, the similarity and the rank so far: 1
 SCORING = """\
 You judge search results. You are given a JSON object with a question and numbered texts. Score each text \
 from 0 to 10 by how well it answers the question: 10 for a complete answer, 5 for a partial one, 0 for an \
@@ -234,20 +234,16 @@ async def chat_scores(
     return [plain.get(index) for index in range(len(texts))]
 
 
-def weighted(
-    semantic: Sequence[float | None], similarities: Sequence[float], weights: RerankWeights
-) -> list[float | None]:
+def weighted(semantic: Sequence[float | None], similarities: Sequence[float]) -> list[float | None]:
     """The weighted sum of the model's score, the similarity and the rank so far, for each hit in order.
 
     Hits that the model gave no score get None. The rank counts 1 for the first hit, and 1 / n less for each
     next.
-    Example: [1.0, None], [0.5, 0.9] with weights .4, .4, .2 -> [0.4 + 0.2 + 0.2, None].
+    Example: [1.0, None], [0.5, 0.9] -> [0.4 + 0.2 + 0.2, None].
     """
     return [
         None
         if score is None
-        else weights.semantic * score
-        + weights.vector * max(similarity, 0.0)
-        + weights.position * (1 - index / len(semantic))
+        else SEMANTIC * score + VECTOR * max(similarity, 0.0) + POSITION * (1 - index / len(semantic))
         for index, (score, similarity) in enumerate(zip(semantic, similarities, strict=True))
     ]

@@ -58,21 +58,19 @@ def diversify(
     *,
     lambda_: float,
     sources: Sequence[Hashable] | None = None,
-    penalty: float = 0.0,
     cap: int | None = None,
 ) -> list[int]:
     """The indexes of items (given best first) in the order of maximal marginal relevance.
 
     The next item is always the one with the highest lambda_ * relevance - (1 - lambda_) * similarity to the
-    most similar item before it - penalty * number of items of its source before it; ties go to the item given
-    first. The result has at most `cap` items of a source. Without `sources` every item is a source of its
-    own.
+    most similar item before it; ties go to the item given first. The result has at most `cap` items of a
+    source. Without `sources` every item is a source of its own.
 
-    `lambda_` lies in [0, 1]. At 1, with neither penalty nor cap, the order stays as it is. For that,
-    relevance is made non-increasing first, so an earlier tie-break isn't undone.
+    `lambda_` lies in [0, 1]. At 1, without a cap, the order stays as it is. For that, relevance is made
+    non-increasing first, so an earlier tie-break isn't undone.
     Example: relevance [0.9, 0.8, 0.7], the first two the same, the third unlike, lambda_ 0.5 -> [0, 2, 1].
 
-    Source: Carbonell & Goldstein, SIGIR 1998, doi:10.1145/290941.291025; penalty and cap are ours.
+    Source: Carbonell & Goldstein, SIGIR 1998, doi:10.1145/290941.291025; the cap is ours.
     """
     value = lambda_ * np.minimum.accumulate(np.asarray(relevance, np.float64))
     redundancy = (1 - lambda_) * likeness.astype(np.float64)
@@ -88,7 +86,8 @@ def diversify(
         value[at] = -np.inf
         if sources is not None:
             taken[sources[at]] += 1
-            value[indexes[sources[at]]] -= np.inf if taken[sources[at]] == cap else penalty
+            if taken[sources[at]] == cap:
+                value[indexes[sources[at]]] = -np.inf
     return order
 
 

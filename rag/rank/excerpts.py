@@ -23,7 +23,6 @@ def excerpts(
     similarities: Sequence[float],
     *,
     threshold: float = 0.5,
-    share: float = 1.0,
     max_chars: int | None = None,
 ) -> tuple[Span, ...]:
     """The slices of `text` that are relevant to a query, in order; none if no sentence is relevant.
@@ -31,7 +30,7 @@ def excerpts(
     A sentence is relevant if it contains one of `terms` (the caller removes stop words) or its similarity is
     at least `threshold`. `similarities` are cosines to the query, one for each of `sentences(text)`.
     Sentences are added best first, by their share of the terms plus their similarity, as long as all slices
-    together have at most `share` of the text's characters and at most `max_chars`. The best sentence is
+    together have at most `max_chars` characters. The best sentence is
     always kept whole. Adjacent sentences become one slice.
     Example: "Clocks err. Cats sleep. A clock ticks.", ["clock"], [0, 0, 0] -> ((0, 11), (24, 38)).
 
@@ -45,7 +44,7 @@ def excerpts(
         for index, (covered, similarity) in enumerate(zip(coverage, similarities, strict=True))
         if covered or similarity >= threshold
     }
-    room = int(share * len(text)) if max_chars is None else min(int(share * len(text)), max_chars)
+    room = len(text) if max_chars is None else max_chars
     best_first = sorted(relevance, key=lambda index: -relevance[index])
     return _merged(spans, _chosen(spans, best_first, room))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rag.corpus import DEFAULT_EMBEDDER, Calibration, Vectors
+from rag.corpus import Calibration, Vectors
 from rag.rank.fusion import (
     best_scores,
     calibrated_fusion,
@@ -26,13 +26,13 @@ from rag.store.read.word_analysis import query_terms, stop_languages
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rag.config.profiles import FusionSettings
     from rag.search.search_plan import Plan
     from rag.search.view import View
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.stored_rows import Ranking, StoredChunk
     from rag.store.read.strict_reader import StrictReader
 
+RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
 LEAST_KNOWN = 0.01  # keeps the order of a dense list whose table has no list by words
 AS_IT_IS = Calibration(0.0)
 """The scale of the built-in model, on which a similarity is a cosine."""
@@ -189,7 +189,7 @@ async def _dense(
     """The dense list of a view, by similarity; empty if its vectors are not comparable."""
     if meaning is None:
         return []
-    ranking = await table.dense(meaning.vector, plan.candidates, where, refine=plan.engine.refine)
+    ranking = await table.dense(meaning.vector, plan.candidates, where)
     if meaning.scale == AS_IT_IS:
         return ranking
     similarities = meaning.on_scale(np.array([one.score for one in ranking], np.float32))
@@ -230,13 +230,13 @@ def fuse(queries: Sequence[Query], lists: Sequence[Lists], plan: Plan) -> list[C
 def _merged(
     queries: Sequence[Query], fused: Sequence[Mapping[str, float]], plan: Plan
 ) -> Mapping[str, float]:
-    """One ranking of the chunks of several queries, by the best weighted score or by reciprocal ranks.
+    """One ranking of the chunks of several queries: by reciprocal ranks, which measured better than scores.
 
-    A question with and without its phrases is one question, so its scores compare.
+    A question with and without its phrases is one question, so its scores compare: the best one counts.
     """
-    if plan.fusion.queries == "ranks" and plan.query_stages:
-        weights, k = [query.weight for query in queries], plan.fusion.k
-        return reciprocal_rank_fusion([ranks(one.items()) for one in fused], weights=weights, k=k)
+    if plan.query_stages:
+        weights = [query.weight for query in queries]
+        return reciprocal_rank_fusion([ranks(scores.items()) for scores in fused], weights=weights, k=RRF_K)
     pairs = zip(queries, fused, strict=True)
     return best_scores(
         (id_, score * query.weight if score > 0 else score)  # weights would raise negative scores
@@ -262,15 +262,15 @@ def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
     match fusion.method:
         case "rrf":
             both = [ranks(lists.dense_scores.items()), ranks(sparse.items())]
-            return reciprocal_rank_fusion(both, weights=fusion.weights, k=fusion.k)
+            return reciprocal_rank_fusion(both, k=RRF_K)
         case "dbsf":
             return distribution_based_fusion([lists.dense_scores, sparse])
         case "convex":
-            return convex_combination(_similarities(query, lists, fusion), sparse, alpha=fusion.alpha)
+            return convex_combination(_similarities(query, lists), sparse, alpha=fusion.alpha)
         case "calibrated":
             languages = {stop_languages(view.table.collection) for view in query.views}
             words = max((len(query_terms(query.text, asked)) for asked in languages), default=0)
-            weighed = _similarities(query, lists, fusion, weighed=True)
+            weighed = _similarities(query, lists, weighed=True)
             return calibrated_fusion(
                 weighed, sparse, words=words, unlisted=_unlisted(query, lists.sparse, plan)
             )
@@ -298,9 +298,7 @@ def _listed(rankings: Sequence[Ranking]) -> Mapping[str, float]:
     return best_scores((one.stored.id, one.score) for ranking in rankings for one in ranking)
 
 
-def _similarities(
-    query: Query, lists: Lists, fusion: FusionSettings, *, weighed: bool = False
-) -> Mapping[str, float]:
+def _similarities(query: Query, lists: Lists, *, weighed: bool = False) -> Mapping[str, float]:
     """The similarity of every comparable chunk, whichever list found it.
 
     If `weighed`, those of each model are multiplied by the share of the query that it knows, because a model
@@ -319,8 +317,6 @@ def _similarities(
         if chunks:
             meaning = query.meanings[name]
             values = meaning.similarities(np.stack([one.vector for one in chunks]))
-            if name == DEFAULT_EMBEDDER:
-                values = (values - fusion.baseline) / (1 - fusion.baseline)
             share = max(meaning.known, LEAST_KNOWN) if weighed else 1.0
             scored += zip((one.id for one in chunks), (share * values).tolist(), strict=True)
     return best_scores(scored)

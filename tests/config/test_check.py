@@ -95,10 +95,6 @@ BAD: dict[str, tuple[Settings, str]] = {
         Settings.model_validate({"oauth": {"scopes": {"a": {"tools": ["get_source"]}}}}),
         "oauth.scopes.a.tools: there is no search tool 'get_source'; use some of: search.",
     ),
-    "two baselines of one embedder": (
-        _settings({"profiles": {"own": {"fusion": {"baseline": 0.7}}}}, embedder={"baseline": 0.6}),
-        "search.profiles.own.fusion.baseline: embedder.baseline replaces it; remove one of the two.",
-    ),
     "no chat model": (
         _settings({"stages": [PLANNER]}),
         "search.stages: the stage planner needs chat.model, which is not set.",

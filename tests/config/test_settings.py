@@ -148,13 +148,8 @@ EVERY_SETTING = {
     "moderation.timeout_seconds": ("1.5", 1.5),
     "search.fusion.method": ("rrf", "rrf"),
     "search.fusion.alpha": ("0.7", 0.7),
-    "search.fusion.k": ("10", 10),
-    "search.fusion.weights": ("2, 1", (2.0, 1.0)),
-    "search.fusion.baseline": ("0.7", 0.7),
-    "search.fusion.queries": ("best score", "best score"),
     "server.include_vectors": ("true", True),
     "search.overrides": ("limit", ("limit",)),
-    "search.engine.refine": ("5", 5),
     "search.engine.operator": ("and", "and"),
     "server.explain": ("true", True),
     "server.profiles": ("fast, default", ("fast", "default")),
@@ -405,10 +400,6 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
             "[[search.stages]]\nstage = 'custom'\ncall = 'a.b'\ntakes = 'hits'\n",
             "line 3: search.stages.call: write module:function, like our_search.stages:by_popularity.",
         ),
-        (
-            "[[search.stages]]\nstage = 'rerank'\nweights = { semantic = 0.5 }\n",
-            "line 3: search.stages.weights: semantic, vector and position must add up to 1.",
-        ),
         ("[reranker]\nprovider = 'onnx'\n", 'line 1: reranker: provider = "onnx" needs either model'),
         (
             "[reranker]\nprovider = 'onnx'\nmodel = 'a/b'\npath = '/srv/c'\n",
@@ -481,15 +472,6 @@ def test_no_message_about_a_wrong_value_is_that_of_the_validation_library(
     ("text", "told"),
     [
         ("[[search]]\nlimit = 3\n", "line 1: search must be a table, not a list."),
-        ("[search.fusion]\nweights = [1]\n", "line 2: search.fusion.weights has too few items."),
-        (
-            "[search.fusion]\nweights = [1, 1, 1]\n",
-            "line 2: search.fusion.weights has 3 items; give at most 2.",
-        ),
-        (
-            "[search.fusion]\nweights = [0, 0]\n",
-            "line 1: search.fusion: both weights are 0; set at least one",
-        ),
         ("[search]\nstages = [5]\n", "line 2: each item of search.stages must be a table, not 5."),
         (
             "[[search.stages]]\nlimit = 1\n",
@@ -498,8 +480,8 @@ def test_no_message_about_a_wrong_value_is_that_of_the_validation_library(
         ("[[search.stages]]\nstage = 'custom'\ntakes = 'hits'\n", "line 1: search.stages.call is missing."),
         ("[search.profiles]\nwide = 3\n", "line 2: search.profiles.wide must be a table, not 3."),
         (
-            "[search.profiles.wide.fusion]\nk = 'x'\n",
-            "line 2: search.profiles.wide.fusion.k must be a whole number,",
+            "[search.profiles.wide.fusion]\nalpha = 'x'\n",
+            "line 2: search.profiles.wide.fusion.alpha must be a number,",
         ),
         ("[oauth.tenants]\n'A B' = 'A B'\n", "line 1: oauth.tenants.A B: 'A B' is not a valid name"),
         ("[access]\nrules = [{ path = 3 }]\n", "line 2: access.rules.path must be a string, not 3."),

@@ -1,7 +1,7 @@
-"""How several queries merge best, for developers: `python -m tests.evaluate.rephrasing anthropic_docs`.
+"""What paraphrases of a question bring, for developers: `python -m tests.evaluate.rephrasing anthropic_docs`.
 
 A scripted model gives the stage multi_query two paraphrases of each of 24 questions of that set. Prints
-nDCG@10 and recall@5 of the questions alone and of both ways to merge, with several weights.
+nDCG@10 and recall@5 of the questions alone and with them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import click
 
-from rag.config.profiles import FusionSettings, MultiQueryStage, ProfileSettings
+from rag.config.profiles import MultiQueryStage, ProfileSettings
 from rag.config.settings import SearchSettings, Settings
 from rag.evaluate.evaluation import contenders, evaluate, on_fresh
 from rag.evaluate.sets import read_set
@@ -107,14 +107,8 @@ async def _measured(judged: JudgedSet) -> None:
         question = json.loads(request["messages"][-1]["content"])["question"]
         return chats.saying({"queries": by_text[question]})(request)
 
-    profiles = {"alone": ProfileSettings()} | {
-        f"{merge.split()[0]}-{100 * weight:.0f}": ProfileSettings(
-            fusion=FusionSettings(queries=merge),
-            stages=(MultiQueryStage(stage="multi_query", weight=weight, timeout_seconds=60),),
-        )
-        for merge in ("best score", "ranks")
-        for weight in (0.3, 0.5, 0.7, 1.0)
-    }
+    stage = MultiQueryStage(stage="multi_query", timeout_seconds=60)
+    profiles = {"alone": ProfileSettings(), "rephrased": ProfileSettings(stages=(stage,))}
     with running() as server:
         server.script = [rephrased]
         search = SearchSettings(profiles=profiles, overrides=("mode", "limit"))

@@ -58,13 +58,6 @@ def test_an_opposite_adds_more_than_what_is_merely_unlike() -> None:
     assert diversify([0.5, 0.5, 0.5], likeness, lambda_=0.5) == [0, 2, 1]
 
 
-def test_each_further_item_of_a_source_is_worth_less() -> None:
-    relevance, sources = [0.9, 0.85, 0.8, 0.72], "aaab"
-    assert diversify(relevance, UNLIKE[:4, :4], lambda_=1, sources=sources, penalty=0.1) == [0, 1, 3, 2]
-    assert diversify(relevance, UNLIKE[:4, :4], lambda_=1, sources=sources, penalty=0.2) == [0, 3, 1, 2]
-    assert diversify(relevance, UNLIKE[:4, :4], lambda_=1, sources=sources, penalty=0.01) == [0, 1, 2, 3]
-
-
 def test_what_is_over_the_cap_is_left_out() -> None:
     assert diversify([0.9, 0.8, 0.7, 0.6, 0.5], UNLIKE[:5, :5], lambda_=1, sources="aaaba", cap=2) == [
         0,
@@ -97,14 +90,14 @@ def test_the_order_is_that_of_the_definition(relevance: list[float], lambda_: fl
 
 
 @settings(deadline=None)
-@given(RELEVANCE, SHARES, st.integers(1, 4), SHARES, st.data())
+@given(RELEVANCE, SHARES, st.integers(1, 4), st.data())
 def test_no_item_comes_twice_and_none_is_missing_but_over_the_cap(
-    relevance: list[float], lambda_: float, cap: int, penalty: float, data: st.DataObject
+    relevance: list[float], lambda_: float, cap: int, data: st.DataObject
 ) -> None:
     size = len(relevance)
     sources = data.draw(st.lists(st.sampled_from("abc"), min_size=size, max_size=size))
     likeness = _likeness(size)
-    order = diversify(relevance, likeness, lambda_=lambda_, sources=sources, penalty=penalty, cap=cap)
+    order = diversify(relevance, likeness, lambda_=lambda_, sources=sources, cap=cap)
     assert len(set(order)) == len(order)
     shown = Counter(sources[place] for place in order)
     assert shown == {source: min(cap, count) for source, count in Counter(sources).items()}
@@ -113,7 +106,7 @@ def test_no_item_comes_twice_and_none_is_missing_but_over_the_cap(
 
 def test_what_is_given_stays_as_it_was() -> None:
     likeness, relevance = TWINS.copy(), [0.9, 0.8, 0.7]
-    diversify(relevance, likeness, lambda_=0.5, sources="aab", penalty=0.1, cap=1)
+    diversify(relevance, likeness, lambda_=0.5, sources="aab", cap=1)
     assert (likeness == TWINS).all()
     assert relevance == [0.9, 0.8, 0.7]
 

@@ -437,14 +437,6 @@ async def test_in_mode_dense_it_wins_without_its_baseline_and_not_with_it(
     assert (await desks.search(dense, baseline=0.8)).hits[0].source.title == "clock english"
 
 
-async def test_the_older_baseline_of_fusion_counts_for_the_default_embedder_only(desks: Desks) -> None:
-    search: dict[str, object] = {"fusion": {"method": "convex", "alpha": 1.0, "baseline": 0.5}}
-    for hit in (await desks.search(search=search)).hits:
-        assert hit.similarity is not None
-        expected = (hit.similarity - 0.5) / 0.5 if hit.source.collection == "english" else hit.similarity
-        assert hit.score == pytest.approx(max(expected, 0), abs=1e-5)
-
-
 async def test_sentences_are_compared_by_the_model_of_their_collection(
     desks: Desks, endpoints: ModuleType
 ) -> None:

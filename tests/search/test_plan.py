@@ -67,13 +67,13 @@ def test_the_request_wins_over_its_tenant_that_over_the_profile_that_over_the_re
 
 def test_a_profile_changes_whole_tables_and_all_stages_and_only_those_it_names() -> None:
     settings: dict[str, Any] = {
-        "fusion": {"method": "rrf", "k": 7},
+        "fusion": {"method": "rrf"},
         "thresholds": {"min_similarity": 0.5, "min_evidence": 0.5},
         "stages": [DEDUPE],
         "profiles": {"own": {"thresholds": {"max_distance": 1.0}}, "none": {"stages": []}},
     }
     plan = _plan({"profile": "own"}, **settings)
-    assert (plan.fusion.k, len(plan.hit_stages)) == (7, 1)
+    assert (plan.fusion.method, len(plan.hit_stages)) == ("rrf", 1)
     assert (plan.thresholds.min_similarity, plan.thresholds.min_evidence) == (None, None)
     assert plan.thresholds.max_distance == 1
     assert _plan({"profile": "none"}, **settings).hit_stages == ()

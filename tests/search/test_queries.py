@@ -29,7 +29,6 @@ pytestmark = pytest.mark.anyio
 ANN, ME = Principal("default", "ann"), Principal("default")
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
-BEST = {"queries": "best score"}
 SINCE_2000 = {"year": {"$gte": 2000}}
 DEEP = {"$and": [{"$and": [{"$and": [{"$and": [SINCE_2000]}]}]}]}
 
@@ -74,53 +73,15 @@ def planning(clocks: Shelf, chat: Chat) -> Desk:
     return clocks.desk(chat=chat, mode="sparse", stages=[{"stage": "planner"}])
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("mode", MODES)
-async def test_by_best_score_a_chunk_is_as_good_as_the_query_it_is_best_for_says(
-    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint, mode: Mode, weight: float
-) -> None:
-    await shelf.put("a", "pendulum of iron", "a horologium by the sea", "the horologium with a pendulum")
-    chat_server.script = [chats.saying(_rephrased("horologium"))]
-    first, second = [
-        {hit.chunk.id: hit.score for hit in (await shelf.search(query, mode=mode)).hits}
-        for query in ("pendulum", "horologium")
-    ]
-    stages = [{"stage": "multi_query", "weight": weight}]
-    hits = (await _asked(shelf.desk(chat=chat, mode=mode, stages=stages, fusion=BEST))).hits
-    scores = [first, {id_: weight * score for id_, score in second.items()}]
-    best = {id_: max(one[id_] for one in scores if id_ in one) for id_ in first | second}
-    assert {hit.chunk.id: hit.score for hit in hits} == pytest.approx(best)
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-
-
-async def test_by_best_score_hits_of_a_second_query_join_in_and_without_weight_stand_below_all_others(
-    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
-) -> None:
-    await shelf.put("a", "pendulum and more words of it", "horologium")
-    chat_server.script = [chats.saying(_rephrased("horologium"))]
-    for weight, scores in [(1.0, [1.0, 1.0]), (0.25, [1.0, 0.25]), (0.0, [1.0, 0.0])]:
-        stages = [{"stage": "multi_query", "weight": weight}]
-        hits = (await _asked(shelf.desk(chat=chat, mode="sparse", stages=stages, fusion=BEST))).hits
-        assert [hit.score for hit in hits] == scores
-        if weight < 1:
-            assert [hit.chunk.seq for hit in hits] == [0, 1]
-
-
-async def test_by_ranks_each_query_gets_its_share_of_the_places(
+async def test_each_query_gets_its_share_of_the_places(
     shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
 ) -> None:
     await shelf.put("a", *(f"pendulum {'of iron ' * number}" for number in range(3)), "a horologium")
     chat_server.script = [chats.saying(_rephrased("horologium"))]
-    for merge, place in [("best score", 3), ("ranks", 2)]:
-        desk = shelf.desk(
-            chat=chat,
-            mode="sparse",
-            fusion={"queries": merge, "k": 1},
-            stages=[{"stage": "multi_query", "weight": 0.6}],
-        )
-        hits = (await _asked(desk, limit=4)).hits
-        assert [hit.chunk.seq == 3 for hit in hits].index(True) == place
-        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    desk = shelf.desk(chat=chat, mode="sparse", stages=[{"stage": "multi_query"}])
+    hits = (await _asked(desk, limit=4)).hits
+    assert "horologium" in [hit.text for hit in hits][3]
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
 async def test_similarity_stays_that_to_the_question(

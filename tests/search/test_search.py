@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
@@ -174,17 +174,6 @@ async def test_a_profile_stands_between_the_request_and_the_settings(shelf: Shel
 METHODS = ("calibrated", "rrf", "dbsf", "convex")
 
 
-async def test_similarities_count_from_the_baseline_of_the_embedder(shelf: Shelf) -> None:
-    await shelf.put("a", "pendulum clock", "pendulum of the clock in the hall", "clock")
-    by_meaning = {"method": "convex", "alpha": 1.0}
-    for baseline in (0.0, 0.5):
-        desk = shelf.desk(fusion=by_meaning | {"baseline": baseline})
-        hits = (await desk.search(ME, SearchRequest("pendulum clock"))).hits
-        counted = [max(0.0, (float(hit.similarity or 0) - baseline) / (1 - baseline)) for hit in hits]
-        assert [hit.score for hit in hits] == pytest.approx(counted, abs=1e-6)
-        assert 0.5 < counted[1] < 1
-
-
 @pytest.mark.parametrize("method", METHODS)
 async def test_every_fusion_finds_what_both_lists_find_and_puts_first_what_both_put_first(
     shelf: Shelf, method: str
@@ -207,19 +196,6 @@ async def test_at_its_ends_a_convex_combination_is_one_list(shelf: Shelf, alpha:
     fused = (await shelf.desk(fusion=both).search(ME, SearchRequest("pendulum clock"))).hits
     alone = (await shelf.search("pendulum clock", mode=mode)).hits
     assert [hit.chunk.id for hit in fused] == [hit.chunk.id for hit in alone]
-
-
-async def test_the_weights_of_ranks_say_which_list_wins(shelf: Shelf) -> None:
-    words = {"words": "the code xk42 stands here among many other things that are said about nothing"}
-    await shelf.put_all(words | {f"near {number}": f"xk42 xk42y{number} reason" for number in range(9)})
-    first = {}
-    for name, weights in (("dense", [1, 0]), ("sparse", [0, 1])):
-        desk = shelf.desk(profiles={"one": {"fusion": {"method": "rrf", "weights": weights}}})
-        fused = (await desk.search(ME, SearchRequest("xk42", profile="one"))).hits
-        alone = (await desk.search(ME, SearchRequest("xk42", mode=cast("Mode", name)))).hits
-        assert [hit.chunk.id for hit in fused] == [hit.chunk.id for hit in alone]
-        first[name] = [hit.chunk.id for hit in fused]
-    assert first["dense"] != first["sparse"]
 
 
 async def test_a_word_s_rarity_is_its_own_collection_s(shelf: Shelf) -> None:

@@ -290,7 +290,7 @@ async def test_words_of_a_query_beyond_those_that_count_are_told(shelf: Shelf, s
 @pytest.mark.parametrize("statistics", ["collection", "strict"])
 async def test_with_the_operator_and_a_passage_has_all_words(shelf: Shelf, statistics: str) -> None:
     await shelf.put_all({"both": "a pendulum clock", "one": "a pendulum", "other": "the clocks"})
-    engine = {"operator": "and", "refine": 5}
+    engine = {"operator": "and"}
     every = shelf.desk(statistics=statistics, engine=engine, mode="sparse")
     any_ = shelf.desk(statistics=statistics, mode="sparse")
 

@@ -124,7 +124,6 @@ def _answering(
         terms,
         [similarities[sentence] for sentence in _sentences(part.text)],
         threshold=stage.threshold,
-        share=stage.share,
         max_chars=stage.max_chars,
     )
     return [part_of(part, start, end) for start, end in spans]

@@ -157,6 +157,7 @@ def _value(text: str, type_: FieldType) -> object:
 
 
 MAX_CUSTOM_QUERIES = 20
+PARAPHRASE_WEIGHT = 0.7  # beside 1 of the question: .3 to 1.0 measured alike (rag/evaluate/measuring.md)
 SHOWN = 64  # characters shown of a collection name, which a model may have made up
 IN_OTHER_WORDS = "the question in other words"
 REPHRASING = """\
@@ -242,7 +243,7 @@ async def _paraphrases(
 ) -> list[SubQuery]:
     content = json.dumps({"question": question}, ensure_ascii=False)
     reply = await chat.reply(REPHRASING.format(most=stage.queries), content, Rephrasings, used)
-    return [SubQuery(text, stage.weight, IN_OTHER_WORDS) for text in reply.queries]
+    return [SubQuery(text, PARAPHRASE_WEIGHT, IN_OTHER_WORDS) for text in reply.queries]
 
 
 def _merged(

@@ -76,23 +76,28 @@ def from_seed(request: SearchRequest, seed: Hit) -> SearchRequest:
 HUB = 10
 """Passages: a name that more of them contain is a common phrase, such as "Examples", and leads nowhere."""
 MOST_RELATED = 3  # before those that are only similar
+SEEDS, AFTER, PLACES = 2, 3, 2
+"""Of the stage graph: how many of the first hits it follows, and where what they lead to stands. As measured
+in rag/evaluate/measuring.md."""
 
 
-async def graph(hits: Sequence[Hit], stage: GraphStage, query: Query, run: Run, _step: OpenStep) -> list[Hit]:
-    """The hits, with up to `stage.places` passages of documents that the first ones refer to.
+async def graph(
+    hits: Sequence[Hit], _stage: GraphStage, query: Query, run: Run, _step: OpenStep
+) -> list[Hit]:
+    """The hits, with up to `PLACES` passages of documents that the first ones refer to.
 
-    These stand behind the first `stage.after` hits, each with the score that the query gives it. Documents
+    These stand behind the first `AFTER` hits, each with the score that the query gives it. Documents
     that are among the first hits already are not repeated.
 
     Raises:
         StoreError: a collection could not be read.
     """
-    first = hits[: stage.after]
-    weights = await referred(first[: stage.seeds], query.views)
+    first = hits[:AFTER]
+    weights = await referred(first[:SEEDS], query.views)
     for hit in first:
         weights.pop(hit.source.id, None)
     found = await _best_passages(weights, hits, query, run)
-    return [*first, *_in_front(found[: stage.places], hits[stage.after :])]
+    return [*first, *_in_front(found[:PLACES], hits[AFTER:])]
 
 
 async def with_related(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:

@@ -75,7 +75,7 @@ async def _scores(
     if stage.by == "reranker":
         return await cast("Reranker", models.reranker).scores(query, texts)
     semantic = await chat_scores(cast("Chat", models.chat), query, texts, step.uses)
-    return weighted(semantic, [hit.similarity or 0.0 for hit in hits], stage.weights)
+    return weighted(semantic, [hit.similarity or 0.0 for hit in hits])
 
 
 def _scored_text(hit: Hit) -> str:
@@ -132,7 +132,6 @@ async def diverse(
         similarities,
         lambda_=stage.lambda_,
         sources=[hit.source.id for hit in hits],
-        penalty=stage.source_penalty,
         cap=stage.per_source,
     )
     return [hits[index] for index in order]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from rag.answers import LISTED_OCCURRENCES, Excerpt, Hit
 from rag.config.profiles import NeighborsStage, ParentStage
 from rag.corpus import Chunk, Heading
-from rag.errors import BusyError, ConfigurationError
+from rag.errors import BusyError
 from rag.runtime import concurrently
 from rag.search.recall import Query
 from rag.search.source_window import OpenSource, between_words, centred, opened_source
@@ -93,15 +93,7 @@ async def in_sections(
         return {chunk: surroundings for chunk, surroundings in around.items() if surroundings.chunks}
 
     expanded = await _with_surroundings(hits, views, sections)
-    if without_heading and stage.missing == "error":
-        first = next(hit.chunk.id for hit in hits if hit.chunk.id in without_heading)
-        raise ConfigurationError(
-            f"{first} has no heading above it, so it has no section to show. Add headings to its "
-            'source, or set missing = "warn" or "ignore" in the stage parent.'
-        )
-    return expanded, [
-        NO_HEADING.format(len(without_heading))
-    ] if without_heading and stage.missing == "warn" else []
+    return expanded, [NO_HEADING.format(len(without_heading))] if without_heading else []
 
 
 def united(spans: Iterable[Span]) -> list[Span]:

@@ -156,13 +156,11 @@ class CollectionReader:
             else:
                 await read_indexes(self._chunks)
 
-    async def dense(
-        self, vector: npt.NDArray[np.float32], limit: int, where: str, *, refine: int = REFINED
-    ) -> Ranking:
+    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """The chunks nearest to `vector`, with their cosine similarity.
 
         Exact where the table's rows are in memory. Otherwise, if there is a vector index, all its parts are
-        read, and the true distance of `refine` times as many chunks is measured; of a narrow part of a large
+        read, and the true distance of `REFINED` times as many chunks is measured; of a narrow part of a large
         collection, that of each chunk.
         """
         with engine_errors("searching by meaning"):
@@ -172,7 +170,7 @@ class CollectionReader:
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
             # Refined, because a quantized index returns approximate distances.
             # All parts of the index: with some, a filter or narrow rights would starve the search.
-            query = query.maximum_nprobes(0).refine_factor(refine)
+            query = query.maximum_nprobes(0).refine_factor(REFINED)
             if await self._is_narrow(where):
                 query = query.bypass_vector_index()
             columns = [*CHUNK_COLUMNS, "vector", "_distance", *(["_rowid"] if self.memory else [])]

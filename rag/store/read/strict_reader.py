@@ -55,14 +55,7 @@ class StrictReader:
     rows: Rows
     languages: tuple[Language, ...]
 
-    async def dense(
-        self,
-        vector: npt.NDArray[np.float32],
-        limit: int,
-        where: str,
-        *,
-        refine: int = 0,  # noqa: ARG002 without an index there is nothing to refine
-    ) -> Ranking:
+    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `CollectionReader.dense`, by the true distances of all readable rows."""
         taken = limit + 1
         rows = await self._nearest(vector, taken, where)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.answers import Usage
-from rag.config.profiles import RerankWeights
 from rag.errors import ProviderError
 from rag.models.chat import Chat, chat_scores, open_chat, weighted
 
@@ -95,13 +94,12 @@ async def test_a_score_that_is_no_whole_number_is_no_answer(
 
 
 def test_scores_similarities_and_ranks_are_weighted() -> None:
-    weights = RerankWeights(semantic=0.5, vector=0.3, position=0.2)
-    assert weighted([1.0, None, 0.4], [0.5, 0.9, -0.5], weights) == [
-        pytest.approx(0.5 + 0.15 + 0.2),
+    assert weighted([1.0, None, 0.4], [0.5, 0.9, -0.5]) == [
+        pytest.approx(0.4 + 0.2 + 0.2),
         None,
-        pytest.approx(0.2 + 0.0 + 0.2 / 3),
+        pytest.approx(0.16 + 0.0 + 0.2 / 3),
     ]
 
 
 def test_nothing_is_weighted_to_nothing() -> None:
-    assert weighted([], [], RerankWeights()) == []
+    assert weighted([], []) == []

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 QUESTION = SubQuery("Who built the pendulum clock after 1650?")
-MULTI_QUERY = MultiQueryStage(stage="multi_query", queries=3, weight=0.7)
+MULTI_QUERY = MultiQueryStage(stage="multi_query", queries=3)
 PLANNER = PlannerStage(stage="planner", queries=3)
 ALL_FIELDS = "built, date, maker, path, section, sender, title, topics, weight, working, year"
 LONG_NAME = "n" * 500

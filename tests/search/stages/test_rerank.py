@@ -245,14 +245,13 @@ async def test_the_chat_model_s_score_counts_beside_likeness_and_place(
     order = await _order(shelf)
     scores = [{"index": 0, "score": 4}, {"index": 1, "score": 9}, {"index": 2, "score": 5}]
     chat_server.script = [chats.saying({"scores": scores}, tokens=(100, 10))]
-    weights = {"semantic": 0.5, "vector": 0.3, "position": 0.2}
-    stage = RERANK | {"by": "chat", "weights": weights}
+    stage = RERANK | {"by": "chat"}
     answer = await _asked(shelf.desk(chat=chat, stages=[stage]))
     assert _ids(answer) == [order[place] for place in (1, 0, 2, 3)]
     by_hand = [
-        0.45 + 0.3 + 0.15,  # 9 of 10, second of four
-        0.20 + 0.3 + 0.20,  # 4 of 10, first
-        0.25 + 0.3 + 0.10,  # 5 of 10, third
+        0.36 + 0.4 + 0.15,  # 9 of 10, second of four
+        0.16 + 0.4 + 0.20,  # 4 of 10, first
+        0.20 + 0.4 + 0.10,  # 5 of 10, third
         0,
     ]
     assert [hit.score for hit in answer.hits] == pytest.approx(by_hand)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, pairwise, product
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rag.answers import Excerpt, Hit
 from rag.config.profiles import ParentStage
 from rag.corpus import Access, Chunk, Heading, Principal
-from rag.errors import ConfigurationError
 from rag.search.stages.surroundings import in_sections, section_around, united, with_neighbors
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
@@ -263,20 +262,11 @@ async def test_a_hit_before_every_heading_stays_as_it_is_and_one_warning_says_fo
     (book,) = [one for one in await views["documents"].table.listing() if one.id != bare.id]
     hits = await _hits(views, (bare, 3), (book, 0), (book, 8), (bare, 4))
     hits[0] = (await with_neighbors(hits[:1], 1, views))[0]
-
-    async def done(missing: Literal["warn", "ignore", "error"]) -> tuple[list[Hit], list[str]]:
-        return await in_sections(hits, ParentStage(stage="parent", missing=missing), views)
-
-    expanded, warnings = await done("warn")
+    expanded, warnings = await in_sections(hits, ParentStage(stage="parent"), views)
     assert [*expanded[:2], expanded[3]] == [*hits[:2], hits[3]]
     assert _texts(expanded) == ["two three four", "preface", "## Dials of dials", "four"]
     assert warnings == ["3 passages have no heading above them and are shown without their section."]
-    assert await done("ignore") == (expanded, [])
-    with pytest.raises(ConfigurationError, match=f"{bare.id}/3 has no heading above it"):
-        await done("error")
-    stage = ParentStage(stage="parent", missing="error")
-    assert (await in_sections(hits[2:3], stage, views)) == (expanded[2:3], [])
-    assert (await in_sections(hits[2:3], ParentStage(stage="parent"), views))[1] == []
+    assert (await in_sections(hits[2:3], ParentStage(stage="parent"), views)) == (expanded[2:3], [])
 
 
 @pytest.mark.anyio

@@ -17,7 +17,7 @@ from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.store.read.access_reader import AccessReader
 from rag.store.read.attached.attached_rows import access_of, access_of_ours, revision_of
-from rag.store.read.collection_reader import REFINED, WALKED, CollectionReader
+from rag.store.read.collection_reader import WALKED, CollectionReader
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import SOURCES_SCHEMA, SUMMARY_COLUMNS, begin_with, one_of
 from rag.store.read.stored_rows import (
@@ -197,11 +197,9 @@ class AttachedReader(CollectionReader):
             self.failed = True
             return nothing
 
-    async def dense(
-        self, vector: npt.NDArray[np.float32], limit: int, where: str, *, refine: int = REFINED
-    ) -> Ranking:
+    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `CollectionReader.dense`."""
-        reading = super().dense(vector, limit, where, refine=refine)
+        reading = super().dense(vector, limit, where)
         return await self.attempt(reading, [])
 
     async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
