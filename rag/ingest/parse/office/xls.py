@@ -27,6 +27,7 @@ SUFFIXES = (".xls", ".xlt")
 MIME_TYPE = "application/vnd.ms-excel"
 LIBRARIES = ("xlrd", "olefile")
 
+_OLE_MAGIC = bytes.fromhex("d0cf11e0a1b11ae1")
 _HEAD = struct.Struct("<HH")  # of a record: its type and its size
 _COMMON = struct.Struct("<HHHHH")  # of an object: type and size of this part, kind, id, flags
 _OBJECT, _COMMON_TYPE = 0x5D, 0x15
@@ -53,28 +54,30 @@ def parse(data: bytes, name: str) -> Document:
         else:
             hidden += write_sheet(draft, _sheet(book, one))
             comments += len(one.cell_note_map)
-    lying = objects_on(_records(data))
+    objects = object_counts(_records(data))
     remarks = [
         *left_out(hidden_sheets, "hidden sheet"),
         *left_out(hidden, "hidden row or column", "hidden rows or columns"),
         *left_out(comments, "comment"),
-        *left_out(lying["chart"], "chart"),
-        *left_out(lying["control"], "control of a form", "controls of forms"),
+        *left_out(objects["chart"], "chart"),
+        *left_out(objects["control"], "control of a form", "controls of forms"),
     ]
     return written_document(draft, name, MIME_TYPE, summary(data), remarks=remarks, title=name)
 
 
 def _records(data: bytes) -> bytes:
-    """The stream with the sheets; before Excel 5 a file was nothing else."""
+    """The records of the workbook; none if its container is damaged, which xlrd reads with more patience."""
+    if not data.startswith(_OLE_MAGIC):
+        return data  # before Excel 5 a file was nothing but records
     try:
         container = opened(data)
+        return stream(container, "Workbook") or stream(container, "Book")
     except ParseError:
-        return data
-    return stream(container, "Workbook") or stream(container, "Book")
+        return b""
 
 
-def objects_on(records: bytes) -> Counter[str]:
-    """How many charts lie on the sheets, and how many boxes and lists, whose state xlrd doesn't tell.
+def object_counts(records: bytes) -> Counter[str]:
+    """How many charts and form controls the sheets have: xlrd reads neither.
 
     Source: [MS-XLS] 2.4.181 Obj and 2.5.143 FtCmo.
     """
