@@ -93,6 +93,7 @@ _DETECTED = (
 )
 _NEAR, _NEAR_OF_FEW = 0.75, 0.3  # of the best candidate's confidence: Windows-1252 with more is taken
 _FEW = 2  # letters beyond ASCII, which prove nothing
+_FEW_WORDS = 4  # words beyond ASCII that are less than a quarter of their lines are judged without the rest
 _UNSURE = 0.6  # of the best one's confidence; one that reads other characters with more leaves doubt
 _SCRIPTS = (
     ("latin", re.compile(r"[A-Za-z\u00aa\u00ba\u00c0-\u02af\u1e00-\u1eff]")),
@@ -381,8 +382,13 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
     """Codecs in which all bytes are a plausible text, the most probable first, with confidence and text."""
     import chardet  # noqa: PLC0415 takes 0.4 s and 40 MB
 
-    lines = b"\n".join(line for line in data.split(b"\n") if not line.isascii())
-    offers = chardet.detect_all(lines, include_encodings=_DETECTED, max_bytes=5 * _SAMPLE)
+    sample = b"\n".join(line for line in data.split(b"\n") if not line.isascii())
+    words = b" ".join(word for word in sample.split() if not word.isascii())
+    if len(words) * _FEW_WORDS < len(sample):
+        sample = (
+            words  # chardet takes mostly English lines for Western, whatever script the other words are in
+        )
+    offers = chardet.detect_all(sample, include_encodings=_DETECTED, max_bytes=5 * _SAMPLE)
     ranked: dict[str, float] = {}
     for offer in offers:
         codec = codec_of(str(offer["encoding"] or ""))

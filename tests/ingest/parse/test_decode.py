@@ -79,6 +79,24 @@ def test_a_text_in_another_script_is_read_in_it_without_a_declaration(text: str,
     assert decode(text.encode(encoding)).text == text
 
 
+@pytest.mark.parametrize(
+    ("word", "encoding"),
+    [
+        ("名称", "gb18030"),
+        ("이름", "cp949"),
+        ("Заметки", "cp1251"),
+        ("Σημειώσεις", "cp1253"),
+        ("הערות", "cp1255"),
+        ("หมายเหตุ", "cp874"),
+        ("Müller", "cp1252"),
+    ],
+)
+def test_a_word_of_another_script_is_read_in_an_english_table(word: str, encoding: str) -> None:
+    english = "The technician noted that entry {} of the log was complete and that nothing else happened"
+    table = "\n".join(f"{english.format(row)};{'none' if row % 10 else word};checked" for row in range(30))
+    assert decode(table.encode(encoding)).text == table
+
+
 def test_an_encoding_that_is_only_guessed_is_told() -> None:
     assert "cp1253" in decode(GREEK.encode("cp1253")).remark
     assert not decode(GREEK.encode()).remark
