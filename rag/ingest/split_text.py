@@ -348,10 +348,11 @@ def _inner(text: str, block: Block) -> Iterator[Table]:
 
 
 def _table(text: str, block: Block) -> Table | None:
-    if key := _KEY.match(text, block.start, block.end):
-        return Table(key[0].strip(), key.end(), block.end, is_record=True)
     end = text.find("\n", block.start, block.start + MAX_HEADER_CHARS)
-    if end < 0 or "|" not in text[block.start : end]:
+    if end < 0:
         return None
-    rule = _RULE.match(text, end + 1, block.end)
-    return Table(text[block.start : end].strip(), rule.end(), block.end) if rule else None
+    if "|" in text[block.start : end] and (rule := _RULE.match(text, end + 1, block.end)):
+        return Table(text[block.start : end].strip(), rule.end(), block.end)
+    if key := _KEY.match(text, block.start, block.end):  # only now: a header row may have a colon, too
+        return Table(key[0].strip(), key.end(), block.end, is_record=True)
+    return None

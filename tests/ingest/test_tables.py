@@ -142,13 +142,21 @@ def test_a_first_row_below_a_header_with_a_blank_is_no_second_header() -> None:
     assert table.header == "| Name | | Notes |"
 
 
-def test_a_part_of_a_long_record_has_the_records_first_line() -> None:
+def test_a_header_row_with_a_colon_begins_a_table_and_no_record() -> None:
+    text = "Size: mm | Weight: g\n---|---\n" + "\n".join(f"{number} | 1" for number in range(9))
+    (table,) = tables_of(parse(text.encode(), "a.md"))
+    assert (table.header, table.is_record) == ("Size: mm | Weight: g", False)
+    assert text[table.rows :].startswith("0 | 1")
+
+
+@pytest.mark.parametrize("article", ["Bolt M6", "Bolt | M6"])
+def test_a_part_of_a_long_record_has_the_records_first_line(article: str) -> None:
     notes = " ".join(f"Check {number} was passed." for number in range(40))
-    document = parse(f"Article,Price,Notes\nBolt M6,0.12,{notes}\nNut M6,0.10,Small.\n".encode(), "a.csv")
+    document = parse(f"Article,Price,Notes\n{article},0.12,{notes}\nNut M6,0.10,Small.\n".encode(), "a.csv")
     found = passages(document, token_spans=words, limit=64)
     within = [one for one in found if document.text[one.start :].startswith("Check ")]
     assert len(within) > 1
-    assert {one.context.split("\n")[-1] for one in within} == {"Article: Bolt M6"}
+    assert {one.context.split("\n")[-1] for one in within} == {f"Article: {article}"}
     assert "Article" not in found[0].context
     assert document.text[found[-1].start : found[-1].end].endswith(
         "Article: Nut M6\nPrice: 0.10\nNotes: Small."
