@@ -577,7 +577,7 @@ async def what_comes_in_when_others_can_ask_is_hidden(shelf: Shelf) -> None:
     reader = shelf.desk()
     (folder / "before.md").write_text("# before\n\na pendulum\n")
     await run_ingest(settings, (folder,), "papers", quiet=True)
-    key_command.created(settings, user="ann", groups=("hr",), days=1)
+    key_command.create_key(settings, user="ann", groups=("hr",), days=1)
     (folder / "after.md").write_text("# after\n\nanother pendulum\n")
     await run_ingest(settings, (folder,), "papers", quiet=True)
     asked: dict[str, Any] = {"mode": "sparse", "collections": ("papers",)}

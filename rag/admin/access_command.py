@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import reduce
-from typing import Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import click
 
@@ -24,25 +22,30 @@ from rag.access.rule import (
     visible,
 )
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import ActName, access_act, recorded
+from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.command_line import Group, arguments, command, echo, print_json
-from rag.admin.sources_command import called, meant, open_reader, readable, tables_of
-from rag.config.settings import Settings
+from rag.admin.sources_command import matching_ids, open_reader, open_tables, readable_tables, reply_names
 from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.rights.access_history import document_name
 from rag.ingest.rights.requested_rights import RequestedAccess
 from rag.store.care.table_damage import torn_copies
-from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
 from rag.store.read.schema import original_id
-from rag.store.read.stored_rows import StoredSource
 from rag.store.write.access_claim import decided_by_origin
 from rag.store.write.access_writer import Pairs, change_access
 from rag.store.write.change_collection import copy_labels
 from rag.text.invisible import in_one_line
 
-Changed: TypeAlias = "Callable[[Access | None], Access]"
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from rag.config.settings import Settings
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import StoredSource
+
+AccessChange: TypeAlias = "Callable[[Access | None], Access]"
 """What makes of a source's record another one; None stands for no record."""
 ENTRIES = "user:NAME or group:NAME. Repeatable."
 _TORN = "a newer record of it was lost. Run refdesk-admin doctor."
@@ -69,7 +72,7 @@ def access_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda made, option: option(made), _OPTIONS, function)
 
 
-def from_options(
+def requested_access(
     visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str, ...]
 ) -> RequestedAccess | None:
     """The access that the options set; None if all are left out.
@@ -82,7 +85,7 @@ def from_options(
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SourceAccess:
     """A source and its access; `table` is None if it was removed and only its access record is kept.
 
     `found_by` is who finds it, where a newer record was lost (`rag.store.care.table_damage`); else `access`.
@@ -125,7 +128,7 @@ async def show_command(
     settings: Settings, *, names: tuple[str, ...], collection: str | None, as_json: bool
 ) -> None:
     """Show who may see sources."""
-    for source in await _as_found(settings, await held_by(settings, names, collection)):
+    for source in await _as_found(settings, await named_sources(settings, names, collection)):
         _print(source, source.access, as_json=as_json)
 
 
@@ -147,10 +150,10 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     as_json: bool,
 ) -> None:
     """Replace the access record of sources."""
-    asked = from_options(visibility, allow, deny)
-    if asked is None or not (visibility or allow):
+    requested = requested_access(visibility, allow, deny)
+    if requested is None or not (visibility or allow):
         raise click.UsageError("Give --visibility or --allow. To only take access away, use access revoke.")
-    sources, record = await held_by(settings, names, collection), asked.record("restricted")
+    sources, record = await named_sources(settings, names, collection), requested.record("restricted")
 
     def changed(before: Access | None) -> Access:
         if not if_open:
@@ -179,9 +182,9 @@ async def grant_command(
     as_json: bool,
 ) -> None:
     """Let users or groups see sources, and lift their denials."""
-    sources = await held_by(settings, names, collection)
+    sources = await named_sources(settings, names, collection)
     await _tell_unknown(settings, entries)
-    changed = granting(settings, entries)
+    changed = grant_change(settings, entries)
     await _change(settings, "access grant", sources, changed, granted=entries, as_json=as_json)
 
 
@@ -200,9 +203,9 @@ async def revoke_command(
 
     Removes them from the allow list and adds them to the deny list. Deny always wins.
     """
-    sources = await held_by(settings, names, collection)
+    sources = await named_sources(settings, names, collection)
     await _tell_unknown(settings, entries)
-    await _change(settings, "access revoke", sources, revoking(settings, entries), as_json=as_json)
+    await _change(settings, "access revoke", sources, revoke_change(settings, entries), as_json=as_json)
 
 
 async def _tell_unknown(settings: Settings, entries: Iterable[str]) -> None:
@@ -217,7 +220,7 @@ async def _tell_unknown(settings: Settings, entries: Iterable[str]) -> None:
         if entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
             continue
         near = get_close_matches(
-            entry, [other for other in named_so_far if other[:5] == entry[:5]], n=1, cutoff=0.75
+            entry, [name for name in named_so_far if name[:5] == entry[:5]], n=1, cutoff=0.75
         )
         guess = f" Did you mean {near[0]}?" if near else ""
         tokens = " Tokens may: what they name isn't kept." if "oauth" in settings.http.authentication else ""
@@ -233,49 +236,55 @@ async def explain_command(
 ) -> None:
     """Explain whether a user may see a source."""
     user = bare_name("user", user) if user else ""
-    asker = Principal(tenant_of(settings), user or None, frozenset(bare_name("group", one) for one in groups))
-    found = await held_by(settings, (name,))
-    if len(found) > 1:
-        raise InvalidRequestError(f"{name!r} matches {len(found)} sources. Name one.")
+    asker = Principal(
+        tenant_of(settings), user or None, frozenset(bare_name("group", group) for group in groups)
+    )
+    sources = await named_sources(settings, (name,))
+    if len(sources) > 1:
+        raise InvalidRequestError(f"{name!r} matches {len(sources)} sources. Name one.")
     case = settings.access.letter_case
-    (held,) = await _as_found(settings, found)
-    seen, reason = visible(asker, held.found_by, case), why(asker, held.access, case)
-    if held.is_torn and seen != visible(asker, held.access, case):
+    (source,) = await _as_found(settings, sources)
+    is_visible, reason = visible(asker, source.found_by, case), access_reason(asker, source.access, case)
+    if source.is_torn and is_visible != visible(asker, source.access, case):
         reason = f"{_TORN} Its record says: {reason}"
-    if at := await _expired(held):
+    if at := await _expired(source):
         reason = f"it expired on {at:%Y-%m-%d}, and the next ingestion removes it. Apart from that: {reason}"
-        seen = False
-    if held.table is None:
-        reason = f"it was removed. If it came back, it would {'' if seen else 'not '}be visible: {reason}"
-        seen = False
+        is_visible = False
+    if source.table is None:
+        reason = (
+            f"it was removed. If it came back, it would {'' if is_visible else 'not '}be visible: {reason}"
+        )
+        is_visible = False
     if as_json:
-        print_json({"visible": seen, "why": reason})
+        print_json({"visible": is_visible, "why": reason})
     else:
-        echo(f"{'Visible' if seen else 'Not visible'}: {reason}")
+        echo(f"{'Visible' if is_visible else 'Not visible'}: {reason}")
 
 
-async def _as_found(settings: Settings, found: Sequence[Held]) -> list[Held]:
+async def _as_found(settings: Settings, sources: Sequence[SourceAccess]) -> list[SourceAccess]:
     """The same sources, with who finds them where newer versions of records or chunks were lost."""
-    tables = {one.table for one in found if one.table and not one.table.collection.attached}
+    tables = {source.table for source in sources if source.table and not source.table.collection.attached}
     copies: dict[str, Access | None] = {}
     for table in tables:
-        ids = [one.id for one in found if one.table is table]
+        ids = [source.id for source in sources if source.table is table]
         copies |= await torn_copies(await connect(settings.home), table.collection, ids)
     return [
-        replace(one, found_by=narrower(one.access, copies[one.id])) if one.id in copies else one
-        for one in found
+        replace(source, found_by=narrower(source.access, copies[source.id]))
+        if source.id in copies
+        else source
+        for source in sources
     ]
 
 
-async def _expired(held: Held) -> datetime | None:
+async def _expired(source: SourceAccess) -> datetime | None:
     """When a source expired, None if it hasn't."""
-    if held.table is None or held.table.collection.attached:
+    if source.table is None or source.table.collection.attached:
         return None
-    at = (await held.table.expiries()).get(held.id)
+    at = (await source.table.expiries()).get(source.id)
     return at if at and at <= datetime.now(UTC) else None
 
 
-def granting(settings: Settings, entries: tuple[str, ...]) -> Changed:
+def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     """What makes of a record one that lets these entries in, too.
 
     Raises:
@@ -295,7 +304,7 @@ def granting(settings: Settings, entries: tuple[str, ...]) -> Changed:
     return granted
 
 
-def revoking(settings: Settings, entries: tuple[str, ...]) -> Changed:
+def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     """What makes of a record one that keeps these entries out.
 
     Raises:
@@ -313,7 +322,7 @@ def revoking(settings: Settings, entries: tuple[str, ...]) -> Changed:
     return revoked
 
 
-def why(asker: Principal, access: Access | None, case: LetterCase) -> str:
+def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> str:
     """Which part of the rule lets somebody see a source with this record, or keeps them out."""
     if access is None:
         return "it has no access record."
@@ -327,7 +336,9 @@ def why(asker: Principal, access: Access | None, case: LetterCase) -> str:
     return "it is restricted, and neither the user nor one of their groups is allowed."
 
 
-async def held_by(settings: Settings, names: tuple[str, ...], collection: str | None = None) -> list[Held]:
+async def named_sources(
+    settings: Settings, names: tuple[str, ...], collection: str | None = None
+) -> list[SourceAccess]:
     """The distinct sources of these names; of a collection only, and all of it without names.
 
     Raises:
@@ -342,62 +353,71 @@ async def held_by(settings: Settings, names: tuple[str, ...], collection: str | 
         for id_, record in (await reader.gone(tenant)).items()
         if collection in {None, record.collection}
     }
-    tables = readable(await tables_of(reader, tenant, collection))
+    tables = readable_tables(await open_tables(reader, tenant, collection))
     stored = [(table, await table.stored()) for table in tables]
     names = names or (*gone, *(source.id for _, sources in stored for source in sources))
     if not names:
         raise NotFoundError(f"The collection {collection} has no sources.")
-    return held_among(stored, gone, names)
+    return select_sources(stored, gone, names)
 
 
-def held_among(
+def select_sources(
     stored: Iterable[tuple[CollectionReader, Iterable[StoredSource]]],
     gone: Mapping[str, AccessRecord],
     names: tuple[str, ...],
-) -> list[Held]:
+) -> list[SourceAccess]:
     """The same among the sources of these collections, and the records of those that were removed."""
-    held = {
-        one.id: Held(one.id, one.uri, document_name(one), one.access, None, one.access)
-        for one in gone.values()
+    by_id = {
+        record.id: SourceAccess(
+            record.id, record.uri, document_name(record), record.access, None, record.access
+        )
+        for record in gone.values()
     }
     shown_names: dict[str, frozenset[str]] = {}
     for table, sources in stored:
         present = [*sources]
-        held |= {
-            one.id: Held(one.id, one.source.uri, one.source.title, one.access, table, one.access)
-            for one in present
+        by_id |= {
+            source.id: SourceAccess(
+                source.id, source.source.uri, source.source.title, source.access, table, source.access
+            )
+            for source in present
         }
-        shown_names |= called(one.source for one in present)
-    uris = {id_: one.uri for id_, one in held.items() if not original_id(id_)}
-    found: dict[str, Held] = {}
+        shown_names |= reply_names(source.source for source in present)
+    uris = {id_: source.uri for id_, source in by_id.items() if not original_id(id_)}
+    selected: dict[str, SourceAccess] = {}
     for name in names:
-        is_of_tag = name in held and name not in uris  # these are meant by their ids only
-        if not (ids := [name] if is_of_tag else meant(name, uris, shown_names)):
+        is_of_tag = name in by_id and name not in uris  # these are meant by their ids only
+        if not (ids := [name] if is_of_tag else matching_ids(name, uris, shown_names)):
             raise NotFoundError(
                 f"No source has the id or path {name!r}. List them with refdesk-admin sources."
             )
-        found |= {id_: held[id_] for id_ in ids}
-    return list(found.values())
+        selected |= {id_: by_id[id_] for id_ in ids}
+    return list(selected.values())
 
 
 async def _change(
     settings: Settings,
     act: ActName,
-    found: Sequence[Held],
-    changed: Changed,
+    sources: Sequence[SourceAccess],
+    changed: AccessChange,
     *,
     granted: Sequence[str] = (),
     as_json: bool,
 ) -> None:
-    records = await change_held(settings, act, found, changed)
-    for one in found:
-        _print(one, records[one.id][1].access, as_json=as_json)
-    for remark in (*remarks_on(records, changed, granted), *await labels_copied(settings, found)):
+    records = await change_sources(settings, act, sources, changed)
+    for source in sources:
+        _print(source, records[source.id][1].access, as_json=as_json)
+    for remark in (*change_remarks(records, changed, granted), *await copy_changed_labels(settings, sources)):
         echo(remark, err=True)
 
 
-async def change_held(
-    settings: Settings, act: ActName, found: Sequence[Held], changed: Changed, *, as_seen: bool = False
+async def change_sources(
+    settings: Settings,
+    act: ActName,
+    sources: Sequence[SourceAccess],
+    changed: AccessChange,
+    *,
+    as_seen: bool = False,
 ) -> Pairs:
     """Change who may see these sources, logged as this act. It is in force then.
 
@@ -407,29 +427,29 @@ async def change_held(
         ConfigurationError: one is a row of an attached table.
         BusyError: a record has changed.
     """
-    for one in found:
-        if one.table and one.table.collection.attached:
+    for source in sources:
+        if source.table and source.table.collection.attached:
             raise ConfigurationError(
-                f"{one.id} is a row of the attached table {one.table.collection.name}. What that table says "
+                f"{source.id} is a row of the attached table {source.table.collection.name}. That table "
                 "decides who may see it. Change it where the table is written."
             )
-        if original := original_id(one.id):
+        if original := original_id(source.id):
             raise ConfigurationError(
-                f"{one.id} is a document of a tag, shown to those who could see {original} when the tag was "
-                f"made and can see it now. Change who may see {original}."
+                f"{source.id} is a document of a tag, shown to those who could see {original} when the tag "
+                f"was made and can see it now. Change who may see {original}."
             )
-    tenant, known = tenant_of(settings), {one.id: one.access for one in found}
+    tenant, accesses = tenant_of(settings), {source.id: source.access for source in sources}
 
     def around(pairs: Pairs) -> AbstractContextManager[None]:
         now = {id_: before and before.access for id_, (before, _) in pairs.items()}
-        if as_seen and now != known:
+        if as_seen and now != accesses:
             raise BusyError("Somebody else has changed these rights meanwhile. Look at them again.")
-        return recorded(settings.data, access_act(act, tenant, pairs))
+        return log_act(settings.data, access_act(act, tenant, pairs))
 
-    return await change_access(settings.data, tenant, known, changed, around=around)
+    return await change_access(settings.data, tenant, accesses, changed, around=around)
 
 
-def remarks_on(pairs: Pairs, changed: Changed, granted: Sequence[str] = ()) -> Iterator[str]:
+def change_remarks(pairs: Pairs, changed: AccessChange, granted: Sequence[str] = ()) -> Iterator[str]:
     """What limits a change: what contains a document, or its origin. And whom it is no news to.
 
     `granted` is whom it lets in, if it only does that.
@@ -441,9 +461,9 @@ def remarks_on(pairs: Pairs, changed: Changed, granted: Sequence[str] = ()) -> I
     ]
     if granted and already:
         alone = len(already) == 1
-        what = document_name(already[0]) if alone else f"{len(already)} of these documents"
+        document = document_name(already[0]) if alone else f"{len(already)} of these documents"
         yield (
-            f"Everybody in the tenant can see {what} already, so nothing changed. To let in only those: "
+            f"Everybody in the tenant can see {document} already, so nothing changed. To let in only those: "
             f"refdesk-admin access set {already[0].id if alone else 'ID'} --visibility restricted"
             f"{arguments(*_allowing(granted))}"
         )
@@ -465,10 +485,10 @@ def _allowing(entries: Iterable[str]) -> Iterator[str]:
         yield from ("--allow", entry)
 
 
-async def labels_copied(settings: Settings, found: Sequence[Held]) -> list[str]:
+async def copy_changed_labels(settings: Settings, sources: Sequence[SourceAccess]) -> list[str]:
     """Copy changed rights to the chunks, where searches are faster with them. Returns what went wrong."""
     complaints = []
-    for table in dict.fromkeys(one.table for one in found if one.table):
+    for table in dict.fromkeys(source.table for source in sources if source.table):
         try:
             await copy_labels(settings.data, table.collection)
         except StoreError as error:
@@ -479,20 +499,20 @@ async def labels_copied(settings: Settings, found: Sequence[Held]) -> list[str]:
     return complaints
 
 
-def _print(held: Held, access: Access | None, *, as_json: bool) -> None:
+def _print(source: SourceAccess, access: Access | None, *, as_json: bool) -> None:
     lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
     if as_json:
         record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
-        torn = {"found_by": in_words(held.found_by)} if held.is_torn else {}
-        print_json({"id": held.id, "access": record} | torn | ({} if held.table else {"gone": True}))
+        torn = {"found_by": in_words(source.found_by)} if source.is_torn else {}
+        print_json({"id": source.id, "access": record} | torn | ({} if source.table else {"gone": True}))
         return
-    echo(in_one_line(f"{held.id}  {held.title}{'' if held.table else ' (removed)'}"))
+    echo(in_one_line(f"{source.id}  {source.title}{'' if source.table else ' (removed)'}"))
     echo(f"  visibility {access.visibility if access else 'no access record: nobody sees it'}")
     for name, entries in lists.items():
         echo(f"  {name:10} {', '.join(entries) or '-'}")
-    if held.is_torn:
-        echo(f"  searches   {in_words(held.found_by)}: {_TORN}")
+    if source.is_torn:
+        echo(f"  searches   {in_words(source.found_by)}: {_TORN}")
 
 
-for one in (show_command, set_command, grant_command, revoke_command, explain_command):
-    access_command.add_command(one)
+for subcommand in (show_command, set_command, grant_command, revoke_command, explain_command):
+    access_command.add_command(subcommand)

@@ -21,24 +21,27 @@ import errno
 import getpass
 import os
 import sys
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import FileIO
-from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import click
 from pydantic import AwareDatetime, BaseModel, ValidationError
 from pydantic_core import from_json
 
 from rag.admin.command_line import Group, command, echo, print_json, print_table
-from rag.config.settings import Settings
-from rag.corpus import Access, AccessRecord
 from rag.errors import ConfigurationError, RefdeskError
 from rag.report.text_and_html import one_line
 from rag.store.write.desk_folder import cannot, flush_folder, spending_reserve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from io import FileIO
+    from pathlib import Path
+
+    from rag.config.settings import Settings
+    from rag.corpus import Access, AccessRecord
 
 ActName = Literal[
     "access grant",
@@ -81,7 +84,7 @@ class Act:
     gives: bool = True
 
 
-class Change(BaseModel):
+class AuditChange(BaseModel):
     """A logged object before and after."""
 
     id: str
@@ -89,7 +92,7 @@ class Change(BaseModel):
     after: dict[str, Any] | None
 
 
-class Line(BaseModel):
+class AuditLine(BaseModel):
     """A line of the log. Later versions may add fields."""
 
     at: AwareDatetime
@@ -99,7 +102,7 @@ class Line(BaseModel):
     act: str
     tenant: str
     collection: str | None
-    changes: tuple[Change, ...]
+    changes: tuple[AuditChange, ...]
     failed: str | None
 
 
@@ -109,14 +112,14 @@ def log_file(data: Path) -> Path:
 
 
 @contextmanager
-def recorded(data: Path, act: Act) -> Iterator[None]:
+def log_act(data: Path, act: Act) -> Iterator[None]:
     """Log the enclosed act, before or after it, in the order that the module describes.
 
     Raises:
         ConfigurationError, StoreError: a grant can't be logged. Nothing is done then.
     """
     if act.gives:
-        record(data, act)
+        log_now(data, act)
     try:
         yield
     except BaseException as error:
@@ -126,7 +129,7 @@ def recorded(data: Path, act: Act) -> Iterator[None]:
         _record_or_say(data, act)
 
 
-def record(data: Path, act: Act) -> None:
+def log_now(data: Path, act: Act) -> None:
     """Log an act now: call it before an act that grants, and after one that revokes.
 
     Raises:
@@ -149,10 +152,10 @@ def _record_or_say(data: Path, act: Act, failed: str | None = None) -> None:
 
 def _lines(act: Act, failed: str | None = None) -> bytes:
     """The lines of an act."""
-    changes = [Change.model_construct(id=id_, before=b, after=a) for id_, (b, a) in act.changes.items()]
+    changes = [AuditChange.model_construct(id=id_, before=b, after=a) for id_, (b, a) in act.changes.items()]
     user, uid = _user()
     lines = [
-        Line(
+        AuditLine(
             at=datetime.now(UTC),
             user=user,
             uid=uid,
@@ -216,7 +219,7 @@ def _last_byte(opened: FileIO) -> bytes:
     return opened.read(1)
 
 
-def read_log(data: Path) -> Iterator[tuple[int, Line | None]]:
+def read_log(data: Path) -> Iterator[tuple[int, AuditLine | None]]:
     """The lines of the log with their numbers from 1, oldest first; None for an unreadable line.
 
     Raises:
@@ -267,9 +270,9 @@ def _stored(data: Path) -> Iterator[tuple[int, bytes]]:
         raise ConfigurationError(f"Cannot read the audit log {log_file(data)}: {error.strerror}.") from error
 
 
-def _read(line: bytes) -> Line | None:
+def _read(line: bytes) -> AuditLine | None:
     try:
-        return Line.model_validate_json(line)
+        return AuditLine.model_validate_json(line)
     except ValidationError:
         return None
 
@@ -345,7 +348,7 @@ async def show_command(
     *,
     since: datetime | None,
     act: str | None,
-    whose: str | None,
+    tenant: str | None,
     id_: str | None,
     as_json: bool,
 ) -> None:
@@ -359,7 +362,9 @@ async def show_command(
     for number, line in read_log(settings.data):
         if line is None:
             unreadable.append(number)
-        elif _fits(line, since, act, whose) and (id_ is None or id_ in {one.id for one in line.changes}):
+        elif _fits(line, since, act, tenant) and (
+            id_ is None or id_ in {change.id for change in line.changes}
+        ):
             acts.append((number, line))
     if as_json:
         lines = [line.model_dump(mode="json") for _, line in acts]
@@ -369,14 +374,14 @@ async def show_command(
     if rows:
         print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows])
     else:
-        echo("No act in the log matches." if any((since, act, whose, id_)) else "The log is empty.")
+        echo("No act in the log matches." if any((since, act, tenant, id_)) else "The log is empty.")
     cut = cut_lines(settings.data) if unreadable else []
     for number in unreadable:
         why = "was cut short by a power failure or a full disk" if number in cut else "is unreadable"
         echo(f"Line {number} of {log_file(settings.data)} {why}.", err=True)
 
 
-def _fits(line: Line, since: datetime | None, act: str | None, tenant: str | None) -> bool:
+def _fits(line: AuditLine, since: datetime | None, act: str | None, tenant: str | None) -> bool:
     return (
         (since is None or line.at >= since)
         and (act is None or line.act == act or line.act.startswith(f"{act} "))
@@ -384,28 +389,30 @@ def _fits(line: Line, since: datetime | None, act: str | None, tenant: str | Non
     )
 
 
-def _rows(line: Line, id_: str | None) -> Iterator[tuple[str, ...]]:
+def _rows(line: AuditLine, id_: str | None) -> Iterator[tuple[str, ...]]:
     """A row per changed object, without control characters."""
-    what = f"{line.act} FAILED ({line.failed})" if line.failed else line.act
-    head = [line.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"), who(line), what, line.tenant]
-    changes = [(one.id, change_in_words(one)) for one in line.changes if id_ in {None, one.id}]
+    act = f"{line.act} FAILED ({line.failed})" if line.failed else line.act
+    head = [line.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"), actor_name(line), act, line.tenant]
+    changes = [(change.id, change_in_words(change)) for change in line.changes if id_ in {None, change.id}]
     for changed, how in changes or [(line.collection or "-", "")]:
         yield tuple(one_line(cell) for cell in (*head, changed, how))
 
 
-def who(line: Line) -> str:
+def actor_name(line: AuditLine) -> str:
     """Example: root (0) for ann."""
     name = line.user or "-"
     user = name if line.uid is None else f"{name} ({line.uid})"
     return f"{user} for {line.sudo_user}" if line.sudo_user else user
 
 
-def change_in_words(change: Change) -> str:
+def change_in_words(change: AuditChange) -> str:
     """The difference between before and after."""
     before, after = change.before, change.after
     if before is not None and after is not None:
-        same = {key for key in before if key in after and before[key] == after[key]}
-        before, after = ({key: one[key] for key in one if key not in same} for one in (before, after))
+        unchanged = {key for key in before if key in after and before[key] == after[key]}
+        before, after = (
+            {key: state[key] for key in state if key not in unchanged} for state in (before, after)
+        )
         if not before and not after:
             return "unchanged"
     return f"{_state(before)} → {_state(after)}"
@@ -421,7 +428,7 @@ def _state(state: dict[str, Any] | None) -> str:
 def _value(value: object) -> str:
     match value:
         case dict():
-            return " ".join(f"{key}={one}" for key, one in value.items()) or "-"
+            return " ".join(f"{key}={part}" for key, part in value.items()) or "-"
         case list():
             return " ".join(map(str, value)) or "-"
         case _:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rag.access.keys import Keys, keys_file, read_keys
 from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import Act, read_log, recorded
+from rag.admin.audit_command import Act, log_act, read_log
 from rag.admin.command_line import Group, command, echo, print_json
 from rag.admin.key_command import LOCK_SECONDS
 from rag.config.settings import Settings, StorageSettings
@@ -50,9 +50,13 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
     if as_json:
         print_json({"file": str(file), "bytes": size} | asdict(saved))
         return
-    held = [f"{one.name} ({counted(one.sources, 'source')})" for one in saved.collections]
+    collections = [
+        f"{collection.name} ({counted(collection.sources, 'source')})" for collection in saved.collections
+    ]
     rights = f"{counted(saved.records, 'access record')} and {counted(saved.keys, 'key')}"
-    echo(f"Backed up the tenant {tenant} to {file} ({size / 1e6:.1f} MB): {', '.join(held)}, {rights}.")
+    echo(
+        f"Backed up the tenant {tenant} to {file} ({size / 1e6:.1f} MB): {', '.join(collections)}, {rights}."
+    )
 
 
 @command("restore", of_tenant=False)
@@ -68,7 +72,14 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
 )
 @click.option("--check", is_flag=True, help="Only check the file.")
 async def restore_command(  # noqa: PLR0913 the options
-    settings: Settings, *, file: Path, other: str | None, yes: bool, exact: bool, check: bool, as_json: bool
+    settings: Settings,
+    *,
+    file: Path,
+    new_name: str | None,
+    yes: bool,
+    exact: bool,
+    check: bool,
+    as_json: bool,
 ) -> None:
     """Restore a tenant from a backup.
 
@@ -77,17 +88,17 @@ async def restore_command(  # noqa: PLR0913 the options
     back, and the report names them. Servers can keep running.
     """
     backup = checked_archive(file)
-    tenant = valid_name(other) if other else backup.about.tenant
+    tenant = valid_name(new_name) if new_name else backup.about.tenant
     if check:
         _show_checked(backup, as_json=as_json)
         return
-    names = [one.name for one in backup.about.collections]
+    names = [collection.name for collection in backup.about.collections]
     changes: dict[str, tuple[None, dict[str, object]]] = {
         name: (None, {"backup": backup.about.at, "exact": exact}) for name in names
     }
     prepare(settings.data)
     forgotten = _purged_without_record(settings.data, tenant)
-    with recorded(settings.data, Act("restore", tenant, changes)):
+    with log_act(settings.data, Act("restore", tenant, changes)):
         result = await restore(settings.data, backup, tenant, exact=exact, overwrite=yes, forgotten=forgotten)
         keys = _restore_keys(settings.data, result, backup, exact=exact)
     if as_json:
@@ -113,7 +124,7 @@ def _size(file: Path) -> int:
 def _purged_without_record(data: Path, tenant: str) -> set[str]:
     """The ids of sources that a purge deleted with their access records, by the audit log."""
     lines = (line for _, line in read_log(data) if line and line.act == "purge" and line.tenant == tenant)
-    return {one.id for line in lines for one in line.changes if one.after is None}
+    return {change.id for line in lines for change in line.changes if change.after is None}
 
 
 def _restore_keys(data: Path, result: Restored, backup: Archive, *, exact: bool) -> dict[str, Any]:
@@ -124,29 +135,29 @@ def _restore_keys(data: Path, result: Restored, backup: Archive, *, exact: bool)
     theirs = Keys.model_validate_json(result.keys).keys if result.keys else ()
     with locked(data, "keys", seconds=LOCK_SECONDS):
         present = read_keys(keys_file(data)).keys
-        known, ended = _keys_in_log(data)
-        known = known or keys_file(data).exists()
-        missing = [one for one in theirs if one.id not in {key.id for key in present}]
-        allowed = result.tenant == backup.about.tenant and (exact or not known)
-        back = [one for one in missing if allowed and one.id not in ended]
-        if back:
+        has_keys, ended = _keys_in_log(data)
+        has_keys = has_keys or keys_file(data).exists()
+        missing = [key for key in theirs if key.id not in {key.id for key in present}]
+        allowed = result.tenant == backup.about.tenant and (exact or not has_keys)
+        restored = [key for key in missing if allowed and key.id not in ended]
+        if restored:
             write_whole(
                 keys_file(data),
-                Keys(keys=(*present, *back)).model_dump_json(indent=1, exclude_none=True).encode(),
+                Keys(keys=(*present, *restored)).model_dump_json(indent=1, exclude_none=True).encode(),
             )
-    left = [one.id for one in missing if one not in back]
-    return {"keys": [one.id for one in back], "keys_left_out": left}
+    left = [key.id for key in missing if key not in restored]
+    return {"keys": [key.id for key in restored], "keys_left_out": left}
 
 
 def _keys_in_log(data: Path) -> tuple[bool, set[str]]:
     """Whether the audit log knows of keys, and the ids of those that were revoked."""
     lines = [line for _, line in read_log(data) if line and line.act.startswith("key ")]
-    return bool(lines), {one.id for line in lines for one in line.changes if one.after is None}
+    return bool(lines), {change.id for line in lines for change in line.changes if change.after is None}
 
 
 def _show_checked(backup: Archive, *, as_json: bool) -> None:
     about = backup.about
-    names = [one.name for one in about.collections]
+    names = [collection.name for collection in about.collections]
     if as_json:
         print_json({"tenant": about.tenant, "at": about.at, "collections": names, "refdesk": about.refdesk})
         return
@@ -154,8 +165,8 @@ def _show_checked(backup: Archive, *, as_json: bool) -> None:
 
 
 def _show(result: Restored, keys: dict[str, Any], file: Path) -> None:
-    held = [f"{name} ({counted(sources, 'source')})" for name, sources in result.collections.items()]
-    echo(f"Restored the tenant {result.tenant} as of {result.at} from {file}: {', '.join(held)}.")
+    collections = [f"{name} ({counted(sources, 'source')})" for name, sources in result.collections.items()]
+    echo(f"Restored the tenant {result.tenant} as of {result.at} from {file}: {', '.join(collections)}.")
     _list(
         result.narrowed, "has narrower rights than in the backup", "have narrower rights than in the backup"
     )
@@ -180,10 +191,10 @@ def _show(result: Restored, keys: dict[str, Any], file: Path) -> None:
         echo(f"Keys of the backup that stay invalid: {', '.join(keys['keys_left_out'])}.")
 
 
-def _list(names: tuple[str, ...], one: str, several: str) -> None:
+def _list(names: tuple[str, ...], singular: str, plural: str) -> None:
     if not names:
         return
-    echo(f"{counted(len(names), 'source')} {one if len(names) == 1 else several}:")
+    echo(f"{counted(len(names), 'source')} {singular if len(names) == 1 else plural}:")
     for name in names[:SHOWN]:
         echo(f"  {name}")
     if len(names) > SHOWN:
@@ -272,5 +283,5 @@ def _bucket(settings: Settings, uri: str) -> Bucket:
     return bucket
 
 
-for one in (copy_command, fetch_command):
-    storage_command.add_command(one)
+for subcommand in (copy_command, fetch_command):
+    storage_command.add_command(subcommand)

@@ -6,16 +6,15 @@ How a collection is described, in words and as JSON, is here, too.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import Act, recorded
+from rag.admin.audit_command import Act, log_act
 from rag.admin.collection_options import (
     chunking_option,
     chunking_words,
@@ -30,7 +29,6 @@ from rag.admin.collection_options import (
 from rag.admin.command_line import command, echo, language_option, print_json, same_desk
 from rag.admin.sharing import first_visibility
 from rag.admin.sources_command import open_collections, open_reader
-from rag.config.settings import Settings
 from rag.corpus import (
     DEFAULT_EMBEDDER,
     Chunking,
@@ -48,11 +46,16 @@ from rag.ingest.declare_fields import Declared, check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
 from rag.store.read.catalog import check_embedder, check_ingestible, check_writable
-from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import change_collection, open_writer
 from rag.store.write.desk_folder import prepare
 from rag.store.write.make_collection import ensure_collection
-from rag.text.flags import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rag.config.settings import Settings
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.text.flags import Flag
 
 CALLED = {
     "embedder_name": "embedder",
@@ -118,7 +121,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     Markdown files and from sidecar files (report.pdf.meta.toml); title and date also from the document's own
     metadata.
     """
-    made = await created(
+    collection = await create_collection(
         settings,
         name,
         fields=fields,
@@ -133,15 +136,15 @@ async def create_command(  # noqa: PLR0913 one parameter an option
         keep_days=keep_days,
     )
     if as_json:
-        print_json(collection_json(made))
+        print_json(collection_json(collection))
     else:
         echo(
             f"Created the collection {name} with {counted(len(fields), 'field')}. New sources in it are "
-            f"{'visible to the whole tenant' if made.visibility == 'tenant' else 'restricted'}."
+            f"{'visible to the whole tenant' if collection.visibility == 'tenant' else 'restricted'}."
         )
 
 
-async def created(
+async def create_collection(
     settings: Settings,
     name: str,
     *,
@@ -155,13 +158,15 @@ async def created(
     Raises:
         ConfigurationError: it exists already, or can't have this name.
     """
-    if valid_name(name) in {one.name for one in await open_reader(settings).collections(tenant_of(settings))}:
+    if valid_name(name) in {
+        collection.name for collection in await open_reader(settings).collections(tenant_of(settings))
+    }:
         raise ConfigurationError(f"The collection {name!r} already exists.")
     is_set, visibility = visibility is not None, visibility or first_visibility(settings)
     tenant, state = tenant_of(settings), {"visibility": visibility, "fields": dict(fields)}
     async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
         prepare(settings.data)
-        with recorded(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
+        with log_act(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
             return await ensure_collection(
                 settings.data,
                 tenant,
@@ -227,7 +232,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     chunking and other policies apply to each file at the next ingest of it. Another language applies at once
     to all that is stored.
     """
-    given = {
+    options = {
         "description": description,
         "link": link,
         "embedder_name": embedder_name,
@@ -236,7 +241,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         "visibility": visibility,
         "visibility_is_set": visibility and True,
     }
-    after: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    after: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     if not after and not fields and not no_field and not policies and not language:
         raise click.UsageError(
             "Give --description, --link, --embedder, --chunking, --language, --field, --no-field, "
@@ -250,15 +255,15 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     identity = None if embedder_name is None else await _identity_of(settings, embedder_name)
 
     def changed(collection: Collection) -> Collection:
-        made = replace(collection, **after)
+        updated = replace(collection, **after)
         if identity is not None:
-            check_embedder(made, identity)
-        return made
+            check_embedder(updated, identity)
+        return updated
 
     tenant, before = table.collection.tenant, _logged(table.collection, after)
     changes = _logged_changes(table.collection, fields, no_field, language)
     declared = None
-    with recorded(
+    with log_act(
         settings.data,
         Act(
             "collection set",
@@ -334,8 +339,8 @@ def _logged_changes(
     before: dict[str, object] = {}
     after: dict[str, object] = {}
     if fields or removed:
-        kept = {name: kind for name, kind in collection.fields.items() if name not in removed}
-        before["fields"], after["fields"] = collection.fields, kept | dict(fields)
+        remaining = {name: kind for name, kind in collection.fields.items() if name not in removed}
+        before["fields"], after["fields"] = collection.fields, remaining | dict(fields)
     if language:
         before["language"], after["language"] = collection.language, language
     return before, after
@@ -351,15 +356,21 @@ def _check_open(collection: Collection, keys: Iterable[str], language: LanguageC
 
 async def tags_of(settings: Settings, name: str) -> list[Collection]:
     """The tags of a collection, also of one that was removed."""
-    return [one for one in await open_reader(settings).collections(tenant_of(settings)) if one.tag_of == name]
+    return [
+        collection
+        for collection in await open_reader(settings).collections(tenant_of(settings))
+        if collection.tag_of == name
+    ]
 
 
 async def _also_in_tags(settings: Settings, collection: Collection) -> None:
     """Let the documents of a collection's tags expire as early as those of the collection."""
-    tenant, most = collection.tenant, collection.keep_days
-    for one in await tags_of(settings, collection.name):
-        if most and not 0 < one.keep_days <= most:
-            await change_collection(settings.data, tenant, one.name, lambda tag: replace(tag, keep_days=most))
+    tenant, max_days = collection.tenant, collection.keep_days
+    for tag in await tags_of(settings, collection.name):
+        if max_days and not 0 < tag.keep_days <= max_days:
+            await change_collection(
+                settings.data, tenant, tag.name, lambda tag: replace(tag, keep_days=max_days)
+            )
 
 
 async def _analysed(
@@ -369,9 +380,9 @@ async def _analysed(
     if language is None:
         return collection
     async with open_writer(settings.data, collection) as writer:
-        made = await change_language(writer, language)
+        updated = await change_language(writer, language)
         await writer.finish()
-    return made
+    return updated
 
 
 def _declared_json(declared: Declared) -> dict[str, Any]:
@@ -392,8 +403,8 @@ def _print_declared(declared: Declared, removed: Sequence[str]) -> None:
 
 def language_in_words(collection: Collection) -> str:
     """What a collection says of its language: "German", or "auto (German, English)"."""
-    held = ", ".join("others" if one == "none" else one for one in collection.languages)
-    return f"{collection.language} ({held})" if held else collection.language
+    languages = ", ".join("others" if language == "none" else language for language in collection.languages)
+    return f"{collection.language} ({languages})" if languages else collection.language
 
 
 def collection_json(collection: Collection) -> dict[str, Any]:
@@ -401,9 +412,12 @@ def collection_json(collection: Collection) -> dict[str, Any]:
     details = asdict(collection)
     details["chunking"] = chunking_words(collection.chunking)
     del details["build"]
-    for name, one in (("former", collection.former), ("coming", collection.coming)):
-        details[name] = one and {"embedder": one.embedder.model, "chunking": chunking_words(one.chunking)}
-        if not one:
+    for name, build in (("former", collection.former), ("coming", collection.coming)):
+        details[name] = build and {
+            "embedder": build.embedder.model,
+            "chunking": chunking_words(build.chunking),
+        }
+        if not build:
             del details[name]
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
     optional = ("attached", "calibration", "personal_data", "keep_days", "expiring", "languages", "tag_of")

@@ -7,15 +7,14 @@ collection_changes.py, `rebuild` is in collection_rebuild.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import Act, record, recorded
+from rag.admin.audit_command import Act, log_act, log_now
 from rag.admin.collection_changes import (
     collection_json,
     create_command,
@@ -28,7 +27,6 @@ from rag.admin.collection_rebuild import rebuild_command
 from rag.admin.command_line import Group, command, echo, language_option, print_json, print_table, same_desk
 from rag.admin.remove_command import remove_collection
 from rag.admin.sources_command import open_collections, open_reader
-from rag.config.settings import Settings
 from rag.corpus import (
     NO_VECTORS,
     USUAL_LANGUAGE,
@@ -43,10 +41,15 @@ from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
 from rag.store.read.attached.attached_reader import AttachedReader
 from rag.store.read.attached.open_attached import AttachedTables, located
-from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import finish_drop
 from rag.store.write.desk_folder import prepare
 from rag.store.write.make_collection import ensure_collection, tag_collection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rag.config.settings import Settings
+    from rag.store.read.collection_reader import CollectionReader
 
 FC = TypeVar("FC", bound="Callable[..., object] | click.Command")
 ATTACHED_FIELD = "NAME=TYPE[:COLUMN]"
@@ -146,7 +149,7 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
     remarks, rows = await remarks_on(reader), (await reader.survey()).rows
     prepare(settings.data)
     state = {"visibility": wanted.visibility, "fields": fields, "table": attachment.table}
-    with recorded(settings.data, Act("collection attach", wanted.tenant, {name: (None, state)}, name)):
+    with log_act(settings.data, Act("collection attach", wanted.tenant, {name: (None, state)}, name)):
         await ensure_collection(
             settings.data,
             wanted.tenant,
@@ -247,7 +250,7 @@ async def tag_command(
         today = f"{datetime.now(UTC):%Y-%m-%d}"
         description = f"{name} as it was on {today}, searched only if it is named.{described}"
     tenant, state = tenant_of(settings), {"tag_of": name, "sources": await table.source_count()}
-    with recorded(settings.data, Act("collection tag", tenant, {valid_name(tag): (None, state)}, tag)):
+    with log_act(settings.data, Act("collection tag", tenant, {valid_name(tag): (None, state)}, tag)):
         made = await tag_collection(settings.data, table.collection, tag, description)
     if as_json:
         print_json(collection_json(made))
@@ -308,7 +311,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
         tenant = tenant_of(settings)
         if not await finish_drop(settings.data, tenant, valid_name(name)):  # of a run that was killed
             raise
-        record(settings.data, Act("collection remove", tenant, {name: ({}, None)}, name, gives=False))
+        log_now(settings.data, Act("collection remove", tenant, {name: ({}, None)}, name, gives=False))
         attached = None
     else:
         await remove_collection(settings.data, table, "collection remove")

@@ -49,9 +49,9 @@ def _policies(_context: click.Context, _option: click.Parameter, values: Sequenc
     """The policies that the options --personal-data give, the last one of each kind."""
     policies: dict[Flag, Policy] = {}
     for value in values:
-        kind, _, named = value.rpartition("=")
-        policy = next((one for one in get_args(Policy) if one == named), None)
-        kinds = [one for one in PERSONAL if kind in {one, ""}]
+        kind, _, policy_name = value.rpartition("=")
+        policy = next((policy for policy in get_args(Policy) if policy == policy_name), None)
+        kinds = [personal_kind for personal_kind in PERSONAL if kind in {personal_kind, ""}]
         if policy is None or not kinds:
             raise click.BadParameter(
                 f"{value!r} is not like redact or email=redact. Policies: {', '.join(get_args(Policy))}. "
@@ -61,9 +61,9 @@ def _policies(_context: click.Context, _option: click.Parameter, values: Sequenc
     return policies
 
 
-def with_policies(before: Mapping[Flag, Policy], given: Mapping[Flag, Policy]) -> dict[Flag, Policy]:
+def with_policies(before: Mapping[Flag, Policy], changes: Mapping[Flag, Policy]) -> dict[Flag, Policy]:
     """Policies after others are given; only those that don't just allow are kept."""
-    return {kind: one for kind, one in {**before, **given}.items() if one != "allow"}
+    return {kind: policy for kind, policy in {**before, **changes}.items() if policy != "allow"}
 
 
 personal_data_option = click.option(
@@ -116,33 +116,33 @@ chunking_option = click.option(
 )
 
 
-def chunking_from(written: str) -> Chunking:
+def chunking_from(text: str) -> Chunking:
     """A way of cutting, as in "*.log:tokens,max=200,overlap=20".
 
     Raises:
         click.BadParameter: it has another form, or a size is out of range.
     """
-    pattern, separator, rest = written.rpartition(":")
-    strategy, *given = rest.split(",")
+    pattern, separator, definition = text.rpartition(":")
+    strategy, *options = definition.split(",")
     if strategy not in get_args(Strategy) or (separator and not pattern):
         raise click.BadParameter(
-            f"{written!r} is not like sentence,max=200 or '*.log:tokens,overlap=20'. Strategies: "
+            f"{text!r} is not like sentence,max=200 or '*.log:tokens,overlap=20'. Strategies: "
             f"{', '.join(get_args(Strategy))}."
         )
     values: dict[str, Any] = {}
-    for one in given:
-        key, _, value = one.partition("=")
+    for option in options:
+        key, _, value = option.partition("=")
         if key == "headers" and value in {"yes", "no"}:
             values["headers"] = value == "yes"
         elif key in _SIZES and value.isdecimal() and int(value) in _SIZES[key][1]:
             values[_SIZES[key][0]] = int(value)
         else:
             ranges = ", ".join(f"{name} from {span[0]} to {span[-1]}" for name, (_, span) in _SIZES.items())
-            raise click.BadParameter(f"{one!r} in {written!r} is none of: {ranges}, headers yes or no.")
-    made = Chunking(strategy=cast("Strategy", strategy), match=pattern or "*", **values)
-    if made.max_tokens and made.overlap > made.max_tokens // 2:
-        raise click.BadParameter(f"the overlap in {written!r} is more than half of max.")
-    return made
+            raise click.BadParameter(f"{option!r} in {text!r} is none of: {ranges}, headers yes or no.")
+    chunking = Chunking(strategy=cast("Strategy", strategy), match=pattern or "*", **values)
+    if chunking.max_tokens and chunking.overlap > chunking.max_tokens // 2:
+        raise click.BadParameter(f"the overlap in {text!r} is more than half of max.")
+    return chunking
 
 
 def chunking_words(chunking: Sequence[Chunking]) -> str:
@@ -150,12 +150,12 @@ def chunking_words(chunking: Sequence[Chunking]) -> str:
     return "; ".join(map(_words, chunking)) or AS_SETTINGS
 
 
-def _words(one: Chunking) -> str:
-    sizes = {key: getattr(one, name) for key, (name, _) in _SIZES.items()}
+def _words(chunking: Chunking) -> str:
+    sizes = {key: getattr(chunking, name) for key, (name, _) in _SIZES.items()}
     usual = {key: getattr(Chunking(), name) for key, (name, _) in _SIZES.items()}
-    parts = [one.strategy, *(f"{key}={value}" for key, value in sizes.items() if value != usual[key])]
-    pattern = "" if one.match == "*" else f"{one.match}:"
-    return pattern + ",".join([*parts, *([] if one.headers else ["headers=no"])])
+    parts = [chunking.strategy, *(f"{key}={value}" for key, value in sizes.items() if value != usual[key])]
+    pattern = "" if chunking.match == "*" else f"{chunking.match}:"
+    return pattern + ",".join([*parts, *([] if chunking.headers else ["headers=no"])])
 
 
 def _link(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
@@ -189,8 +189,8 @@ def fields_of(values: Sequence[str]) -> dict[str, FieldType]:
     """
     fields: dict[str, FieldType] = {}
     for value in values:
-        name, _, named = value.partition("=")
-        kind = next((one for one in get_args(FieldType) if one == named), None)
+        name, _, type_name = value.partition("=")
+        kind = next((field_type for field_type in get_args(FieldType) if field_type == type_name), None)
         if kind is None or not re.fullmatch(FIELD_NAME, name):
             kinds = ", ".join(get_args(FieldType))
             raise click.BadParameter(f"{value!r} is not like year=integer. Types: {kinds}.")

@@ -6,12 +6,12 @@ import os
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import Act, recorded
+from rag.admin.audit_command import Act, log_act
 from rag.admin.cached_embedder import with_cache
 from rag.admin.collection_options import chunking_option, chunking_words
 from rag.admin.command_line import command, confirmed, echo, print_json
@@ -19,13 +19,11 @@ from rag.admin.eval_runs import comparison_json, print_comparison, print_runs, r
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
 from rag.config.profiles import DEFAULT_PROFILE
-from rag.config.settings import Settings
 from rag.corpus import Build, Chunking, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
-from rag.evaluate.compare_runs import Comparison, Run, compare, keep
-from rag.evaluate.evaluation import contenders, evaluate, on_existing, with_overrides
+from rag.evaluate.compare_runs import Comparison, EvaluationRun, compare, keep_runs
+from rag.evaluate.evaluation import contenders, evaluate, prepare_existing, with_overrides
 from rag.evaluate.sets import read_set
-from rag.evaluate.sets.judged_sets import JudgedSet
 from rag.ingest.rebuild_tables import Rebuilt, rebuild
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
@@ -33,6 +31,10 @@ from rag.store.read.catalog import check_writable
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import open_writer
 from rag.store.write.collection_tables import check_space
+
+if TYPE_CHECKING:
+    from rag.config.settings import Settings
+    from rag.evaluate.sets.judged_sets import JudgedSet
 
 NAMED = 5  # documents in a message
 KEPT = 1  # exit code: the new tables are not in use
@@ -119,7 +121,7 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
                 settings.chunking.chunkings(),
                 settings.chunking.max_tokens,
                 progress=_nothing if quiet else _print_progress,
-                around=recorded(settings.data, Act("collection rebuild", before.tenant, changes, name)),
+                around=log_act(settings.data, Act("collection rebuild", before.tenant, changes, name)),
                 approved=approved,
             )
     if as_json:
@@ -233,7 +235,7 @@ class Trial:
         self._judged: JudgedSet = read_set(file)
         self._if_better = if_better
         self._quiet = quiet
-        self._before: Run | None = None
+        self._before: EvaluationRun | None = None
         self.as_json: dict[str, Any] = {}
 
     async def ask_before(self) -> None:
@@ -251,7 +253,7 @@ class Trial:
         """
         after = await self._asked(coming)
         runs = [run for run in (self._before, after) if run]
-        runs = await keep(self._settings.data, tenant_of(self._settings), runs)
+        runs = await keep_runs(self._settings.data, tenant_of(self._settings), runs)
         comparison = compare(runs[0], runs[1], METRIC) if self._before else None
         self._show(runs, comparison)
         if self._if_better:
@@ -260,19 +262,19 @@ class Trial:
             return True
         return confirmed("Use the new tables for searches from now on?")
 
-    async def _asked(self, coming: Build | None) -> Run:
+    async def _asked(self, coming: Build | None) -> EvaluationRun:
         def seen_as(collection: Collection) -> Collection:
             is_it = collection.name == self._name and collection.coming == coming
             return collection_tables.with_build(collection, coming) if coming and is_it else collection
 
         chosen = contenders(self._settings, (DEFAULT_PROFILE,), (None,))
         with evaluation_progress() as progress:
-            async with on_existing(self._judged, self._settings, self._name) as prepared:
+            async with prepare_existing(self._judged, self._settings, self._name) as prepared:
                 changed = seen_as if coming else None
                 (run,) = await evaluate(self._judged, prepared, os.environ, chosen, progress, seen_as=changed)
         return run
 
-    def _show(self, runs: list[Run], comparison: Comparison | None) -> None:
+    def _show(self, runs: list[EvaluationRun], comparison: Comparison | None) -> None:
         self.as_json = {"runs": [run_json(run.id, run.summary) for run in runs]}
         if comparison:
             self.as_json["comparison"] = comparison_json(runs[0], runs[1], comparison)

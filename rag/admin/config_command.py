@@ -11,12 +11,11 @@ import json
 import operator
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 import click
@@ -44,6 +43,9 @@ from rag.search.stages.custom import loaded
 from rag.store.read.catalog import check_embedder
 from rag.store.read.desk_reader import Reader
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+
 State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
 """Tries something and says what works; raises a `RefdeskError` otherwise."""
@@ -62,7 +64,7 @@ REMOTE_SECONDS = 30  # for each model, all its attempts together
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SettingFinding:
     """What was found out about a part of the configuration. A note is no mistake, but could be one."""
 
     part: str
@@ -76,7 +78,9 @@ class _Ready(Form):
     ready: bool
 
 
-async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Finding]:
+async def setting_findings(
+    settings: Settings, environment: Mapping[str, str]
+) -> AsyncIterator[SettingFinding]:
     """A finding for each part that the settings use. Remote models get one or two small requests each."""
     yield _data_folder(settings)
     yield _tenant(settings)
@@ -92,7 +96,7 @@ async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncI
     async for finding in _of_others(settings):
         yield finding
     for part, problem in await binding_problems(settings):
-        yield Finding(part, "wrong", problem)
+        yield SettingFinding(part, "wrong", problem)
     yield _exposure(settings)
     for part, host, port in _addresses(settings.http):
         yield _address(part, host, port)
@@ -107,14 +111,14 @@ def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tupl
         async with open_embedder(settings.embedder_named(name), environment) as opened:
             identity, usual = opened.identity, await _cosine_of_unrelated(opened)
             await _check_collections(settings, name, identity)
-            found = f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
+            description = f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
             baseline = settings.embedder_named(name).baseline or 0
             of_folder = settings.embedder_named(name).provider == "onnx"
             is_measured = of_folder and settings.embedder_named(name).baseline is None
             if is_measured or abs(usual - baseline) <= TELLING or usual > MAX_BASELINE:
-                return found
+                return description
             advice = f"so set baseline = {max(usual, 0):.2f}"
-            return f"{found}; unrelated texts have a cosine of {usual:.2f}, {advice}"
+            return f"{description}; unrelated texts have a cosine of {usual:.2f}, {advice}"
 
     async def chat() -> str:
         async with open_chat(settings.chat, environment) as opened:
@@ -146,41 +150,44 @@ async def _cosine_of_unrelated(embedder: Embedder) -> float:
     """The mean cosine of questions and passages that have nothing to do with each other."""
     queries = await embedder.embed(UNRELATED, "query")
     cosines = queries @ (await embedder.embed(UNRELATED, "document")).T
-    others = len(UNRELATED) * (len(UNRELATED) - 1)
-    return float((cosines.sum() - cosines.trace()) / others)
+    pairs = len(UNRELATED) * (len(UNRELATED) - 1)
+    return float((cosines.sum() - cosines.trace()) / pairs)
 
 
-def _data_folder(settings: Settings) -> Finding:
+def _data_folder(settings: Settings) -> SettingFinding:
     part = "storage" if settings.storage.uri else "data folder"
     problem = data_folder_problem(settings.home)
     if problem is None:
-        return Finding(part, "ok", str(settings.home))
+        return SettingFinding(part, "ok", str(settings.home))
     begins = settings.data == DEFAULT_DATA and not settings.data.exists()
-    return Finding(part, "note" if begins and not settings.storage.uri else "wrong", problem)
+    return SettingFinding(part, "note" if begins and not settings.storage.uri else "wrong", problem)
 
 
-def _tenant(settings: Settings) -> Finding:
+def _tenant(settings: Settings) -> SettingFinding:
     try:
-        return Finding("tenant", "ok", tenant_of(settings))
+        return SettingFinding("tenant", "ok", tenant_of(settings))
     except RefdeskError as error:
         # Several tenants and no name are right for a server whose keys or tokens name the tenant.
         unnamed = settings.principal.tenant is None and data_folder_problem(settings.home) is None
-        return Finding("tenant", "note" if unnamed else "wrong", str(error))
+        return SettingFinding("tenant", "note" if unnamed else "wrong", str(error))
 
 
-async def _of_oauth(settings: Settings) -> AsyncIterator[Finding]:
+async def _of_oauth(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A note for each tenant that tokens may name and nobody made yet, and findings about the issuer."""
-    named = {*settings.oauth.tenants.values(), *(one.tenant for one in settings.oauth.clients.values())}
-    for tenant in sorted(named):
+    tenant_names = {
+        *settings.oauth.tenants.values(),
+        *(client.tenant for client in settings.oauth.clients.values()),
+    }
+    for tenant in sorted(tenant_names):
         try:
             check_tenant(settings.home, tenant)
         except RefdeskError as error:
-            yield Finding("oauth", "note", str(error))
+            yield SettingFinding("oauth", "note", str(error))
     if "oauth" in settings.http.authentication and settings.oauth.jwks_url:
         from rag.admin.issuer_check import issuer_checks  # noqa: PLC0415 only needed with OAuth
 
         for part, state, text in await to_thread.run_sync(lambda: list(issuer_checks(settings.oauth))):
-            yield Finding(part, state, text)
+            yield SettingFinding(part, state, text)
 
 
 async def _check_collections(settings: Settings, name: str, identity: EmbedderIdentity) -> None:
@@ -195,7 +202,7 @@ async def _check_collections(settings: Settings, name: str, identity: EmbedderId
             check_embedder(collection, identity)
 
 
-async def _without_embedder(settings: Settings) -> AsyncIterator[Finding]:
+async def _without_embedder(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A finding for each collection whose embedder the settings lack."""
     try:
         collections = await _collections(settings)
@@ -207,34 +214,34 @@ async def _without_embedder(settings: Settings) -> AsyncIterator[Finding]:
             try:
                 check_embedder(collection, None)
             except ConfigurationError as error:
-                yield Finding(f"collection {collection.name}", "wrong", str(error))
+                yield SettingFinding(f"collection {collection.name}", "wrong", str(error))
 
 
-async def _of_others(settings: Settings) -> AsyncIterator[Finding]:
+async def _of_others(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A finding for each attached table and each retriever."""
     with suppress(RefdeskError):  # which the embedders' findings say
         reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
-        for one in await _collections(settings):
-            if one.attached:
-                failed = (await reader.open(one)).failed
-                lost = f"it can't be read; see refdesk-admin collection show {one.name}"
-                found = lost if failed else one.attached.table
-                yield Finding(f"collection {one.name}", "wrong" if failed else "ok", found)
+        for collection in await _collections(settings):
+            if collection.attached:
+                failed = (await reader.open(collection)).failed
+                lost = f"it can't be read; see refdesk-admin collection show {collection.name}"
+                found = lost if failed else collection.attached.table
+                yield SettingFinding(f"collection {collection.name}", "wrong" if failed else "ok", found)
     for name, retriever in settings.retrievers.items():
         try:
             await to_thread.run_sync(loaded_retrievers, {name: retriever})
         except ConfigurationError as error:
-            yield Finding(f"retriever {name}", "wrong", str(error))
+            yield SettingFinding(f"retriever {name}", "wrong", str(error))
         else:
-            yield Finding(f"retriever {name}", "ok", retriever.call)
+            yield SettingFinding(f"retriever {name}", "ok", retriever.call)
 
 
-async def exposed(settings: Settings) -> AsyncIterator[Finding]:
+async def visibility_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A note for each collection that others can read although nobody decided that."""
     with suppress(RefdeskError):  # which the embedders' findings say
         for tenant in tenants(settings.home):
             for exposure in await exposures(settings, tenant):
-                yield Finding("visibility", "note", str(exposure))
+                yield SettingFinding("visibility", "note", str(exposure))
 
 
 async def _collections(settings: Settings) -> list[Collection]:
@@ -244,36 +251,38 @@ async def _collections(settings: Settings) -> list[Collection]:
         StoreError: the catalog can't be read.
     """
     reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
-    return [one for tenant in tenants(settings.home) for one in await reader.collections(tenant)]
+    return [
+        collection for tenant in tenants(settings.home) for collection in await reader.collections(tenant)
+    ]
 
 
-async def _tried(part: str, attempt: Attempt) -> Finding:
+async def _tried(part: str, attempt: Attempt) -> SettingFinding:
     """What came of an attempt that says in its result what works."""
     try:
         with anyio.fail_after(REMOTE_SECONDS):
-            return Finding(part, "ok", await attempt())
+            return SettingFinding(part, "ok", await attempt())
     except RefdeskError as error:
-        return Finding(part, "wrong", str(error))
+        return SettingFinding(part, "wrong", str(error))
     except TimeoutError:
-        return Finding(part, "wrong", f"There was no answer within {REMOTE_SECONDS} seconds.")
+        return SettingFinding(part, "wrong", f"There was no answer within {REMOTE_SECONDS} seconds.")
 
 
-def _loaded(stage: CustomStage) -> Finding:
+def _loaded(stage: CustomStage) -> SettingFinding:
     part = f"stage {stage.called}"
     try:
         loaded(stage)
     except RefdeskError as error:
-        return Finding(part, "wrong", str(error))
-    return Finding(part, "ok", "the function can be imported")
+        return SettingFinding(part, "wrong", str(error))
+    return SettingFinding(part, "ok", "the function can be imported")
 
 
-def _exposure(settings: Settings) -> Finding:
+def _exposure(settings: Settings) -> SettingFinding:
     try:
         check_exposure(settings.http, settings.oauth)
     except RefdeskError as error:
-        return Finding("http", "wrong", str(error))
+        return SettingFinding("http", "wrong", str(error))
     methods = " and ".join(settings.http.authentication) or "none: for this machine only"
-    return Finding("http", "ok", f"authentication: {methods}")
+    return SettingFinding("http", "ok", f"authentication: {methods}")
 
 
 def _addresses(http: HttpSettings) -> list[tuple[str, str, int]]:
@@ -281,25 +290,25 @@ def _addresses(http: HttpSettings) -> list[tuple[str, str, int]]:
     return [("http address", http.host, http.port), *metrics]
 
 
-def _address(part: str, host: str, port: int) -> Finding:
+def _address(part: str, host: str, port: int) -> SettingFinding:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as one:
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
         try:
             if os.name == "posix":  # as the server does
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((host, port))
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                return Finding(part, "note", f"{host}:{port} is taken, perhaps by refdesk itself.")
-            return Finding(part, "wrong", f"{host}:{port} can't be bound: {error.strerror}.")
-    return Finding(part, "ok", f"{host}:{port} is free")
+                return SettingFinding(part, "note", f"{host}:{port} is taken, perhaps by refdesk itself.")
+            return SettingFinding(part, "wrong", f"{host}:{port} can't be bound: {error.strerror}.")
+    return SettingFinding(part, "ok", f"{host}:{port} is free")
 
 
 # What `refdesk-admin config check` says of bindings: those of tools, of OAuth scopes and of API keys.
 #
 # A binding that fits nothing shows nothing, without an error for anybody. So it must be told here.
 
-Held: TypeAlias = "Mapping[str, Sequence[Collection]]"
+CollectionsByTenant: TypeAlias = "Mapping[str, Sequence[Collection]]"
 """The collections of each tenant."""
 
 
@@ -308,41 +317,49 @@ async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
     reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
     try:
         keys = keys_in(settings.home).keys
-        held = {tenant: await reader.collections(tenant) for tenant in tenants(settings.home)}
+        collections = {tenant: await reader.collections(tenant) for tenant in tenants(settings.home)}
     except RefdeskError as error:
         return [("keys", str(error))]
     of_settings: list[tuple[str, BoundTo]] = [(f"tool {tool.name}", tool) for tool in settings.server.tools]
     of_settings += [(f"scope {name}", scope) for name, scope in settings.oauth.scopes.items()]
     if usual := tuple(name for name in settings.search.collections if name not in settings.retrievers):
         of_settings.append(("search.collections", BoundTo(collections=usual)))
-    found = [(part, problem) for part, bound in of_settings if (problem := _of_collections(bound, held))]
-    of_keys = [(key, _of_key(key, settings, {key.tenant: held.get(key.tenant, ())})) for key in keys]
+    found = [
+        (part, problem) for part, bound in of_settings if (problem := _of_collections(bound, collections))
+    ]
+    of_keys = [(key, _of_key(key, settings, {key.tenant: collections.get(key.tenant, ())})) for key in keys]
     return found + [(f"key {key.id}", problem) for key, problem in of_keys if problem]
 
 
-def _of_collections(bound: BoundTo, held: Held) -> str | None:
+def _of_collections(bound: BoundTo, collections: CollectionsByTenant) -> str | None:
     """What is wrong with a binding's collections and filter; nothing while there are no collections."""
-    every = [collection for collections in held.values() for collection in collections]
-    named = [one for one in every if bound.collections is None or one.name in bound.collections]
-    names = {one.name for one in named}
+    every = [collection for collections in collections.values() for collection in collections]
+    bound_collections = [
+        collection
+        for collection in every
+        if bound.collections is None or collection.name in bound.collections
+    ]
+    names = {collection.name for collection in bound_collections}
     if every and (missing := [name for name in bound.collections or () if name not in names]):
         return f"There is no collection {', '.join(missing)}."
-    if named and all(walls([bound.binding], one) is None for one in named):
+    if bound_collections and all(
+        walls([bound.binding], collection) is None for collection in bound_collections
+    ):
         return f"The filter suits the declared fields of no collection ({', '.join(sorted(names))})."
     return None
 
 
-def _of_key(key: ApiKey, settings: Settings, held: Held) -> str | None:
+def _of_key(key: ApiKey, settings: Settings, collections: CollectionsByTenant) -> str | None:
     """What a key names that isn't there, or no longer."""
     bound = key.bound_to
     if bound is None:
         return None
     if bound.profile is not None and bound.profile not in {DEFAULT_PROFILE, *settings.search.profiles}:
         return f"There is no profile {bound.profile!r}, so it can't search."
-    known = {tool.name for tool in settings.server.tools}
-    if missing := [name for name in bound.tools or () if name not in known]:
+    tool_names = {tool.name for tool in settings.server.tools}
+    if missing := [name for name in bound.tools or () if name not in tool_names]:
         return f"There is no search tool {', '.join(missing)}."
-    return _of_collections(bound, held)
+    return _of_collections(bound, collections)
 
 
 FAILED = 1
@@ -370,18 +387,18 @@ async def check_command(settings: Settings, *, everything: bool, as_json: bool) 
         for line in _settings(values, everything=everything):
             echo(line)
         echo(f"{'ok':<{STATE_WIDTH}}settings: every key and value is valid")
-    found = []
-    for checks in (findings(settings, os.environ), exposed(settings)):
+    results = []
+    for checks in (setting_findings(settings, os.environ), visibility_findings(settings)):
         async for finding in checks:
-            found.append(finding)
+            results.append(finding)
             if not as_json:
                 echo(f"{finding.state:<{STATE_WIDTH}}{finding.part}: {finding.text}")
-    wrong = sum(finding.state == "wrong" for finding in found)
+    wrong = sum(finding.state == "wrong" for finding in results)
     if as_json:
-        listed = [asdict(finding) for finding in found]
+        listed = [asdict(finding) for finding in results]
         print_json({"settings_file": str(path), "settings": values, "checks": listed})
     else:
-        echo(f"Wrong: {wrong} of {len(found) + 1}." if wrong else "The settings are valid.")
+        echo(f"Wrong: {wrong} of {len(results) + 1}." if wrong else "The settings are valid.")
     return FAILED if wrong else 0
 
 
@@ -391,8 +408,8 @@ def _settings(values: dict[str, Any], *, everything: bool) -> Iterator[str]:
     for keys in setting_keys():
         value = functools.reduce(operator.getitem, keys, values)
         if everything or value != functools.reduce(operator.getitem, keys, usual):
-            shown = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
-            yield f"{'.'.join(keys)} = {shown}{_origin(keys)}"
+            text = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
+            yield f"{'.'.join(keys)} = {text}{_origin(keys)}"
 
 
 def _origin(keys: tuple[str, ...]) -> str:

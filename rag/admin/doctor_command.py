@@ -10,12 +10,11 @@ import os
 import platform
 import shlex
 import tempfile
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from packaging.requirements import Requirement
@@ -31,8 +30,7 @@ from rag.admin.connect.connect_output import connected
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
 from rag.admin.sharing import exposures
-from rag.admin.sources_command import left_behind
-from rag.config.settings import Settings
+from rag.admin.sources_command import orphaned_documents
 from rag.config.settings_checks import loose_permissions
 from rag.corpus import NO_VECTORS, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
@@ -61,6 +59,11 @@ from rag.store.care.table_checks import (
 from rag.store.read.catalog import check_embedder
 from rag.store.read.connection import database_folder
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from rag.config.settings import Settings
+
 CLOCK_BEHIND = timedelta(minutes=5)  # file systems of other machines may differ by some seconds
 EXPIRING = timedelta(days=14)
 PACKAGE = "refdesk"
@@ -78,11 +81,11 @@ async def check_machine(settings: Settings, config: Path) -> AsyncIterator[Findi
 
 async def check_settings(settings: Settings) -> AsyncIterator[Finding]:
     """Whether what the settings name works. Remote models get one or two small requests each."""
-    async for one in config_command.findings(settings, os.environ):
-        if one.state == "wrong":
-            yield Finding("settings", one.part, one.text)
+    async for check in config_command.setting_findings(settings, os.environ):
+        if check.state == "wrong":
+            yield Finding("settings", check.part, check.text)
         else:
-            yield Finding("settings", one.part, note=one.text if one.state == "note" else "")
+            yield Finding("settings", check.part, note=check.text if check.state == "note" else "")
 
 
 async def check_clients(settings: Settings, config: Path) -> AsyncIterator[Finding]:
@@ -119,12 +122,14 @@ def _remedy(host: Host, name: str, entry: dict[str, Any]) -> str:
 async def _tried(check: str, part: str, entry: dict[str, Any], remedy: str) -> Finding:
     try:
         with Path(os.devnull).open("w", encoding="utf-8") as log:  # noqa: ASYNC230 never blocks
-            seen = await seen_by(entry, _kept_by_host, log)
+            session = await seen_by(entry, _kept_by_host, log)
     except _KeyIsElsewhereError:
         return Finding(check, part, note="Not tried: the host keeps the key.")
     except RefdeskError as error:
         return Finding(check, part, str(error), remedy)
-    return Finding(check, f"{part}, {len(seen.tools)} tools, first search after {seen.search_seconds} s")
+    return Finding(
+        check, f"{part}, {len(session.tools)} tools, first search after {session.search_seconds} s"
+    )
 
 
 class _KeyIsElsewhereError(Exception):
@@ -143,12 +148,12 @@ def _check_installation() -> Finding:
         if needed.marker and not needed.marker.evaluate({"extra": ""}):
             continue
         try:
-            found = metadata.version(needed.name)
+            version = metadata.version(needed.name)
         except metadata.PackageNotFoundError:
             wrong.append(f"{needed.name} is missing")
             continue
-        if not needed.specifier.contains(found, prereleases=True):
-            wrong.append(f"{needed.name} is {found}, not {needed.specifier}")
+        if not needed.specifier.contains(version, prereleases=True):
+            wrong.append(f"{needed.name} is {version}, not {needed.specifier}")
     if wrong:
         problem = f"{', '.join(wrong)}."
         return Finding("installation", "packages", problem, f"Run {install_command()}")
@@ -252,16 +257,16 @@ async def doctor_command(
         check_free(bundle)
     config, lines = settings_file(), []
 
-    async def tell(found: AsyncIterator[Finding]) -> bool:
+    async def tell(findings: AsyncIterator[Finding]) -> bool:
         """Whether nothing is wrong."""
-        async for finding in found:
+        async for finding in findings:
             state, text = await _mended(finding, fix=fix, yes=yes)
             lines.append({"check": finding.check, "part": finding.part, "state": state, "text": text})
             if not as_json:
                 echo(f"{state:6} {finding.check:15} {finding.part}{': ' if text else ''}{text}")
         return all(line["state"] != "wrong" for line in lines)
 
-    well = await tell(check_machine(settings, config)) & await tell(findings(settings))
+    well = await tell(check_machine(settings, config)) & await tell(data_findings(settings))
     # What needs the data folder would only say the same again.
     well = well and await tell(check_settings(settings)) and await tell(check_clients(settings, config))
     if bundle:
@@ -296,17 +301,17 @@ def _storage(settings: Settings, *, as_json: bool) -> int:
             "storage.uri is not set, so the desk is in its data folder. Set it to the bucket to try, or "
             "REFDESK_STORAGE_URI."
         )
-    found = []
-    for one in check_bucket(settings.storage.bucket):
-        found.append(one)
+    findings = []
+    for finding in check_bucket(settings.storage.bucket):
+        findings.append(finding)
         if not as_json:
-            echo(f"{one.state:6} {one.check:18} {one.text}")
+            echo(f"{finding.state:6} {finding.check:18} {finding.text}")
     if as_json:
-        print_json({"storage": settings.storage.uri, "findings": [asdict(one) for one in found]})
-    return WRONG if any(one.state == "wrong" for one in found) else 0
+        print_json({"storage": settings.storage.uri, "findings": [asdict(finding) for finding in findings]})
+    return WRONG if any(finding.state == "wrong" for finding in findings) else 0
 
 
-async def findings(settings: Settings) -> AsyncIterator[Finding]:
+async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
     """What each check finds of the data folder, in the order in which it is to be mended."""
     if data_folder_problem(settings.data):
         return  # which the settings' findings say
@@ -329,7 +334,7 @@ async def findings(settings: Settings) -> AsyncIterator[Finding]:
     yield _audit_log(settings.data)
 
 
-def stated(finding: Finding) -> tuple[str, str]:
+def state_and_text(finding: Finding) -> tuple[str, str]:
     """The state of what was found (fine, note or wrong), and what to say of it."""
     if finding.problem:
         return "wrong", f"{finding.problem} {finding.remedy}"
@@ -339,7 +344,7 @@ def stated(finding: Finding) -> tuple[str, str]:
 async def _mended(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
     """The state of what was found, after mending it if that is wanted, and what to say of it."""
     if not (finding.problem and fix and finding.mend):
-        return stated(finding)
+        return state_and_text(finding)
     if finding.loses and not yes:
         return "wrong", f"{finding.problem} Mending it may lose {finding.loses}. {finding.remedy}"
     try:
@@ -351,39 +356,42 @@ async def _mended(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
 
 async def _embedders(settings: Settings, desk: Opened) -> list[Finding]:
     """Whether the settings have the embedder that each collection was made with."""
-    found = []
-    for one in desk.own:
-        if one.embedder == NO_VECTORS:
+    findings = []
+    for collection in desk.own:
+        if collection.embedder == NO_VECTORS:
             continue
         try:
-            check_embedder(one, await _identity(settings, one.embedder_name))
+            check_embedder(collection, await _identity(settings, collection.embedder_name))
         except ConfigurationError as error:
-            found.append(Finding("embedder", f"{one.tenant}.{one.name}", str(error)))
+            findings.append(Finding("embedder", f"{collection.tenant}.{collection.name}", str(error)))
         else:
-            found.append(Finding("embedder", f"{one.tenant}.{one.name}"))
-    return found
+            findings.append(Finding("embedder", f"{collection.tenant}.{collection.name}"))
+    return findings
 
 
 async def _origins(settings: Settings) -> list[Finding]:
     """Whether there are documents of origins that the settings don't have any more."""
     try:
-        left = await left_behind(settings)
+        orphans = await orphaned_documents(settings)
     except RefdeskError:  # which other findings say
         return []
-    notes = [Finding("origins", one.origin, note=str(one)) for one in left]
+    notes = [Finding("origins", orphan.origin, note=str(orphan)) for orphan in orphans]
     return notes or [Finding("origins", f"{len(settings.origins)} in the settings")]
 
 
 async def _exposed(settings: Settings) -> list[Finding]:
     """Whether others can read collections about which nobody decided."""
-    found = []
+    findings = []
     for tenant in tenants(settings.home):
         try:
             exposed = await exposures(settings, tenant)
         except RefdeskError:  # which other findings say
             continue
-        found += [Finding("visibility", f"{tenant}.{one.collection.name}", note=str(one)) for one in exposed]
-    return found
+        findings += [
+            Finding("visibility", f"{tenant}.{exposure.collection.name}", note=str(exposure))
+            for exposure in exposed
+        ]
+    return findings
 
 
 async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:

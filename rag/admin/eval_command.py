@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
@@ -28,15 +27,26 @@ from rag.admin.eval_runs import (
 from rag.admin.progress_bar import evaluation_progress
 from rag.answers import Mode
 from rag.config.profiles import DEFAULT_PROFILE
-from rag.config.settings import Settings
-from rag.corpus import LanguageChoice
 from rag.errors import InvalidRequestError, RefdeskError
 from rag.evaluate.ask_questions import METRICS
-from rag.evaluate.compare_runs import Comparison, Run, compare, keep
-from rag.evaluate.evaluation import Prepared, contenders, evaluate, on_existing, on_fresh, with_overrides
+from rag.evaluate.compare_runs import Comparison, EvaluationRun, compare, keep_runs
+from rag.evaluate.evaluation import (
+    PreparedSet,
+    contenders,
+    evaluate,
+    prepare_existing,
+    prepare_fresh,
+    with_overrides,
+)
 from rag.evaluate.sets import read_set
-from rag.evaluate.sets.judged_sets import JudgedSet
 from rag.report.text_and_html import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rag.config.settings import Settings
+    from rag.corpus import LanguageChoice
+    from rag.evaluate.sets.judged_sets import JudgedSet
 
 FAILED = 1
 NAMED = 5  # documents listed in a message
@@ -134,15 +144,15 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     chosen = contenders(settings, profiles or (DEFAULT_PROFILE,), modes)
     with evaluation_progress() as progress:
         preparation = (
-            on_fresh(judged, settings, os.environ, language=language, progress=progress.ingesting)
+            prepare_fresh(judged, settings, os.environ, language=language, progress=progress.ingesting)
             if fresh
-            else on_existing(judged, settings, collection)
+            else prepare_existing(judged, settings, collection)
         )
         async with preparation as prepared:
             runs = await evaluate(judged, prepared, os.environ, chosen, progress)
     complaints: list[str] = []
     try:
-        runs = await keep(settings.data, tenant, runs)
+        runs = await keep_runs(settings.data, tenant, runs)
     except RefdeskError as error:  # still show the result of minutes of work
         complaints.append(f"Cannot keep the runs: {error}")
     try:
@@ -161,7 +171,11 @@ async def run_command(  # noqa: PLR0913 one parameter an option
 
 
 def _print(
-    runs: Sequence[Run], comparisons: Sequence[tuple[Run, Comparison]], *, listed: bool, as_json: bool
+    runs: Sequence[EvaluationRun],
+    comparisons: Sequence[tuple[EvaluationRun, Comparison]],
+    *,
+    listed: bool,
+    as_json: bool,
 ) -> None:
     """Print the runs, and compare the others with the first."""
     first = runs[0]
@@ -178,7 +192,7 @@ def _print(
         print_comparison(first, *pair, listed=listed)
 
 
-def _report_omissions(judged: JudgedSet, prepared: Prepared) -> None:
+def _report_omissions(judged: JudgedSet, prepared: PreparedSet) -> None:
     if judged.left_out:
         echo(f"Left out: {judged.left_out} without text or judgement.", err=True)
     if prepared.absent:
@@ -186,7 +200,7 @@ def _report_omissions(judged: JudgedSet, prepared: Prepared) -> None:
         echo(f"Documents that failed to ingest, which no search finds: {names}", err=True)
 
 
-def complaints_about(run: Run, floors: Mapping[str, float]) -> list[str]:
+def complaints_about(run: EvaluationRun, floors: Mapping[str, float]) -> list[str]:
     """Why a run fails: leaks, and metrics below their floors."""
     complaints = []
     name = f"Run {run.id} ({run.summary.profile}, {run.summary.mode})"

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rag.access.tenants import tenant_of
 from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
 from rag.admin.sources_command import open_collections
-from rag.config.settings import Settings
 from rag.errors import ConfigurationError, NotFoundError, NotReadyError
 from rag.evaluate.ask_questions import FAITHFUL, METRICS, SHOWN, SIZES
 from rag.evaluate.compare_runs import (
     Comparison,
+    EvaluationRun,
     Pair,
     QuestionResult,
-    Run,
     Summary,
     compare,
-    kept_run,
-    kept_summaries,
+    load_run,
+    load_summaries,
 )
 from rag.evaluate.report_page import report_page
 from rag.evaluate.sets.question_files import new_file, skeletons
 from rag.report.text_and_html import counted, decimals, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.config.settings import Settings
 
 RANKED = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5")
 COLUMNS = (*RANKED, *SHOWN, *SIZES, *FAITHFUL)
@@ -40,11 +43,11 @@ def run_json(id_: int, summary: Summary) -> dict[str, Any]:
     return {"id": id_} | summary.model_dump(mode="json")
 
 
-def comparison_json(one: Run, other: Run, comparison: Comparison) -> dict[str, Any]:
+def comparison_json(baseline: EvaluationRun, run: EvaluationRun, comparison: Comparison) -> dict[str, Any]:
     """A comparison as `--json` prints it."""
     return {
-        "one": one.id,
-        "other": other.id,
+        "one": baseline.id,
+        "other": run.id,
         "metric": comparison.metric,
         "difference": comparison.difference,
         "p_value": comparison.p_value,
@@ -55,19 +58,19 @@ def comparison_json(one: Run, other: Run, comparison: Comparison) -> dict[str, A
 
 def print_runs(runs: Sequence[tuple[int, Summary]]) -> None:
     """Print runs as a table, with those main metrics that any of them has."""
-    columns = [name for name in COLUMNS if any(name in one.metrics for _, one in runs)]
+    columns = [name for name in COLUMNS if any(name in summary.metrics for _, summary in runs)]
     rows = [
         (
             id_,
-            one.set,
-            one.profile,
-            one.mode,
-            one.queries,
-            *(metric_text(name, one.metrics.get(name)) for name in columns),
-            f"{one.latency_ms.p50:.1f}",
-            f"{one.latency_ms.p95:.1f}",
+            summary.set,
+            summary.profile,
+            summary.mode,
+            summary.queries,
+            *(metric_text(name, summary.metrics.get(name)) for name in columns),
+            f"{summary.latency_ms.p50:.1f}",
+            f"{summary.latency_ms.p95:.1f}",
         )
-        for id_, one in runs
+        for id_, summary in runs
     ]
     print_table([("RUN", "SET", "PROFILE", "MODE", "QUERIES", *columns, "P50 MS", "P95 MS"), *rows])
 
@@ -79,38 +82,39 @@ def metric_text(name: str, value: float | None) -> str:
     return f"{value:.0f}" if name in SIZES else f"{value:.4f}"
 
 
-def print_comparison(one: Run, other: Run, comparison: Comparison, *, listed: bool) -> None:
+def print_comparison(
+    baseline: EvaluationRun, run: EvaluationRun, comparison: Comparison, *, listed: bool
+) -> None:
     """Print the other run against the one on a line; if `listed`, also the questions won and lost."""
     won, lost = comparison.won, comparison.lost
     echo(
-        f"{_name(other)} against {_name(one)}: {comparison.metric} {comparison.difference:+.4f} "
+        f"{_name(run)} against {_name(baseline)}: {comparison.metric} {comparison.difference:+.4f} "
         f"(p = {comparison.p_value:.4f}); "
         f"{len(won)} questions won, {len(lost)} lost, {comparison.alike} alike."
     )
     if listed:
-        for what, pairs in (("Won", won), ("Lost", lost)):
-            _print_pairs(what, pairs, comparison.metric)
-        if one.id and (won or lost):
+        for verdict, pairs in (("Won", won), ("Lost", lost)):
+            _print_pairs(verdict, pairs, comparison.metric)
+        if baseline.id and (won or lost):
             example = shlex.quote((won or lost)[0].one.id)
-            echo(f"Show one: refdesk-admin eval compare {one.id} {other.id} --question {example}")
+            echo(f"Show one: refdesk-admin eval compare {baseline.id} {run.id} --question {example}")
 
 
-def _name(run: Run) -> str:
+def _name(run: EvaluationRun) -> str:
     return f"Run {run.id} ({run.summary.profile}, {run.summary.mode})"
 
 
-def _print_pairs(what: str, pairs: Sequence[Pair], metric: str) -> None:
+def _print_pairs(verdict: str, pairs: Sequence[Pair], metric: str) -> None:
     for pair in pairs[:LISTED]:
         before, after = pair.one.metrics[metric], pair.other.metrics[metric]
-        echo(
-            f"  {what:4}  {before:.3f} -> {after:.3f}  {pair.one.id}  {shortened(pair.one.text, TITLE_WIDTH)}"
-        )
-    more = len(pairs) - LISTED
-    if more > 0:
-        echo(f"  {what:4}  … and {more} more (--json has all)")
+        text = shortened(pair.one.text, TITLE_WIDTH)
+        echo(f"  {verdict:4}  {before:.3f} -> {after:.3f}  {pair.one.id}  {text}")
+    unlisted = len(pairs) - LISTED
+    if unlisted > 0:
+        echo(f"  {verdict:4}  … and {unlisted} more (--json has all)")
 
 
-def print_question(run: Run, question: QuestionResult) -> None:
+def print_question(run: EvaluationRun, question: QuestionResult) -> None:
     """Print a question's hits in order, and which of them were expected."""
     echo(f"{_name(run)}: {question.id}  {shortened(question.text, TITLE_WIDTH)}", bold=True)
     grades = ", ".join(f"{name} ({grade})" for name, grade in question.expected.items())
@@ -127,7 +131,7 @@ def print_question(run: Run, question: QuestionResult) -> None:
         echo(f"  {rank:2}. {scored}  [{hit.id}]  {shortened(hit.title, TITLE_WIDTH)}{mark}{leak}")
 
 
-def write_report(path: Path, runs: Sequence[Run], metric: str) -> None:
+def write_report(path: Path, runs: Sequence[EvaluationRun], metric: str) -> None:
     """Write the HTML report of these runs.
 
     Raises:
@@ -178,21 +182,21 @@ async def new_command(
     """
     if file.suffix.lower() != ".toml":
         raise click.BadParameter(f"{str(file)!r} must end in .toml.")
-    found = await skeletons(await open_collections(settings, collection), questions)
-    if not found:
+    passages = await skeletons(await open_collections(settings, collection), questions)
+    if not passages:
         raise NotReadyError(
             f"There are no documents yet. Add some with refdesk-admin ingest PATH{same_desk()}"
         )
     try:
         with file.open("x", encoding="utf-8") as new:
-            new.write(new_file(file.name, found))
+            new.write(new_file(file.name, passages))
     except OSError as error:
         raise ConfigurationError(f"Cannot create the file {file}: {error.strerror}.") from error
     if as_json:
-        print_json({"file": str(file), "questions": len(found)})
+        print_json({"file": str(file), "questions": len(passages)})
     else:
         echo(
-            f"Created {file} for {counted(len(found), 'question')}. "
+            f"Created {file} for {counted(len(passages), 'question')}. "
             f"Fill them in, then run: refdesk-admin eval {shlex.quote(str(file))}"
         )
 
@@ -200,7 +204,7 @@ async def new_command(
 @command("runs")
 async def runs_command(settings: Settings, *, as_json: bool) -> None:
     """List the kept runs."""
-    summaries = await kept_summaries(settings.data, tenant_of(settings))
+    summaries = await load_summaries(settings.data, tenant_of(settings))
     readable = [(id_, summary) for id_, summary in summaries.items() if summary]
     if as_json:
         print_json({"runs": [run_json(*pair) for pair in readable]})
@@ -208,8 +212,8 @@ async def runs_command(settings: Settings, *, as_json: bool) -> None:
         print_runs(readable)
     elif not summaries:
         echo("There are no runs yet. Make one with refdesk-admin eval PATH.")
-    if others := len(summaries) - len(readable):
-        echo(f"Left out: {counted(others, 'run')} made by another version of refdesk.", err=True)
+    if unreadable := len(summaries) - len(readable):
+        echo(f"Left out: {counted(unreadable, 'run')} made by another version of refdesk.", err=True)
 
 
 @command("show")
@@ -227,17 +231,17 @@ async def show_command(
     as_json: bool,
 ) -> None:
     """Show a run, or the hits of one of its questions."""
-    kept = await kept_run(settings.data, tenant_of(settings), run)
+    stored_run = await load_run(settings.data, tenant_of(settings), run)
     if report:
-        write_report(report, [kept], metric)
-    chosen = [_question(kept, question)] if question else kept.questions
+        write_report(report, [stored_run], metric)
+    chosen = [_question(stored_run, question)] if question else stored_run.questions
     if as_json:
-        questions = [one.model_dump(mode="json") for one in chosen]
-        print_json(run_json(kept.id, kept.summary) | {"questions": questions})
+        questions = [result.model_dump(mode="json") for result in chosen]
+        print_json(run_json(stored_run.id, stored_run.summary) | {"questions": questions})
     elif question:
-        print_question(kept, chosen[0])
+        print_question(stored_run, chosen[0])
     else:
-        _print_run(kept)
+        _print_run(stored_run)
 
 
 @command("compare")
@@ -249,8 +253,8 @@ async def show_command(
 async def compare_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
-    one: int,
-    other: int,
+    baseline_id: int,
+    run_id: int,
     metric: str,
     question: str | None,
     report: Path | None,
@@ -262,16 +266,16 @@ async def compare_command(  # noqa: PLR0913 one parameter an option
     runs were equally good.
     """
     tenant = tenant_of(settings)
-    first, second = [await kept_run(settings.data, tenant, id_) for id_ in (one, other)]
+    first, second = [await load_run(settings.data, tenant, id_) for id_ in (baseline_id, run_id)]
     comparison = compare(first, second, metric)
     if report:
         write_report(report, [first, second], metric)
     if question:
-        found = [(run, _question(run, question)) for run in (first, second)]
+        results = [(run, _question(run, question)) for run in (first, second)]
         if as_json:
-            print_json({"runs": [{"id": run.id} | one.model_dump(mode="json") for run, one in found]})
+            print_json({"runs": [{"id": run.id} | result.model_dump(mode="json") for run, result in results]})
             return
-        for pair in found:
+        for pair in results:
             print_question(*pair)
     elif as_json:
         print_json(comparison_json(first, second, comparison))
@@ -280,20 +284,20 @@ async def compare_command(  # noqa: PLR0913 one parameter an option
         print_comparison(first, second, comparison, listed=True)
 
 
-def _question(run: Run, id_: str) -> QuestionResult:
-    for one in run.questions:
-        if one.id == id_:
-            return one
+def _question(run: EvaluationRun, id_: str) -> QuestionResult:
+    for result in run.questions:
+        if result.id == id_:
+            return result
     raise NotFoundError(
         f"Run {run.id} has no question {id_!r}. List them with refdesk-admin eval show {run.id} --json."
     )
 
 
-def _print_run(run: Run) -> None:
+def _print_run(run: EvaluationRun) -> None:
     summary = run.summary
     echo(f"Run {run.id}: {summary.set}, profile {summary.profile}, mode {summary.mode}")
     for name, value in summary.model_dump(mode="json", exclude={"set", "profile", "mode", "metrics"}).items():
-        for key, one in value.items() if isinstance(value, dict) else [("", value)]:
-            echo(f"  {f'{name} {key}'.strip():24} {one}")
+        for key, figure in value.items() if isinstance(value, dict) else [("", value)]:
+            echo(f"  {f'{name} {key}'.strip():24} {figure}")
     for name, value in summary.metrics.items():
         echo(f"  {name:24} {metric_text(name, value)}")

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -21,15 +20,15 @@ from anyio import to_thread
 from rag.access.names import valid_name
 from rag.access.rule import same_access
 from rag.access.tenants import tenant_of
-from rag.admin.access_command import access_options, from_options
-from rag.admin.audit_command import access_act, recorded
+from rag.admin.access_command import access_options, requested_access
+from rag.admin.audit_command import access_act, log_act
 from rag.admin.cached_embedder import with_bill, with_cache
 from rag.admin.command_line import collection_option, command, echo, language_option, print_json, write_page
 from rag.admin.connect.connect_output import how_to_connect
 from rag.admin.dry_run import Rehearsed, print_rehearsed, rehearse, rehearsed_json, run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress_bar import shown_progress
-from rag.admin.runs_command import in_history, known_failures
+from rag.admin.runs_command import count_known_failures, keep_in_history
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
 from rag.admin.sources_command import open_reader
 from rag.admin.watch_folders import watch
@@ -43,14 +42,16 @@ from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.store.read.catalog import check_embedder
-from rag.store.write.access_writer import Pairs
 from rag.store.write.change_collection import drop_if_empty, open_writer
 from rag.store.write.desk_folder import origins_folder
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
     from rag.ingest.origins.origin_run import OriginRun
     from rag.ingest.ray_cluster import Connection
+    from rag.store.write.access_writer import Pairs
 
 PARTLY_FAILED = 3
 
@@ -171,7 +172,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     }
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
     settings = settings.model_copy(update={"ingest": options})
-    rights = rights_of(settings, from_options(visibility, allow, deny), set_access=set_access)
+    rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
     if estimate and (page or verbose or as_log):
         raise click.UsageError("--estimate goes with none of --report, --verbose and --log.")
     _check_together(estimate, dry_run, watches, bool(page))
@@ -336,7 +337,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     tenant = tenant_of(settings)
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(_connection(on))
-        embedder_name = await embedder_of(settings, tenant, name)
+        embedder_name = await embedder_name_of(settings, tenant, name)
         model = settings.embedder_named(embedder_name)
         embedder = await stack.enter_async_context(open_embedder(model, os.environ))
         made = await ensure_collection(
@@ -358,7 +359,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                 if before is None or not same_access(before.access, after.access)
             }
             act = access_act("sync" if origin else "ingest", made.tenant, changed)
-            return recorded(settings.data, act) if changed else nullcontext()
+            return log_act(settings.data, act) if changed else nullcontext()
 
         async with (
             _no_leftover(settings, made, began),
@@ -372,7 +373,9 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             async with with_cache(settings, made, working) as cached:
                 run = None if paths else origin_run(settings, origin, made)
                 command_name = "sync" if origin else "ingest"
-                with in_history(settings.data, made, command_name, [origin] if origin else paths) as entry:
+                with keep_in_history(
+                    settings.data, made, command_name, [origin] if origin else paths
+                ) as entry:
                     try:
                         with shown_progress(
                             verbose=verbose, as_log=as_log, only_failures=only_news, before=before
@@ -383,7 +386,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                         print_summary(error.report, name, usual, quiet=quiet, before=before)
                         raise
                     opened = [str(one) for one in await exposures(settings, tenant, name)]
-                    known = known_failures(settings.data, made, report)
+                    known = count_known_failures(settings.data, made, report)
                     report = replace(report, notes=(*report.notes, *opened), known=known)
                     entry.report = report = with_bill(report, cached, model)
                 if run:
@@ -425,7 +428,7 @@ def origin_run(settings: Settings, name: str, made: Collection, scratch: Path | 
     )
 
 
-async def embedder_of(settings: Settings, tenant: str, name: str) -> str:
+async def embedder_name_of(settings: Settings, tenant: str, name: str) -> str:
     """The name of a collection's embedder; that of the default if there is no such collection yet.
 
     Raises:

@@ -51,8 +51,8 @@ def print_summary(
     """
     for line in _summary(report, collection, usual):
         echo(f"{before}{line}", err=quiet)
-    for one in report.notes:
-        echo(f"{before}Note: {one}", err=True)
+    for text in report.notes:
+        echo(f"{before}Note: {text}", err=True)
 
 
 def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str]:
@@ -62,7 +62,7 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
         yield f"Stored: {stored}"
     if report.languages.keys() - {""}:
         yield f"Languages: {in_languages(report.languages)}"
-    if missing := [one.path for one in report.outcomes if one.reason == NOT_THERE]:
+    if missing := [outcome.path for outcome in report.outcomes if outcome.reason == NOT_THERE]:
         yield f"Not found: {names_briefly(missing, PATHS_SHOWN)}"
     if failed := failures(report.outcomes):
         as_before = f" ({report.known} as before, in files that haven't changed)" if report.known else ""
@@ -84,8 +84,8 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
 
 def in_languages(counts: Mapping[str, int]) -> str:
     """Documents by language: {"de": 12, "": 2} -> "12 German, 2 without one"."""
-    named = [f"{count} {name_of(tag) if tag else 'without one'}" for tag, count in counts.items()]
-    return names_briefly(named, LANGUAGES_SHOWN)
+    parts = [f"{count} {name_of(tag) if tag else 'without one'}" for tag, count in counts.items()]
+    return names_briefly(parts, LANGUAGES_SHOWN)
 
 
 def bill_line(bill: Bill) -> str:
@@ -103,10 +103,10 @@ def bill_line(bill: Bill) -> str:
 
 def stored_formats(outcomes: Iterable[Outcome]) -> str:
     """The added and replaced files by format, if there are several: "120 .md, 3 .pdf"."""
-    stored = [one for one in outcomes if one.outcome in {"added", "replaced"}]
-    formats = Counter(_format(one) for one in stored)
-    named = [f"{count} {name}" for name, count in formats.most_common()]
-    return names_briefly(named, SUFFIXES_SHOWN) if len(named) > 1 else ""
+    stored = [outcome for outcome in outcomes if outcome.outcome in {"added", "replaced"}]
+    formats = Counter(_format(outcome) for outcome in stored)
+    parts = [f"{count} {name}" for name, count in formats.most_common()]
+    return names_briefly(parts, SUFFIXES_SHOWN) if len(parts) > 1 else ""
 
 
 def _format(outcome: Outcome) -> str:
@@ -115,7 +115,9 @@ def _format(outcome: Outcome) -> str:
 
 def failures(outcomes: Iterable[Outcome]) -> str:
     """The skipped files by cause: "3 damaged, 1 encrypted"."""
-    return in_causes(Counter(one.cause or "damaged" for one in outcomes if one.outcome == "skipped"))
+    return in_causes(
+        Counter(outcome.cause or "damaged" for outcome in outcomes if outcome.outcome == "skipped")
+    )
 
 
 def in_causes(causes: Mapping[str, int]) -> str:
@@ -129,13 +131,18 @@ def not_read(outcomes: Iterable[Outcome]) -> str:
 
     Example: "117 .docx, 58 .pptx, 42 .eml; 578 pictures; 1 empty file".
     """
-    ignored = [one for one in outcomes if one.outcome == "ignored"]
-    suffixes = Counter(PurePath(one.path).suffix.lower() for one in ignored if one.kind == "unsupported")
+    ignored = [outcome for outcome in outcomes if outcome.outcome == "ignored"]
+    suffixes = Counter(
+        PurePath(outcome.path).suffix.lower() for outcome in ignored if outcome.kind == "unsupported"
+    )
     pictures, recordings = (_taken(suffixes, kind) for kind in (_PICTURE, _RECORDING))
-    named = [f"{count} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common()]
-    empty = sum(1 for one in ignored if one.kind == "empty")
+    others = [f"{count} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common()]
+    empty = sum(1 for outcome in ignored if outcome.kind == "empty")
     counts = ((pictures, "picture"), (recordings, "recording"), (empty, "empty file"))
-    kinds = [names_briefly(named, SUFFIXES_SHOWN), *(counted(count, kind) for count, kind in counts if count)]
+    kinds = [
+        names_briefly(others, SUFFIXES_SHOWN),
+        *(counted(count, kind) for count, kind in counts if count),
+    ]
     return "; ".join(filter(None, kinds))
 
 
@@ -172,21 +179,25 @@ def ingestion_report(report: Report, collection: str) -> str:
         *([bill_line(report.bill)] if report.bill else []),
         *report.notes,
     ]
-    sections = [section("Notes", *(tag("p", one) for one in notes)), _formats(report), *_sections(report)]
+    sections = [
+        section("Notes", *(tag("p", note_text) for note_text in notes)),
+        _formats(report),
+        *_sections(report),
+    ]
     return page(f"Ingestion into {collection}", header, sections, style=STYLE)
 
 
 def _formats(report: Report) -> Html:
     """How many files of each format had which outcome, and how many chunks they make."""
-    files = [one for one in report.outcomes if one.outcome != "ignored"]
-    kinds = [kind for kind in FIRST if any(one.outcome == kind for one in files)]
+    files = [outcome for outcome in report.outcomes if outcome.outcome != "ignored"]
+    kinds = [kind for kind in FIRST if any(outcome.outcome == kind for outcome in files)]
     by_format: defaultdict[str, list[Outcome]] = defaultdict(list)
-    for one in files:
-        by_format[_format(one)].append(one)
+    for outcome in files:
+        by_format[_format(outcome)].append(outcome)
     rows = []
-    for name, ones in sorted(by_format.items(), key=lambda one: (-len(one[1]), one[0])):
-        counts = Counter(one.outcome for one in ones)
-        chunks = sum(one.chunks for one in ones)
+    for name, outcomes in sorted(by_format.items(), key=lambda pair: (-len(pair[1]), pair[0])):
+        counts = Counter(outcome.outcome for outcome in outcomes)
+        chunks = sum(outcome.chunks for outcome in outcomes)
         cells = [str(counts[kind] or "") for kind in kinds]
         rows.append(tag("tr", tag("th", name), *(tag("td", cell) for cell in (*cells, f"{chunks:,}"))))
     if not rows:
@@ -198,9 +209,12 @@ def _formats(report: Report) -> Html:
 
 def _sections(report: Report) -> Iterator[Html]:
     for kind in FIRST:
-        files = sorted((one for one in report.outcomes if one.outcome == kind), key=lambda one: one.path)
+        files = sorted(
+            (outcome for outcome in report.outcomes if outcome.outcome == kind),
+            key=lambda outcome: outcome.path,
+        )
         if files:
-            rows = [tag("tr", *(tag("td", cell) for cell in _cells(one))) for one in files]
+            rows = [tag("tr", *(tag("td", cell) for cell in _cells(outcome))) for outcome in files]
             head = tag("tr", *(tag("th", title) for title in ("File", "Chunks", "Note")))
             table = tag("table", tag("thead", head), tag("tbody", *rows), class_="files")
             yield section(f"{counted(len(files), 'file')} {kind}", table)

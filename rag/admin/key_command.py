@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import ValidationError
@@ -16,18 +14,23 @@ from rag.access.bindings import CredentialBoundTo, walls
 from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, keys_in, new_secret, read_keys, token_of
 from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import Act, recorded
+from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import Group, command, echo, json_object, print_json, print_table
 from rag.admin.sharing import exposures, reached_by
 from rag.answers import MAX_LIMIT
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.server_settings import HttpSettings, resource_url
-from rag.config.settings import Settings
-from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError, StoreError
 from rag.store.read.desk_reader import Reader
 from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
 from rag.store.write.locks import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from rag.config.settings import Settings
+    from rag.corpus import Collection
 
 _OPTIONS = (
     click.option(
@@ -57,7 +60,7 @@ def binding_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-async def bound_to(
+async def credential_binding(
     settings: Settings, tenant: str, options: Mapping[str, object]
 ) -> CredentialBoundTo | None:
     """The binding that the options describe; None without any. It must leave something now.
@@ -128,7 +131,7 @@ def _check_collections(bound: CredentialBoundTo, existing: tuple[Collection, ...
         echo(f"The key shows nothing of {', '.join(hidden)}: the filter doesn't suit its fields.", err=True)
 
 
-def in_words(bound: CredentialBoundTo | None) -> str:
+def binding_in_words(bound: CredentialBoundTo | None) -> str:
     """A binding on one line: "handbook; {"status": "final"}; profile strict; limit 5"; "-" without one."""
     if bound is None:
         return "-"
@@ -176,8 +179,8 @@ async def create_command(
     """
     if len(groups) > MAX_ENTRIES:
         raise click.UsageError(f"Give at most {MAX_ENTRIES} groups.")
-    bound = await bound_to(settings, tenant_of(settings), binding)
-    key, secret = created(settings, user=user, groups=groups, days=days, bound=bound)
+    bound = await credential_binding(settings, tenant_of(settings), binding)
+    key, secret = create_key(settings, user=user, groups=groups, days=days, bound=bound)
     _show(key, secret, as_json=as_json)
     exposed = await exposures(settings, key.tenant, intended=True)
     for exposure in reached_by(exposed, bound.collections if bound else None):
@@ -186,7 +189,7 @@ async def create_command(
         _tell_hosts(settings.http)
 
 
-def created(
+def create_key(
     settings: Settings, *, user: str, groups: Sequence[str], days: int, bound: CredentialBoundTo | None = None
 ) -> tuple[ApiKey, str]:
     """A new key of the tenant, and its secret, which is kept nowhere.
@@ -210,7 +213,7 @@ def created(
     prepare(settings.data)
     with _locked(settings.data):
         keys = _keys(settings.data)
-        with recorded(settings.data, Act("key create", key.tenant, {key.id: (None, _state(key))})):
+        with log_act(settings.data, Act("key create", key.tenant, {key.id: (None, _state(key))})):
             _write(settings.data, (*keys, key))
     return key, secret
 
@@ -229,7 +232,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
                 key.user or "-",
                 ", ".join(key.groups) or "-",
                 _until(key),
-                in_words(key.bound_to),
+                binding_in_words(key.bound_to),
             )
             for key in keys
         ]
@@ -271,7 +274,7 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
         others = [key for key in _keys(settings.data) if key.id != id_]
         kept = [old.model_copy(update={"expires_at": ends})] if keep_days else []
         ending = _state(old), _state(kept[0]) if kept else None
-        with recorded(
+        with log_act(
             settings.data, Act("key rotate", old.tenant, {old.id: ending, new.id: (None, _state(new))})
         ):
             _write(settings.data, (*others, *kept, new))
@@ -301,7 +304,7 @@ def _revoke(data: Path, ended: Sequence[ApiKey]) -> None:
     gone = {key.id for key in ended}
     kept = tuple(key for key in _keys(data) if key.id not in gone)
     changes = {key.id: (_state(key), None) for key in ended}
-    with recorded(data, Act("key revoke", ended[0].tenant, changes, gives=False)):
+    with log_act(data, Act("key revoke", ended[0].tenant, changes, gives=False)):
         for attempt in spending_reserve(data):
             with attempt:
                 _write(data, kept)

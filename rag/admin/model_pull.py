@@ -36,8 +36,8 @@ PERMISSIVE = {"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "isc", "cc0-1
 def licence_lines(licence: str, page: str, note: str = "") -> Iterator[str]:
     """What is to be known of a licence before a download; nothing of a permissive one."""
     if licence.lower() not in PERMISSIVE:
-        said = f"Its licence is {licence}, which is not permissive" if licence else "It states no licence"
-        yield f"{said}. Read {page} before you use it."
+        warning = f"Its licence is {licence}, which is not permissive" if licence else "It states no licence"
+        yield f"{warning}. Read {page} before you use it."
     if note:
         yield note
 
@@ -45,39 +45,39 @@ def licence_lines(licence: str, page: str, note: str = "") -> Iterator[str]:
 def print_models(
     folder: Path,
     here: Mapping[str, ModelFacts],
-    known: Mapping[str, KnownModel],
+    catalogue: Mapping[str, KnownModel],
     used: Mapping[str, Sequence[str]],
 ) -> None:
     """Print the installed models with what uses them, then those that can be pulled by name."""
     if here:
         echo(f"Installed in {folder}:")
         heads = ("NAME", "KIND", "MB", "DIMENSIONS", "LICENCE", "USED BY")
-        print_table([heads, *(_installed_row(one, used.get(name, ())) for name, one in here.items())])
+        print_table([heads, *(_installed_row(facts, used.get(name, ())) for name, facts in here.items())])
     else:
         echo(f"No model is installed in {folder}.")
-    rest = [one for name, one in known.items() if name not in here]
-    if rest:
+    available = [model for name, model in catalogue.items() if name not in here]
+    if available:
         echo("\nKnown (refdesk-admin model pull NAME):")
-        rows = [("NAME", "KIND", "MB", "DIMENSIONS", "LICENCE", "LANGUAGES"), *map(_known_row, rest)]
-        for line, model in zip(table(rows), [None, *rest], strict=True):
+        rows = [("NAME", "KIND", "MB", "DIMENSIONS", "LICENCE", "LANGUAGES"), *map(_known_row, available)]
+        for line, model in zip(table(rows), [None, *available], strict=True):
             echo(line)
             if model:
                 echo(f"    {'; '.join([model.good_for, *_figures(model)])}")
 
 
 def as_json_object(
-    name: str, facts: ModelFacts | None, known: KnownModel | None, used: Sequence[str]
+    name: str, facts: ModelFacts | None, model: KnownModel | None, used: Sequence[str]
 ) -> dict[str, Any]:
     """All that is known of a model, for programs."""
-    of_list = known.model_dump(exclude={"files"}) if known else {}
-    given = {key: value for key, value in (asdict(facts) if facts else {}).items() if value is not None}
-    size = sum(one.size for one in facts.files) if facts else (known.megabytes * 1_000_000 if known else 0)
+    of_list = model.model_dump(exclude={"files"}) if model else {}
+    from_facts = {key: value for key, value in (asdict(facts) if facts else {}).items() if value is not None}
+    size = sum(file.size for file in facts.files) if facts else (model.megabytes * 1_000_000 if model else 0)
     return {
         **of_list,
-        **given,
+        **from_facts,
         "name": name,
         "installed": facts is not None,
-        "pinned": known.pinned if known else False,
+        "pinned": model.pinned if model else False,
         "bytes": size,
         "used_by": list(used),
     }
@@ -85,7 +85,7 @@ def as_json_object(
 
 def installed_line(facts: ModelFacts) -> str:
     """One line on a model that was installed."""
-    size = sum(one.size for one in facts.files) / 1e6
+    size = sum(file.size for file in facts.files) / 1e6
     parts = [f"{size:,.0f} MB"]
     if facts.kind == "embedder":
         parts += [f"{facts.dimension} dimensions", f"pooling {facts.pooling or 'by its files'}"]
@@ -95,7 +95,7 @@ def installed_line(facts: ModelFacts) -> str:
 
 
 def _installed_row(facts: ModelFacts, used: Sequence[str]) -> tuple[object, ...]:
-    size = f"{sum(one.size for one in facts.files) / 1e6:,.0f}"
+    size = f"{sum(file.size for file in facts.files) / 1e6:,.0f}"
     dimensions = _dimensions(facts.dimension, facts.truncations)
     return facts.name, facts.kind, size, dimensions, facts.licence or "not stated", ", ".join(used) or "-"
 
@@ -119,7 +119,7 @@ def _dimensions(whole: int | None, truncations: Sequence[int]) -> str:
 
 
 def _figures(model: KnownModel) -> list[str]:
-    return [f"{one.benchmark} {one.score:g} (published: {one.source})" for one in model.figures]
+    return [f"{figure.benchmark} {figure.score:g} (published: {figure.source})" for figure in model.figures]
 
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -178,16 +178,18 @@ async def pull_command(
     from HF_ENDPOINT, a token from HF_TOKEN, a proxy from HTTPS_PROXY.
     """
     known = _known(model, revision)
-    if known and (given := [name for name in (*OWN, "name") if own[name]]):
-        raise click.UsageError(f"--{given[0].replace('_', '-')} is for models that refdesk doesn't know.")
+    if known and (named_options := [name for name in (*OWN, "name") if own[name]]):
+        raise click.UsageError(
+            f"--{named_options[0].replace('_', '-')} is for models that refdesk doesn't know."
+        )
     if known and folder and (known.pinned or trust):
         facts = await _install(settings, _from_folder(known, folder))
     elif known and known.pinned:
         _say_licence(known.licence, f"https://huggingface.co/{known.repository}", known.licence_note)
         with open_hub(os.environ) as hub:
-            files = [RemoteFile(one.path, one.size, one.sha256) for one in known.files]
-            place = Place(hub, known.repository, known.revision)
-            facts = await _install(settings, Coming(known.facts(()), files, place), known.megabytes)
+            files = [RemoteFile(file.path, file.size, file.sha256) for file in known.files]
+            origin = Place(hub, known.repository, known.revision)
+            facts = await _install(settings, Coming(known.facts(()), files, origin), known.megabytes)
     elif folder:
         raise ConfigurationError(_untrusted(model, folder, known))
     else:
@@ -229,33 +231,35 @@ async def add_command(
 def _known(model: str, revision: str | None) -> KnownModel | None:
     """The known model of this name, or of this repository."""
     models = known_models()
-    found = models.get(model) or next((one for one in models.values() if one.repository == model), None)
-    if found and revision not in {None, found.revision}:
+    known = models.get(model) or next(
+        (candidate for candidate in models.values() if candidate.repository == model), None
+    )
+    if known and revision not in {None, known.revision}:
         return None
-    if not found and not re.fullmatch(r"[\w.-]+/[\w.-]+", model, re.ASCII):
+    if not known and not re.fullmatch(r"[\w.-]+/[\w.-]+", model, re.ASCII):
         raise ConfigurationError(
             f"refdesk knows no model {model!r}. Known: {', '.join(models)}. Another model of the hub is "
             "named OWNER/NAME."
         )
-    return found
+    return known
 
 
-def _own(folder: Path, own: dict[str, Any]) -> Coming:
+def _own(folder: Path, options: dict[str, Any]) -> Coming:
     """The model in a folder."""
     folder = folder.absolute()
-    paths = {one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file()}
-    graph = graph_among(paths, own["graph"])
+    paths = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    graph = graph_among(paths, options["graph"])
     files = [RemoteFile(path, (folder / path).stat().st_size) for path in files_of(paths, graph)]
-    return Coming(_facts(own, folder.name, graph), files, folder)
+    return Coming(_facts(options, folder.name, graph), files, folder)
 
 
 def _from_folder(known: KnownModel, folder: Path) -> Coming:
-    files = [RemoteFile(one.path, one.size, one.sha256) for one in known.files]
+    files = [RemoteFile(file.path, file.size, file.sha256) for file in known.files]
     return Coming(known.facts(()), files, folder.absolute())
 
 
 def _unverified(
-    hub: Hub, model: str, known: KnownModel | None, revision: str | None, own: dict[str, Any]
+    hub: Hub, model: str, known: KnownModel | None, revision: str | None, options: dict[str, Any]
 ) -> Coming:
     """A model that the hub itself describes; what it states is shown."""
     name = known.repository if known else model
@@ -263,15 +267,15 @@ def _unverified(
     if not COMMIT.fullmatch(repository.commit):
         raise ProviderError(f"{hub.endpoint} names no commit of {name}. Check HF_ENDPOINT.")
     _say_repository(hub, repository)
-    sizes = {one.path: one for one in repository.files}
+    sizes = {file.path: file for file in repository.files}
     if known:
-        files = [_agreed(one.path, one.sha256, sizes.get(one.path)) for one in known.files]
+        files = [_agreed(file.path, file.sha256, sizes.get(file.path)) for file in known.files]
         facts = known.facts(())
     else:
-        graph = graph_among(sizes, own["graph"])
+        graph = graph_among(sizes, options["graph"])
         files = [sizes[path] for path in files_of(sizes, graph)]
         facts = replace(
-            _facts(own, name, graph),
+            _facts(options, name, graph),
             repository=name,
             revision=repository.commit,
             licence=repository.licence,
@@ -289,18 +293,18 @@ def _agreed(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFile:
         ConfigurationError: it doesn't.
     """
     if stated is None or (sha256 and stated.sha256 not in {"", sha256}):
-        said = "lacks it" if stated is None else f"states the SHA-256 {stated.sha256}"
+        problem = "lacks it" if stated is None else f"states the SHA-256 {stated.sha256}"
         raise ConfigurationError(
             f"The file {path} of this revision must have the SHA-256 {sha256 or 'of a file'}, and the hub "
-            f"{said}. Nothing was fetched. If HF_ENDPOINT names a mirror, it may be another model."
+            f"{problem}. Nothing was fetched. If HF_ENDPOINT names a mirror, it may be another model."
         )
     return replace(stated, sha256=sha256 or stated.sha256)
 
 
-def _facts(own: dict[str, Any], named: str, graph: str) -> ModelFacts:
+def _facts(options: dict[str, Any], default_name: str, graph: str) -> ModelFacts:
     """What the options say of a model that refdesk doesn't know."""
-    name = model_name(own["name"] or named)
-    if own["name"] and name != own["name"]:
+    name = model_name(options["name"] or default_name)
+    if options["name"] and name != options["name"]:
         raise click.UsageError(
             f"--as: use lower-case letters, digits and single -, like {name or 'my-model'}."
         )
@@ -308,9 +312,9 @@ def _facts(own: dict[str, Any], named: str, graph: str) -> ModelFacts:
         raise ConfigurationError(f"{name} is the name of another model. Choose one with --as NAME.")
     return ModelFacts(
         name=name,
-        kind="reranker" if own["reranker"] else "embedder",
+        kind="reranker" if options["reranker"] else "embedder",
         graph=graph,
-        **{key: own[key] for key in ("pooling", "query_prefix", "document_prefix", "window")},
+        **{key: options[key] for key in ("pooling", "query_prefix", "document_prefix", "window")},
     )
 
 

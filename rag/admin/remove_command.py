@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from anyio import to_thread
 
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import Act, ActName, State, access_state, recorded
+from rag.admin.audit_command import Act, ActName, State, access_state, log_act
 from rag.admin.command_line import collection_option, command, echo, print_json, same_desk
 from rag.admin.run_log import forget_names
-from rag.admin.sources_command import called, folder_bytes, meant, open_collections, open_reader
+from rag.admin.sources_command import folder_bytes, matching_ids, open_collections, open_reader, reply_names
 from rag.config.settings import DEFAULT_COLLECTION, Settings
-from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.policy.document_admission import has_expired
 from rag.ingest.source_paths import is_local, path_of
@@ -26,25 +24,37 @@ from rag.models.embed import embedding_cache
 from rag.originals import local_path
 from rag.report.text_and_html import counted
 from rag.store.read import catalog
-from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import original_id
 from rag.store.write.access_writer import access_table, mark_removed
 from rag.store.write.change_collection import drop_collection, forget_builds, open_writer
-from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import cannot, is_full, read_key, spending_reserve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from rag.corpus import AccessRecord, Collection
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.write.collection_writer import CollectionWriter
 
 
 async def remove_collection(
     data: Path, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()
 ) -> None:
     """Remove a collection and everything in it, and forget these access records; logged as this act."""
-    made = table.collection
-    held: dict[str, object] = {"visibility": made.visibility, "fields": made.fields}
-    held |= {"table": made.attached.table} if made.attached else {"sources": len(await table.listing())}
-    with recorded(data, Act(act, made.tenant, {made.name: (held, None)}, made.name, gives=False)):
+    collection = table.collection
+    state: dict[str, object] = {"visibility": collection.visibility, "fields": collection.fields}
+    state |= (
+        {"table": collection.attached.table}
+        if collection.attached
+        else {"sources": len(await table.listing())}
+    )
+    with log_act(
+        data, Act(act, collection.tenant, {collection.name: (state, None)}, collection.name, gives=False)
+    ):
         for attempt in spending_reserve(data):
             with attempt:
-                await drop_collection(data, made, forget=forget)
+                await drop_collection(data, collection, forget=forget)
 
 
 NAMED = 3  # files in a message
@@ -82,7 +92,7 @@ async def remove_command(
     async with access_table(settings.data, table.collection.tenant) as access:
         records = await access.records()
     sources_there = await table.listing()
-    there, names = {source.id: source.uri for source in sources_there}, called(sources_there)
+    there, names = {source.id: source.uri for source in sources_there}, reply_names(sources_there)
     past = {
         id_: record.uri for id_, record in records.items() if forget and record.collection in {"", collection}
     }
@@ -94,7 +104,7 @@ async def remove_command(
     if everything:
         await _remove_all(settings, table, gone, forget=chosen if forget else ())
     else:
-        with recorded(settings.data, _act(table.collection, records, chosen, gives=forget)):
+        with log_act(settings.data, _act(table.collection, records, chosen, gives=forget)):
             await mark_removed(settings.data, table.collection.tenant, gone)
             await _delete(settings.data, table.collection, gone, forget=chosen if forget else ())
     comes_back = [path_of(there[id_]) for id_ in gone if _still_exists(there[id_], settings)]
@@ -105,8 +115,8 @@ async def remove_command(
     if forget:
         echo(f"Deleted {counted(len(chosen), 'access record')}.")
     if comes_back:
-        others = len(comes_back) - NAMED
-        existing = ", ".join(comes_back[:NAMED]) + (f" and {others} more" if others > 0 else "")
+        unnamed = len(comes_back) - NAMED
+        existing = ", ".join(comes_back[:NAMED]) + (f" and {unnamed} more" if unnamed > 0 else "")
         echo(COMES_BACK.format(existing), err=True)
 
 
@@ -120,7 +130,7 @@ async def _remove_all(
         tenant = table.collection.tenant
         async with access_table(settings.data, tenant) as access:
             records = await access.of(ids)
-        with recorded(settings.data, _act(table.collection, records, records, gives=False)):
+        with log_act(settings.data, _act(table.collection, records, records, gives=False)):
             await mark_removed(settings.data, tenant, ids)
         raise BusyError(
             REMOVED_BUT.format(counted(len(ids), "source"), "The collection stays", error)
@@ -175,7 +185,7 @@ def _act(
 def _named(
     name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]], collection: str
 ) -> list[str]:
-    if not (ids := meant(name, uris, names)):
+    if not (ids := matching_ids(name, uris, names)):
         raise NotFoundError(
             f"No source in {collection} has the id or path {name!r}. List them with refdesk-admin sources."
         )
@@ -218,14 +228,14 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
         await _forget_dropped(settings)
     purged = [await _purged(settings, table, forget=forget) for table in tables]
     if as_json:
-        print_json({"collections": [asdict(one) for one in purged]})
+        print_json({"collections": [asdict(result) for result in purged]})
         return
-    for one in purged:
-        kept = f"{counted(one.sources, 'source')} and {counted(one.chunks, 'chunk')}"
-        done = f"{one.name}: rewrote {kept}, rebuilt the indexes, deleted older versions"
-        echo(f"{done}, {freed(one.freed_bytes)}.")
-        if one.dropped_rebuild:
-            echo(f"{one.name}: dropped the tables from before its rebuild, or of an unfinished one.")
+    for result in purged:
+        contents = f"{counted(result.sources, 'source')} and {counted(result.chunks, 'chunk')}"
+        done = f"{result.name}: rewrote {contents}, rebuilt the indexes, deleted older versions"
+        echo(f"{done}, {freed(result.freed_bytes)}.")
+        if result.dropped_rebuild:
+            echo(f"{result.name}: dropped the tables from before its rebuild, or of an unfinished one.")
     if not purged:
         echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
 
@@ -243,39 +253,55 @@ async def _purgeable(settings: Settings, name: str | None) -> list[CollectionRea
         tables = await open_collections(settings, None)
         return [table for table in tables if not table.collection.attached]  # named only by mistake
     chosen = await open_collections(settings, name)
-    others = await open_collections(settings, None)
-    return [*chosen, *(table for table in others if table.collection.tag_of == name)]
+    all_tables = await open_collections(settings, None)
+    return [*chosen, *(table for table in all_tables if table.collection.tag_of == name)]
 
 
 async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) -> Purged:
-    before, made = folder_bytes(settings.data), table.collection
-    async with open_writer(settings.data, made) as writer:
-        if made.tag_of:
+    before, collection = folder_bytes(settings.data), table.collection
+    async with open_writer(settings.data, collection) as writer:
+        if collection.tag_of:
             await _without_removed(writer)
         records = (await writer.records()).values()
-        gone = [one for one in records if forget and one.collection == made.name and not one.present]
-        state = {"visibility": made.visibility}
-        changes: dict[str, tuple[State, State]] = {one.id: (access_state(one.access), None) for one in gone}
-        act = Act("purge", made.tenant, {made.name: (state, state)} | changes, made.name, gives=forget)
-        with recorded(settings.data, act):
+        gone = [
+            record
+            for record in records
+            if forget and record.collection == collection.name and not record.present
+        ]
+        state = {"visibility": collection.visibility}
+        changes: dict[str, tuple[State, State]] = {
+            record.id: (access_state(record.access), None) for record in gone
+        }
+        act = Act(
+            "purge",
+            collection.tenant,
+            {collection.name: (state, state)} | changes,
+            collection.name,
+            gives=forget,
+        )
+        with log_act(settings.data, act):
             undone = await forget_builds(settings.data, writer.collection)
-            await writer.forget(one.id for one in gone)
+            await writer.forget(record.id for record in gone)
             await writer.purge()
             await _forget_embeddings(settings.data, table)
-        forget_names(settings.data, made.tenant, made.name)
-    kept = await table.statistics()
+        forget_names(settings.data, collection.tenant, collection.name)
+    statistics = await table.statistics()
     freed_bytes = max(0, before - folder_bytes(settings.data))
-    return Purged(made.name, kept.sources, kept.chunks, freed_bytes, undone)
+    return Purged(collection.name, statistics.sources, statistics.chunks, freed_bytes, undone)
 
 
 async def _without_removed(tag: CollectionWriter) -> None:
     """Remove from a tag what its collection doesn't have any more, and what has expired."""
     records = await tag.records()
-    there = {id_ for id_, one in records.items() if one.present and one.collection == tag.collection.tag_of}
+    there = {
+        id_
+        for id_, record in records.items()
+        if record.present and record.collection == tag.collection.tag_of
+    }
     gone = [
-        one.id
-        for one in (await tag.known(records)).values()
-        if original_id(one.id) not in there or has_expired(one)
+        source.id
+        for source in (await tag.known(records)).values()
+        if original_id(source.id) not in there or has_expired(source)
     ]
     if gone:
         await tag.remove(gone)
@@ -283,12 +309,14 @@ async def _without_removed(tag: CollectionWriter) -> None:
 
 async def _forget_embeddings(data: Path, table: CollectionReader) -> None:
     """Delete the cached embeddings of texts that the collection doesn't hold any more."""
-    made = table.collection
+    collection = table.collection
     if not embedding_cache.cache_file(data).exists():
         return
     texts = await table.bodies()
     key = read_key(data)
-    forget = partial(embedding_cache.forget, data, key, made.tenant, texts=texts, collections=[made.name])
+    forget = partial(
+        embedding_cache.forget, data, key, collection.tenant, texts=texts, collections=[collection.name]
+    )
     with _writing(data):
         await to_thread.run_sync(forget)
 
@@ -296,7 +324,7 @@ async def _forget_embeddings(data: Path, table: CollectionReader) -> None:
 async def _forget_dropped(settings: Settings) -> None:
     """Delete the cached embeddings of the tenant's collections that were removed."""
     data, tenant = settings.data, tenant_of(settings)
-    there = {one.name for one in await open_reader(settings).collections(tenant)}
+    there = {collection.name for collection in await open_reader(settings).collections(tenant)}
     with _writing(data):
         cached = await to_thread.run_sync(embedding_cache.owners, data, tenant)
         if removed := cached - there:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,20 +14,24 @@ from rag.access.tenants import tenant_of
 from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
 from rag.admin.ingest_output import in_causes
 from rag.admin.run_log import NAMED_FAILURES, begin_run, end_run, now
-from rag.config.settings import Settings
-from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
 from rag.ingest.report import NOT_THERE, Report
 from rag.report.text_and_html import counted, one_line
 from rag.run_history import FailedFile, IngestionRun, runs_of
 from rag.store.write.locks import locked
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rag.config.settings import Settings
+    from rag.corpus import Collection
+
 WAIT_SECONDS = 15
 DONE = ("added", "replaced", "moved", "removed", "unchanged", "skipped", "missing")
 """The outcomes that the list counts."""
 
 
-class RunEntry:
+class HistoryEntry:
     """A run's entry in the history; `report` is given when the run has ended by itself."""
 
     def __init__(self) -> None:
@@ -36,25 +39,30 @@ class RunEntry:
 
 
 @contextmanager
-def in_history(data: Path, made: Collection, name: str, inputs: Iterable[object]) -> Iterator[RunEntry]:
+def keep_in_history(
+    data: Path, collection: Collection, name: str, inputs: Iterable[object]
+) -> Iterator[HistoryEntry]:
     """Keep the enclosed run of a collection in the history. Call it under the collection's lock.
 
     `name` is the command, and `inputs` what it ingests. A history that can't be written stops no run: a line
     on standard error says so.
     """
     run = IngestionRun(
-        collection=made.name, command=name, inputs=tuple(one_line(str(one)) for one in inputs), began=now()
+        collection=collection.name,
+        command=name,
+        inputs=tuple(one_line(str(path)) for path in inputs),
+        began=now(),
     )
-    id_ = _begun(data, made.tenant, run)
-    entry = RunEntry()
+    id_ = _begun(data, collection.tenant, run)
+    entry = HistoryEntry()
     try:
         yield entry
     except BaseException as error:
         if id_ is not None:
-            _end(data, made.tenant, id_, _broken(run, error))
+            _end(data, collection.tenant, id_, _broken(run, error))
         raise
     if id_ is not None:
-        _end(data, made.tenant, id_, _ended(run, entry.report))
+        _end(data, collection.tenant, id_, _ended(run, entry.report))
 
 
 def _begun(data: Path, tenant: str, run: IngestionRun) -> int | None:
@@ -80,37 +88,41 @@ def _not_kept(error: OSError | RefdeskError) -> None:
 
 def _broken(run: IngestionRun, error: BaseException) -> IngestionRun:
     """The run after an error: one of ours, an interruption by the operator, or a fault."""
-    known = isinstance(error, RefdeskError | OSError)
+    is_ours = isinstance(error, RefdeskError | OSError)
     result = "failed" if isinstance(error, Exception) else "interrupted"
-    message = one_line(str(error)) if known else type(error).__name__
+    message = one_line(str(error)) if is_ours else type(error).__name__
     return run.model_copy(update={"ended": now(), "result": result, "error": message})
 
 
 def _ended(run: IngestionRun, report: Report | None) -> IngestionRun:
     if report is None:
         return run.model_copy(update={"ended": now(), "result": "failed"})
-    failed = [one for one in report.outcomes if one.outcome == "skipped"]
+    failed = [outcome for outcome in report.outcomes if outcome.outcome == "skipped"]
     return run.model_copy(
         update={
             "ended": now(),
             "result": "complete" if report.complete else "failed" if report.fruitless else "partial",
             "counts": dict(report.counts),
-            "chunks": sum(one.chunks for one in report.outcomes if one.outcome in {"added", "replaced"}),
-            "causes": dict(Counter(one.cause or "damaged" for one in failed)),
+            "chunks": sum(
+                outcome.chunks for outcome in report.outcomes if outcome.outcome in {"added", "replaced"}
+            ),
+            "causes": dict(Counter(outcome.cause or "damaged" for outcome in failed)),
             "failed": tuple(
-                FailedFile(path=one.path, reason=one_line(one.reason), cause=one.cause or "damaged")
-                for one in failed[:NAMED_FAILURES]
+                FailedFile(
+                    path=outcome.path, reason=one_line(outcome.reason), cause=outcome.cause or "damaged"
+                )
+                for outcome in failed[:NAMED_FAILURES]
             ),
             "notes": report.notes,
         }
     )
 
 
-def known_failures(data: Path, made: Collection, report: Report) -> int:
+def count_known_failures(data: Path, collection: Collection, report: Report) -> int:
     """How many failures of a run an earlier one had in the same way, of files that haven't changed since."""
     earlier: dict[str, tuple[str, datetime]] = {}
-    for run in runs_of(data, made.tenant).values():
-        if run.collection == made.name and run.ended:
+    for run in runs_of(data, collection.tenant).values():
+        if run.collection == collection.name and run.ended:
             earlier |= {failure.path: (failure.reason, run.began) for failure in run.failed}
     failed = [outcome for outcome in report.outcomes if outcome.outcome == "skipped"]
     return sum(
@@ -127,7 +139,7 @@ def _is_unchanged(path: Path, since: datetime) -> bool:
     if not path.is_absolute():
         return True
     try:
-        file = next(place for place in (path, *path.parents) if place.exists())
+        file = next(ancestor for ancestor in (path, *path.parents) if ancestor.exists())
         status = file.stat()
     except OSError:
         return False
@@ -144,16 +156,16 @@ async def runs_command(settings: Settings, *, run: int | None, collection: str |
     A run that was killed shows as running until the next run of its collection begins; from then on it is
     interrupted. Times are UTC.
     """
-    kept = runs_of(settings.home, tenant_of(settings))
-    chosen = {id_: one for id_, one in kept.items() if collection in {None, one.collection}}
+    runs = runs_of(settings.home, tenant_of(settings))
+    chosen = {id_: entry for id_, entry in runs.items() if collection in {None, entry.collection}}
     if run is not None:
         if run not in chosen:
             raise NotFoundError(f"There is no run {run}. refdesk-admin runs lists those that are kept.")
         _show(run, chosen[run], as_json=as_json)
     elif as_json:
-        print_json({"runs": [_json(id_, one) for id_, one in chosen.items()]})
+        print_json({"runs": [_json(id_, entry) for id_, entry in chosen.items()]})
     elif chosen:
-        rows = [_row(id_, one) for id_, one in chosen.items()]
+        rows = [_row(id_, entry) for id_, entry in chosen.items()]
         print_table([("ID", "BEGAN", "TOOK", "COLLECTION", "COMMAND", "RESULT", "FILES"), *rows])
     else:
         echo(f"There are no runs yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
@@ -162,10 +174,10 @@ async def runs_command(settings: Settings, *, run: int | None, collection: str |
 def _row(id_: int, run: IngestionRun) -> tuple[str, ...]:
     files = ", ".join(f"{run.counts[name]} {name}" for name in DONE if run.counts.get(name))
     began = run.began.strftime("%Y-%m-%d %H:%M:%S")
-    return str(id_), began, took(run), run.collection, run.command, run.result, files or run.error or "-"
+    return str(id_), began, duration(run), run.collection, run.command, run.result, files or run.error or "-"
 
 
-def took(run: IngestionRun) -> str:
+def duration(run: IngestionRun) -> str:
     """Example: 75 seconds -> "1:15"."""
     if run.ended is None:
         return "-"
@@ -179,9 +191,9 @@ def _show(id_: int, run: IngestionRun, *, as_json: bool) -> None:
         print_json(_json(id_, run))
         return
     echo(f"Run {id_}: {run.command} into {run.collection}, {run.result}")
-    echo(f"  Began  {run.began:%Y-%m-%d %H:%M:%S}, took {took(run)}")
-    for one in run.inputs:
-        echo(f"  Input  {one}")
+    echo(f"  Began  {run.began:%Y-%m-%d %H:%M:%S}, took {duration(run)}")
+    for path in run.inputs:
+        echo(f"  Input  {path}")
     if run.counts:
         counts = ", ".join(f"{count} {name}" for name, count in run.counts.items() if count)
         echo(f"  Files  {counts or 'none'}; {counted(run.chunks, 'chunk')} stored")
@@ -189,8 +201,8 @@ def _show(id_: int, run: IngestionRun, *, as_json: bool) -> None:
         echo(f"  Failed {in_causes(run.causes)}")
     for failure in run.failed:
         echo(f"    {failure.path}: {failure.reason}")
-    if more := sum(run.causes.values()) - len(run.failed):
-        echo(f"    and {counted(more, 'file')} more")
+    if unnamed := sum(run.causes.values()) - len(run.failed):
+        echo(f"    and {counted(unnamed, 'file')} more")
     for text in (*run.notes, *([run.error] if run.error else [])):
         echo(f"  Note   {text}")
 

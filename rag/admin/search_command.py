@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -13,10 +13,9 @@ from rag.access.tenants import local_principal
 from rag.admin.command_line import command, echo, json_object, print_json, same_desk, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
-from rag.admin.sources_command import open_collections, readable
+from rag.admin.sources_command import open_collections, readable_tables
 from rag.answers import MAX_LIMIT, Detail, Match, Mode, SearchRequest
 from rag.config.profiles import FusionMethod
-from rag.config.settings import Settings
 from rag.corpus import Distance, Principal
 from rag.errors import InvalidRequestError
 from rag.report.text_and_html import counted
@@ -24,7 +23,10 @@ from rag.search.desk import Desk
 from rag.search.pipeline import NO_DOCUMENTS
 from rag.search.planning import LIMITS, with_every_override
 from rag.search.reply.search_reply import search_reply, with_trace
-from rag.search.why_not import SourceTrace
+
+if TYPE_CHECKING:
+    from rag.config.settings import Settings
+    from rag.search.why_not import SourceTrace
 
 MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers have 200,000 or less
 
@@ -237,7 +239,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
 
 async def _why_none(settings: Settings, principal: Principal) -> str:
     """For the operator: whether there are no documents, or none that this principal may see."""
-    tables = readable(await open_collections(settings, None))
+    tables = readable_tables(await open_collections(settings, None))
     sources = sum([(await table.statistics()).sources for table in tables])
     where = f"The {'bucket' if settings.storage.uri else 'data folder'} is {settings.home}."
     if not sources:

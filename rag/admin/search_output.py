@@ -49,9 +49,9 @@ def rank_steps(answer: Answer) -> tuple[RankStep, ...]:
 def _lists(trace: Trace) -> Iterator[RankStep]:
     for name in ("dense", "sparse", "exact"):
         ranks = {
-            id_: min(one.rank for one in listings if one.list == name)
+            id_: min(listing.rank for listing in listings if listing.list == name)
             for id_, listings in trace.listings.items()
-            if any(one.list == name for one in listings)
+            if any(listing.list == name for listing in listings)
         }
         if ranks:
             yield RankStep(f"{name} list", ranks, is_list=True)
@@ -97,8 +97,8 @@ def listings_text(listings: Sequence[Listing], *, queries: int) -> str:
     """Example: "dense 3 (0.43), sparse 1 (1.00)"; several queries are numbered."""
     by_query = sorted(listings, key=lambda one: (one.query, one.list))
     parts = []
-    for query, of_query in groupby(by_query, key=lambda one: one.query):
-        places = ", ".join(f"{one.list} {one.rank} ({one.score:.2f})" for one in of_query)
+    for query, of_query in groupby(by_query, key=lambda listing: listing.query):
+        places = ", ".join(f"{listing.list} {listing.rank} ({listing.score:.2f})" for listing in of_query)
         parts.append(f"query {query + 1}: {places}" if queries > 1 else places)
     return "; ".join(parts)
 
@@ -166,11 +166,11 @@ def _evidence(result: HitRecord) -> str:
     """The similarity or, in mode exact, the matches and their lines."""
     if not result.matches:
         return f"similarity {decimals(result.similarity)}"
-    lines = list(dict.fromkeys(str(one["line"]) for one in result.matches))
+    lines = list(dict.fromkeys(str(match["line"]) for match in result.matches))
     count = result.match_count or 0
     on = "line" if len(lines) == 1 else "lines"
-    more = ", …" if count > len(result.matches) else ""
-    return f"{count} {'match' if count == 1 else 'matches'} on {on} {', '.join(lines)}{more}"
+    ellipsis = ", …" if count > len(result.matches) else ""
+    return f"{count} {'match' if count == 1 else 'matches'} on {on} {', '.join(lines)}{ellipsis}"
 
 
 def explanation(answer: Answer, fates: Sequence[SourceTrace] = ()) -> list[str]:
@@ -206,8 +206,8 @@ def _query(query: SubQuery, name: str) -> Iterator[str]:
 def _stages(stages: Sequence[Step]) -> Iterator[str]:
     """The stages as a table with warnings below their stages, and without empty columns."""
     titles = ("STAGE", "STATUS", "MS", "BEFORE → AFTER", "TOKENS", "COST")
-    rows = [_row(one.name, one.status, one.seconds, counts(one), one.usage) for one in stages]
-    rows.append(_row("total", "", sum(one.seconds for one in stages), "", all_used(stages)))
+    rows = [_row(stage.name, stage.status, stage.seconds, counts(stage), stage.usage) for stage in stages]
+    rows.append(_row("total", "", sum(stage.seconds for stage in stages), "", all_used(stages)))
     columns = [column for column in zip(titles, *rows, strict=True) if any(column[1:])]
     head, *lines, last = table(list(zip(*columns, strict=True)), right=NUMBERS)
     yield head

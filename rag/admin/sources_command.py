@@ -8,33 +8,36 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
 from rag.config.origin_settings import FolderOrigin
-from rag.config.settings import Settings
-from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import check_data_folder
 from rag.ingest.source_paths import place_of, prefixes
 from rag.report.text_and_html import counted
 from rag.search.browse import shown, shown_parts
 from rag.search.requested_sources import MOST_LISTED
-from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import Reader
 from rag.text.flags import Flag, flags_in
 from rag.text.invisible import in_one_line
 from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from rag.config.settings import Settings
+    from rag.corpus import Source
+    from rag.store.read.collection_reader import CollectionReader
 
 PREVIEW_CHARS = 500
 NO_NAMES: Mapping[str, AbstractSet[str]] = MappingProxyType({})
@@ -47,13 +50,19 @@ NO_NAMES: Mapping[str, AbstractSet[str]] = MappingProxyType({})
 )
 async def sources_command(settings: Settings, *, collection: str | None, flags: bool, as_json: bool) -> None:
     """List the sources of all collections, or of one."""
-    tables = readable(await open_collections(settings, collection))
+    tables = readable_tables(await open_collections(settings, collection))
     sources = [source for table in tables for source in await table.listing()]
     sources.sort(key=lambda source: (source.collection, source.metadata.get("path", ""), source.id))
     flagged = await _flagged(tables) if flags else {}
     if as_json:
-        found = ({"flags": flagged[source.id]} if flags else {} for source in sources)
-        print_json({"sources": [source_json(one) | more for one, more in zip(sources, found, strict=True)]})
+        flag_fields = ({"flags": flagged[source.id]} if flags else {} for source in sources)
+        print_json(
+            {
+                "sources": [
+                    source_json(source) | fields for source, fields in zip(sources, flag_fields, strict=True)
+                ]
+            }
+        )
     elif sources:
         titles = ("ID", "COLLECTION", "CHUNKS", *(["FLAGS"] if flags else []), "PATH", "TITLE")
         print_table([titles, *(_row(source, flagged.get(source.id)) for source in sources)])
@@ -69,10 +78,10 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
 
     ID is the id of a source or of one of its chunks, a URI, a path, or a title that no other source has.
     """
-    tables = readable(await open_collections(settings, None))
+    tables = readable_tables(await open_collections(settings, None))
     source_id = await _one_id(tables, name)
-    found = [await table.text(source_id) for table in tables]
-    for stored, outline, content in filter(None, found):
+    texts = [await table.text(source_id) for table in tables]
+    for stored, outline, content in filter(None, texts):
         details = source_json(stored.source) | {"outline": [asdict(heading) for heading in outline]}
         if as_json:
             print_json(details | {"text": content})
@@ -89,7 +98,7 @@ async def _one_id(tables: Sequence[CollectionReader], name: str) -> str:
         if any([await table.sources([id_]) for table in tables]):
             return id_
     sources = [source for table in tables for source in await table.listing()]
-    ids = _named(name, {source.id: source.uri for source in sources}, called(sources))
+    ids = _named(name, {source.id: source.uri for source in sources}, reply_names(sources))
     if not ids:
         raise NotFoundError(NOT_FOUND)
     if len(ids) > 1:
@@ -109,22 +118,22 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
         NotFoundError: there is none of that name.
         ConfigurationError: the data folder is missing or not one of refdesk's.
     """
-    return await tables_of(open_reader(settings), tenant_of(settings), name)
+    return await open_tables(open_reader(settings), tenant_of(settings), name)
 
 
-async def tables_of(reader: Reader, tenant: str, name: str | None) -> list[CollectionReader]:
+async def open_tables(reader: Reader, tenant: str, name: str | None) -> list[CollectionReader]:
     """The same of a reader that stays open."""
     collections = await reader.collections(tenant)
     if not collections:
         check_data_folder(reader.data)
-    chosen = [one for one in collections if name in {None, one.name}]
+    chosen = [collection for collection in collections if name in {None, collection.name}]
     if name and not chosen:
-        names = ", ".join(one.name for one in collections) or "none"
+        names = ", ".join(collection.name for collection in collections) or "none"
         raise NotFoundError(f"There is no collection {name!r} in {reader.data}. Collections: {names}.")
-    return [await reader.open(one) for one in chosen]
+    return [await reader.open(collection) for collection in chosen]
 
 
-def readable(tables: Sequence[CollectionReader]) -> list[CollectionReader]:
+def readable_tables(tables: Sequence[CollectionReader]) -> list[CollectionReader]:
     """The tables without attached ones that can't be read; standard error says which these are."""
     for table in tables:
         if table.failed:
@@ -136,7 +145,7 @@ def readable(tables: Sequence[CollectionReader]) -> list[CollectionReader]:
     return [table for table in tables if not table.failed]
 
 
-def called(sources: Iterable[Source]) -> dict[str, frozenset[str]]:
+def reply_names(sources: Iterable[Source]) -> dict[str, frozenset[str]]:
     """What sources are called in replies, by id: paths, alone and in the collection, titles, addresses."""
     return {source.id: frozenset(_names_of(source)) for source in sources}
 
@@ -149,7 +158,9 @@ def _names_of(source: Source) -> Iterator[str]:
         yield source.url
 
 
-def meant(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]] = NO_NAMES) -> list[str]:
+def matching_ids(
+    name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]] = NO_NAMES
+) -> list[str]:
     """The ids of the sources that a name refers to, given all URIs, and other `names` (see `called`), by id.
 
     A name is an id, a URI, a file or a folder; if it is none of these, one that a single source has. Else it
@@ -160,15 +171,15 @@ def meant(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[st
     Raises:
         InvalidRequestError: several sources have this path, title or address; the message lists them.
     """
-    found = _named(name, uris, names)
-    taken, containers = {*found}, {uris[id_] for id_ in found}
-    parts = ((id_, uri) for id_, uri in uris.items() if "#" in uri and id_ not in taken)
-    return [*found, *(id_ for id_, uri in parts if _is_inside(uri, containers))]
+    ids = _named(name, uris, names)
+    id_set, containers = {*ids}, {uris[id_] for id_ in ids}
+    parts = ((id_, uri) for id_, uri in uris.items() if "#" in uri and id_ not in id_set)
+    return [*ids, *(id_ for id_, uri in parts if _is_inside(uri, containers))]
 
 
 def _is_inside(part: str, containers: AbstractSet[str]) -> bool:
     file = part.partition("#")[0]
-    return any(one[:-1] in containers for one in prefixes(part, file))
+    return any(prefix[:-1] in containers for prefix in prefixes(part, file))
 
 
 def _named(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
@@ -186,13 +197,13 @@ def _with_name(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractS
     """The only source with this path, title or address. A name that ends in a slash is a folder's."""
     if name.endswith("/"):
         return []
-    written = {name, shown(name), "/".join(shown_parts(name.strip().removeprefix(SCHEME)))} - {""}
-    ids = [id_ for id_ in uris if not written.isdisjoint(names.get(id_, ()))]
+    spellings = {name, shown(name), "/".join(shown_parts(name.strip().removeprefix(SCHEME)))} - {""}
+    ids = [id_ for id_ in uris if not spellings.isdisjoint(names.get(id_, ()))]
     if len(ids) > 1:
         listed = ", ".join(f"{id_} ({place_of(uris[id_])})" for id_ in ids[:MOST_LISTED])
-        more = f" and {len(ids) - MOST_LISTED} more" if len(ids) > MOST_LISTED else ""
+        rest_of_list = f" and {len(ids) - MOST_LISTED} more" if len(ids) > MOST_LISTED else ""
         raise InvalidRequestError(
-            f"{len(ids)} sources are called {name!r}: {listed}{more}. Give the id of one."
+            f"{len(ids)} sources are called {name!r}: {listed}{rest_of_list}. Give the id of one."
         )
     return ids
 
@@ -225,31 +236,31 @@ def source_json(source: Source) -> dict[str, Any]:
 
 async def _flagged(tables: Sequence[CollectionReader]) -> dict[str, tuple[Flag, ...]]:
     """What the texts of all sources contain, by source id. They are read one at a time."""
-    found: dict[str, tuple[Flag, ...]] = {}
+    flags_by_id: dict[str, tuple[Flag, ...]] = {}
     for table in tables:
         for source in await table.listing():
             opened = await table.text(source.id)
-            found[source.id] = flags_in(f"{source.title}\n{opened[2]}") if opened else ()
-    return found
+            flags_by_id[source.id] = flags_in(f"{source.title}\n{opened[2]}") if opened else ()
+    return flags_by_id
 
 
 def _row(source: Source, flags: tuple[Flag, ...] | None) -> tuple[object, ...]:
     path = source.metadata.get("path", "")
-    shown = () if flags is None else (", ".join(flags) or "-",)
-    return source.id, source.collection, source.chunk_count, *shown, path, source.title
+    flag_cells = () if flags is None else (", ".join(flags) or "-",)
+    return source.id, source.collection, source.chunk_count, *flag_cells, path, source.title
 
 
-def _print_source(details: dict[str, Any], shown: str) -> None:
+def _print_source(details: dict[str, Any], text: str) -> None:
     outline, metadata = details.pop("outline"), details.pop("metadata")
-    named = [*details.items(), *(("metadata", f"{key}: {value}") for key, value in metadata.items())]
-    for key, value in named:
+    rows = [*details.items(), *(("metadata", f"{key}: {value}") for key, value in metadata.items())]
+    for key, value in rows:
         if value:
             echo(in_one_line(f"{key:12} {value}"))
     for heading in outline:
         echo(f"{'  ' * heading['level']}{heading['title']}")
-    echo(f"\n{shown}")
-    if rest := details["length"] - len(shown):
-        echo(f"[{rest} more characters; use --text to print all]")
+    echo(f"\n{text}")
+    if unshown := details["length"] - len(text):
+        echo(f"[{unshown} more characters; use --text to print all]")
 
 
 async def size_of(table: CollectionReader) -> dict[str, Any]:
@@ -274,7 +285,7 @@ ROWS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class LeftBehind:
+class OrphanedDocuments:
     """Documents in a collection whose origin brings nothing into it any more.
 
     `tenant` is empty if it need not be named. `is_elsewhere`: the settings have an origin of this name.
@@ -297,7 +308,7 @@ class LeftBehind:
         )
 
 
-async def left_behind(settings: Settings) -> list[LeftBehind]:
+async def orphaned_documents(settings: Settings) -> list[OrphanedDocuments]:
     """What origins left behind that were removed, renamed, or sent to another collection.
 
     A folder's documents don't say that it was an origin.
@@ -305,19 +316,25 @@ async def left_behind(settings: Settings) -> list[LeftBehind]:
     Raises:
         ConfigurationError, StoreError: the desk can't be read.
     """
-    reader, known = open_reader(settings), tenants(settings.data)
-    found = []
-    for tenant in known:
-        for made in await reader.collections(tenant):
-            if made.attached or made.tag_of:
+    reader, tenant_names = open_reader(settings), tenants(settings.data)
+    orphans = []
+    for tenant in tenant_names:
+        for collection in await reader.collections(tenant):
+            if collection.attached or collection.tag_of:
                 continue
-            counts = await _by_origin(await reader.open(made))
-            found += [
-                LeftBehind(tenant if len(known) > 1 else "", made.name, name, count, name in settings.origins)
+            counts = await _by_origin(await reader.open(collection))
+            orphans += [
+                OrphanedDocuments(
+                    tenant if len(tenant_names) > 1 else "",
+                    collection.name,
+                    name,
+                    count,
+                    name in settings.origins,
+                )
                 for name, count in sorted(counts.items())
-                if not _brings(settings, name, tenant, made.name)
+                if not _brings(settings, name, tenant, collection.name)
             ]
-    return found
+    return orphans
 
 
 def _brings(settings: Settings, name: str, tenant: str, collection: str) -> bool:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rag.access.tenants import tenant_of
 from rag.admin.command_line import command, echo, print_json, print_table, same_desk, settings_file
 from rag.admin.connect.connect_output import connected_hosts, how_to_connect
 from rag.admin.sharing import exposures
-from rag.admin.sources_command import folder_bytes, open_collections, readable, size_of
-from rag.config.settings import Settings
+from rag.admin.sources_command import folder_bytes, open_collections, readable_tables, size_of
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError
 from rag.home import Bucket, data_folder_problem
 from rag.report.text_and_html import counted, names_briefly
 from rag.store.bucket.bucket_objects import listed
+
+if TYPE_CHECKING:
+    from rag.config.settings import Settings
 
 HOSTS_SHOWN = 4
 
@@ -42,7 +46,7 @@ async def _holds(settings: Settings) -> tuple[int, int]:
         if settings.storage.uri or data.is_file() or (data.is_dir() and any(data.iterdir())):
             raise ConfigurationError(problem)
         return 0, 0
-    tables = readable(await open_collections(settings, None))
+    tables = readable_tables(await open_collections(settings, None))
     counts = [(await table.statistics()).sources for table in tables]
     return sum(counts), len(counts)
 
@@ -77,7 +81,7 @@ def _lines(settings: Settings, documents: int, collections: int, hosts: list[str
 async def status_command(settings: Settings, *, as_json: bool) -> None:
     """Show the data folder and the size of each collection."""
     tables = await open_collections(settings, None)
-    collections = [await size_of(table) for table in readable(tables)]
+    collections = [await size_of(table) for table in readable_tables(tables)]
     home = settings.home
     disk = sum(size for size, _ in listed(home).values()) if isinstance(home, Bucket) else folder_bytes(home)
     exposed = await exposures(settings, tenant_of(settings), intended=True)

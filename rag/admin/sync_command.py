@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -25,13 +23,18 @@ from rag.admin.ingest_command import (
     rights_of,
     run_ingest,
 )
-from rag.admin.sources_command import left_behind
+from rag.admin.sources_command import orphaned_documents
 from rag.admin.watch_folders import watch
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
-from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.report import InterruptedRunError, Report
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from pathlib import Path
+
+    from rag.config.settings import Settings
 
 FAILED = 1
 
@@ -104,7 +107,7 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
 async def _tell_left_behind(settings: Settings) -> None:
     """Say which documents no origin brings in any more; a desk that can't be read says so later."""
     with suppress(RefdeskError):
-        for one in await left_behind(settings):
+        for one in await orphaned_documents(settings):
             echo(f"Note: {one}", err=True)
 
 

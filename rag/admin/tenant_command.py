@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 from anyio import to_thread
 
 from rag.access.names import valid_name
 from rag.access.tenants import tenants
-from rag.admin.audit_command import Act, recorded
+from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import Group, command, echo, print_json, print_table
 from rag.admin.key_command import revoke_keys
 from rag.admin.run_log import forget_runs
-from rag.config.settings import Settings
-from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed.embedding_cache import cache_file, forget
 from rag.report.text_and_html import counted
@@ -20,6 +20,10 @@ from rag.store.read.desk_reader import Reader
 from rag.store.write.change_collection import drop_tenant
 from rag.store.write.desk_folder import forget_console, prepare, read_key, spending_reserve
 from rag.store.write.make_collection import create_tenant
+
+if TYPE_CHECKING:
+    from rag.config.settings import Settings
+    from rag.corpus import Collection
 
 
 @click.group("tenant", cls=Group)
@@ -38,7 +42,7 @@ async def create_command(settings: Settings, *, name: str, as_json: bool) -> Non
     if valid_name(name) in tenants(settings.data):
         raise ConfigurationError(f"The tenant {name!r} already exists.")
     prepare(settings.data)
-    with recorded(settings.data, Act("tenant create", name, {name: (None, {"collections": []})})):
+    with log_act(settings.data, Act("tenant create", name, {name: (None, {"collections": []})})):
         create_tenant(settings.data, name)
     if as_json:
         print_json({"name": name})
@@ -74,7 +78,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
     held = [one.name for one in collections]
     revoke_keys(settings.data, name)
     gone = {name: ({"collections": held}, None)}
-    with recorded(settings.data, Act("tenant remove", name, gone, gives=False)):
+    with log_act(settings.data, Act("tenant remove", name, gone, gives=False)):
         for attempt in spending_reserve(settings.data):
             with attempt:
                 await drop_tenant(settings.data, name, collections)

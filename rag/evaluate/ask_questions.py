@@ -8,7 +8,6 @@ truncated hit only the beginning is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -17,14 +16,16 @@ from typing import TYPE_CHECKING
 from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.evaluate import ranking_metrics
-from rag.evaluate.compare_runs import Finding, QuestionResult
+from rag.evaluate.compare_runs import QuestionResult, StoredHit
 from rag.evaluate.ranking_metrics import Stretch, ndcg, recall, token_scores
 from rag.search.answer_citations import check_answer
 from rag.search.reply.search_reply import HitRecord, SearchReply, search_reply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from rag.config.server_settings import ServerSettings
-    from rag.evaluate.judgements import Expected
+    from rag.evaluate.judgements import ResolvedQuestion
     from rag.search.desk import Desk
 
 NDCG, RECALL, TOKEN_RECALL = "shown_nDCG@10", "shown_recall", "shown_token_recall"
@@ -41,7 +42,7 @@ def default_reply(answer: Answer, server: ServerSettings) -> SearchReply:
     return search_reply(answer, server.max_chars, vectors=server.include_vectors, urls=server.openai_compat)
 
 
-def shown_metrics(one: Expected, reply: SearchReply) -> dict[str, float]:
+def shown_metrics(one: ResolvedQuestion, reply: SearchReply) -> dict[str, float]:
     """How good a reply is for a question, and how long."""
     shown = [stretches(record) for record in reply.results]
     ranking = one.ranked((record.id, parts) for record, parts in zip(reply.results, shown, strict=True))
@@ -90,7 +91,7 @@ class Contender:
 
 async def ask_all(
     desk: Desk,
-    questions: Sequence[Expected],
+    questions: Sequence[ResolvedQuestion],
     contender: Contender,
     *,
     candidates: int,
@@ -119,7 +120,12 @@ async def ask_all(
 
 
 async def _asked(
-    desk: Desk, one: Expected, ask: Callable[..., SearchRequest], *, candidates: int, server: ServerSettings
+    desk: Desk,
+    one: ResolvedQuestion,
+    ask: Callable[..., SearchRequest],
+    *,
+    candidates: int,
+    server: ServerSettings,
 ) -> QuestionResult:
     """Three searches: as the tool's default, timed; down to the last candidate; and with the maximum limit.
 
@@ -146,7 +152,9 @@ async def _asked(
     )
 
 
-def _request(one: Expected, ask: Callable[..., SearchRequest], limit: int | None = None) -> SearchRequest:
+def _request(
+    one: ResolvedQuestion, ask: Callable[..., SearchRequest], limit: int | None = None
+) -> SearchRequest:
     return ask(
         one.question.text,
         limit=limit,
@@ -157,7 +165,7 @@ def _request(one: Expected, ask: Callable[..., SearchRequest], limit: int | None
     )
 
 
-def _metrics(one: Expected, near: Sequence[Hit], deep: Sequence[Hit], depth: int) -> dict[str, float]:
+def _metrics(one: ResolvedQuestion, near: Sequence[Hit], deep: Sequence[Hit], depth: int) -> dict[str, float]:
     rankings = one.ranking(near), one.ranking(deep)
     scores = {}
     for name, metric in RANKED.items():
@@ -176,7 +184,7 @@ def _shown(hit: Hit) -> list[Stretch]:
     return [Stretch(hit.source.id, part.start, part.end) for part in parts]
 
 
-async def _faithfulness(desk: Desk, one: Expected) -> dict[str, float]:
+async def _faithfulness(desk: Desk, one: ResolvedQuestion) -> dict[str, float]:
     """How faithful the stored answer is, if there is one. Quotes without a citation make it ungrounded."""
     if not one.question.answer.strip():
         return {}
@@ -187,8 +195,8 @@ async def _faithfulness(desk: Desk, one: Expected) -> dict[str, float]:
     return {name: fmean(of_each) for name, of_each in pairs if of_each}
 
 
-def _finding(one: Expected, hit: Hit) -> Finding:
-    return Finding(
+def _finding(one: ResolvedQuestion, hit: Hit) -> StoredHit:
+    return StoredHit(
         id=hit.chunk.id,
         title=hit.source.title,
         score=round(hit.score, 4),

@@ -5,10 +5,8 @@ A comparison says which run is better, whether that may be chance, and on which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,9 @@ from rag.errors import ConfigurationError, InvalidRequestError
 from rag.store.write.evaluation_runs import StoredRun, run_summaries, save_runs, stored_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from rag.config.settings import Settings
 
 VERSIONED = ("refdesk", "lancedb", "onnxruntime")
@@ -29,7 +30,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Finding(_Record):
+class StoredHit(_Record):
     """A hit of a question: its passage, scores, and the targets that it finds."""
 
     id: str
@@ -47,7 +48,7 @@ class QuestionResult(_Record):
     metrics: dict[str, float]
     latency_ms: float
     expected: dict[str, int]
-    hits: tuple[Finding, ...]
+    hits: tuple[StoredHit, ...]
     leaks: tuple[str, ...]
 
 
@@ -79,7 +80,7 @@ class Summary(_Record):
     versions: dict[str, str]
 
 
-class Run(_Record):
+class EvaluationRun(_Record):
     """A run with its questions; `id` is 0 until the run is kept."""
 
     id: int = 0
@@ -90,7 +91,7 @@ class Run(_Record):
 _QUESTIONS = TypeAdapter(tuple[QuestionResult, ...])
 
 
-async def keep(data: Path, tenant: str, runs: Sequence[Run]) -> list[Run]:
+async def keep_runs(data: Path, tenant: str, runs: Sequence[EvaluationRun]) -> list[EvaluationRun]:
     """Keep runs in the data folder. Returns them with their ids.
 
     Raises:
@@ -103,7 +104,7 @@ async def keep(data: Path, tenant: str, runs: Sequence[Run]) -> list[Run]:
     return [run.model_copy(update={"id": id_}) for run, id_ in zip(runs, ids, strict=True)]
 
 
-async def kept_summaries(data: Path, tenant: str) -> dict[int, Summary | None]:
+async def load_summaries(data: Path, tenant: str) -> dict[int, Summary | None]:
     """The summaries of the tenant's runs by id, oldest first; None if another version of refdesk made it."""
     stored = await run_summaries(data, tenant)
     return {id_: _summary(summary) for id_, summary in stored.items()}
@@ -116,7 +117,7 @@ def _summary(stored: str) -> Summary | None:
         return None
 
 
-async def kept_run(data: Path, tenant: str, id_: int) -> Run:
+async def load_run(data: Path, tenant: str, id_: int) -> EvaluationRun:
     """The tenant's run of this id.
 
     Raises:
@@ -126,7 +127,7 @@ async def kept_run(data: Path, tenant: str, id_: int) -> Run:
     stored = await stored_run(data, tenant, id_)
     try:
         questions = _QUESTIONS.validate_json(stored.questions)
-        return Run(id=id_, summary=Summary.model_validate_json(stored.summary), questions=questions)
+        return EvaluationRun(id=id_, summary=Summary.model_validate_json(stored.summary), questions=questions)
     except ValidationError as error:
         raise ConfigurationError(
             f"Run {id_} was made by another version of refdesk. Show it with that version."
@@ -145,13 +146,13 @@ def latency(questions: Sequence[QuestionResult]) -> Latency:
     return Latency(p50=round(float(p50), 3), p95=round(float(p95), 3))
 
 
-def in_force(settings: Settings) -> dict[str, Any]:
+def relevant_settings(settings: Settings) -> dict[str, Any]:
     """The settings that can change the answers, except for the mode, which the run sets."""
     parts = {"embedder", "embedders", "chunking", "search"}
     return settings.model_dump(mode="json", include=parts, exclude={"search": {"mode"}})
 
 
-SAME = 1e-9  # scores are sums of fractions
+EQUAL_WITHIN = 1e-9  # scores are sums of fractions
 SAMPLES = 10_000
 SEED = 20_26
 AT_ONCE = 1_000  # samples drawn together: 10,000 x 10,000 signs would take 800 MB
@@ -194,18 +195,18 @@ class Comparison:
     def won(self) -> list[Pair]:
         """The questions that the other run answers better, largest gain first."""
         return sorted(
-            (pair for pair in self.pairs if pair.difference > SAME), key=lambda pair: -pair.difference
+            (pair for pair in self.pairs if pair.difference > EQUAL_WITHIN), key=lambda pair: -pair.difference
         )
 
     @property
     def lost(self) -> list[Pair]:
         """The questions that the other run answers worse, largest loss first."""
         return sorted(
-            (pair for pair in self.pairs if pair.difference < -SAME), key=lambda pair: pair.difference
+            (pair for pair in self.pairs if pair.difference < -EQUAL_WITHIN), key=lambda pair: pair.difference
         )
 
 
-def compare(one: Run, other: Run, metric: str) -> Comparison:
+def compare(one: EvaluationRun, other: EvaluationRun, metric: str) -> Comparison:
     """Compare two runs by a metric.
 
     Raises:

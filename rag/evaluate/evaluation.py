@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,13 +20,10 @@ from rag.config.settings import DEFAULT_COLLECTION, IngestSettings, Settings
 from rag.corpus import Collection, LanguageChoice, Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ask_questions import Contender, ask_all
-from rag.evaluate.compare_runs import Run, Summary, in_force, latency, means, versions
-from rag.evaluate.judgements import Expected, catalog_of, expected
+from rag.evaluate.compare_runs import EvaluationRun, Summary, latency, means, relevant_settings, versions
+from rag.evaluate.judgements import ResolvedQuestion, load_catalog, resolve_question
 from rag.ingest.ingest_run import ingest
-from rag.ingest.report import Report
 from rag.ingest.rights.requested_rights import Rights
-from rag.ingest.run_progress import Progress
-from rag.ingest.run_progress import Progress as Ingesting
 from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
@@ -37,7 +33,12 @@ from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
     from rag.evaluate.sets.judged_sets import JudgedDocument, JudgedSet
+    from rag.ingest.report import Report
+    from rag.ingest.run_progress import Progress
+    from rag.ingest.run_progress import Progress as Ingesting
 
 
 async def ingest_documents(
@@ -105,21 +106,21 @@ class ContenderProgress(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedSet:
     """Settings that name the data folder, and the questions with judgements resolved to its sources.
 
     `absent` are documents of the set that failed to ingest: no search finds them.
     """
 
     settings: Settings
-    questions: tuple[Expected, ...]
+    questions: tuple[ResolvedQuestion, ...]
     absent: frozenset[str] = frozenset()
 
 
 @asynccontextmanager
-async def on_existing(
+async def prepare_existing(
     judged: JudgedSet, settings: Settings, collection: str | None
-) -> AsyncIterator[Prepared]:
+) -> AsyncIterator[PreparedSet]:
     """The questions on the existing data folder, in one collection or all.
 
     Raises:
@@ -132,14 +133,14 @@ async def on_existing(
 
 
 @asynccontextmanager
-async def on_fresh(
+async def prepare_fresh(
     judged: JudgedSet,
     settings: Settings,
     environment: Mapping[str, str],
     *,
     language: LanguageChoice | None,
     progress: Ingesting,
-) -> AsyncIterator[Prepared]:
+) -> AsyncIterator[PreparedSet]:
     """The questions on a temporary data folder with the set's own documents.
 
     Raises:
@@ -188,13 +189,13 @@ async def _prepared(
     names: Mapping[str, str],
     collection: str | None,
     absent: frozenset[str],
-) -> Prepared:
+) -> PreparedSet:
     reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls)
     who = settings.principal
     usual = Principal(who.tenant or DEFAULT_TENANT, who.user or None, frozenset(who.groups))
     askers = [question.asking.principal or usual for question in judged.questions]
     catalogs = {
-        tenant: await catalog_of(reader, tenant, names=names, only=collection)
+        tenant: await load_catalog(reader, tenant, names=names, only=collection)
         for tenant in dict.fromkeys(asker.tenant for asker in askers)
     }
     if not any(one.tables for one in catalogs.values()):
@@ -204,8 +205,10 @@ async def _prepared(
             "set's own documents with --fresh."
         )
     pairs = zip(judged.questions, askers, strict=True)
-    questions = [await expected(question, asker, catalogs[asker.tenant], absent) for question, asker in pairs]
-    return Prepared(settings, tuple(questions), absent)
+    questions = [
+        await resolve_question(question, asker, catalogs[asker.tenant], absent) for question, asker in pairs
+    ]
+    return PreparedSet(settings, tuple(questions), absent)
 
 
 def with_overrides(settings: Settings) -> Settings:
@@ -236,13 +239,13 @@ def contenders(
 
 async def evaluate(
     judged: JudgedSet,
-    prepared: Prepared,
+    prepared: PreparedSet,
     environment: Mapping[str, str],
     chosen: Mapping[Contender, int],
     progress: ContenderProgress,
     *,
     seen_as: Callable[[Collection], Collection] | None = None,
-) -> list[Run]:
+) -> list[EvaluationRun]:
     """One run per contender, on the same questions. `seen_as` is as in `Reader`.
 
     Raises:
@@ -276,8 +279,8 @@ async def evaluate(
                 leaks=sum(len(one.leaks) for one in results),
                 metrics=means(results),
                 latency_ms=latency(results),
-                settings=in_force(prepared.settings),
+                settings=relevant_settings(prepared.settings),
                 versions=versions(),
             )
-            runs.append(Run(summary=summary, questions=results))
+            runs.append(EvaluationRun(summary=summary, questions=results))
     return runs

@@ -5,12 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rag.access.rule import visible
-from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ranking_metrics import Stretch
 from rag.filters.evaluators import matches
@@ -18,7 +16,10 @@ from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, parse_filter
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+
     from rag.answers import Hit
+    from rag.corpus import Principal
     from rag.evaluate.sets.judged_sets import Excerpt, Question
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.desk_reader import Reader
@@ -48,7 +49,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ResolvedQuestion:
     """A question with its targets, and the sources that its hits may come from."""
 
     question: Question
@@ -120,7 +121,7 @@ def _common(one: Stretch, other: Stretch) -> int:
 
 
 @dataclass(slots=True)
-class Catalog:
+class SourceCatalog:
     """The sources of a tenant by all names that judgements may use."""
 
     tables: dict[str, CollectionReader] = field(default_factory=dict)
@@ -162,11 +163,11 @@ class Catalog:
         return self.texts[source_id]
 
 
-async def catalog_of(
+async def load_catalog(
     reader: Reader, tenant: str, *, names: Mapping[str, str], only: str | None = None
-) -> Catalog:
+) -> SourceCatalog:
     """The tenant's sources, in one collection or all; `names` are a set's names of files by path."""
-    catalog = Catalog()
+    catalog = SourceCatalog()
     for collection in await reader.collections(tenant):
         if only in {None, collection.name}:
             table = await reader.open(collection)
@@ -175,9 +176,9 @@ async def catalog_of(
     return catalog
 
 
-async def expected(
-    question: Question, principal: Principal, catalog: Catalog, absent: frozenset[str]
-) -> Expected:
+async def resolve_question(
+    question: Question, principal: Principal, catalog: SourceCatalog, absent: frozenset[str]
+) -> ResolvedQuestion:
     """The question's judgements resolved to sources; the documents in `absent` count as never found.
 
     Raises:
@@ -185,7 +186,7 @@ async def expected(
         InvalidRequestError: its filter is invalid.
     """
     asking = question.asking
-    return Expected(
+    return ResolvedQuestion(
         question,
         principal,
         tuple([target async for target in _targets(question, catalog, absent)]),
@@ -195,7 +196,9 @@ async def expected(
     )
 
 
-async def _targets(question: Question, catalog: Catalog, absent: frozenset[str]) -> AsyncIterator[Target]:
+async def _targets(
+    question: Question, catalog: SourceCatalog, absent: frozenset[str]
+) -> AsyncIterator[Target]:
     if not question.excerpts:
         for name, grade in question.documents.items():
             yield Target(name, grade, frozenset(_ids(question, {name} - absent, catalog)))
@@ -204,7 +207,7 @@ async def _targets(question: Question, catalog: Catalog, absent: frozenset[str])
         yield Target(f"passage {number}", 1, frozenset(), tuple(stretches))
 
 
-def _ids(question: Question, names: Iterable[str], catalog: Catalog) -> Iterator[str]:
+def _ids(question: Question, names: Iterable[str], catalog: SourceCatalog) -> Iterator[str]:
     for name in names:
         if name not in catalog.by_name:
             close = difflib.get_close_matches(name, catalog.by_name, n=1)
@@ -217,7 +220,7 @@ def _ids(question: Question, names: Iterable[str], catalog: Catalog) -> Iterator
 
 
 async def _stretches(
-    question: Question, excerpt: Excerpt, catalog: Catalog, absent: frozenset[str]
+    question: Question, excerpt: Excerpt, catalog: SourceCatalog, absent: frozenset[str]
 ) -> list[Stretch]:
     """The positions of the quote, whatever its white space; if its start is known, the nearest one."""
     named = _ids(question, set(excerpt.documents) - absent, catalog)

@@ -7,15 +7,18 @@ their size. Labels stand outside the plot, in the margin that the page's style l
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from math import floor, log10, sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rag.evaluate.compare_runs import SAME, Comparison, Latency, Pair
+from rag.evaluate.compare_runs import EQUAL_WITHIN, Comparison, Latency, Pair
 from rag.report.text_and_html import Html, counted, shortened, tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 INSET = 0.04  # of a scatter's width, so that dots at 0 and 1 are whole
 SMALLEST_DOT, LARGEST_DOT = 3.0, 24.0  # radius in pixels; the largest is for all questions
@@ -78,7 +81,7 @@ def _dot(x: float, y: float, pairs: Sequence[Pair], of: int) -> Html:
 
 def score_histogram(scores: Sequence[float], *, label: str) -> Html:
     """A histogram of scores: bars for exactly 0 and exactly 1, and ten between them."""
-    counts = binned(scores, [0.0, *np.linspace(SAME, 1 - SAME, 11), 1.0])
+    counts = binned(scores, [0.0, *np.linspace(EQUAL_WITHIN, 1 - EQUAL_WITHIN, 11), 1.0])
     titles = ["0", *(f"{at / 10:g} to {(at + 1) / 10:g}" for at in range(10)), "1"]
     width = 1 / len(counts)
     places = [at * width for at in range(len(counts) + 1)]

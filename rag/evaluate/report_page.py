@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rag.errors import InvalidRequestError
 from rag.evaluate.ask_questions import SHOWN, SIZES
-from rag.evaluate.compare_runs import Comparison, Finding, Pair, QuestionResult, Run, compare
+from rag.evaluate.compare_runs import Comparison, EvaluationRun, Pair, QuestionResult, StoredHit, compare
 from rag.evaluate.report_charts import binned, latency_edges, latency_histogram, scatter, score_histogram
 from rag.report.text_and_html import (
     Html,
@@ -25,16 +24,21 @@ from rag.report.text_and_html import (
     tag,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
 NOTHING = "–"
 BEST = tag("span", "★", class_="mark", role="img", aria_label="best")
 
 
-def run_name(run: Run) -> str:
+def run_name(run: EvaluationRun) -> str:
     """Example: "Run 3"."""
     return f"Run {run.id}"
 
 
-def metrics_table(runs: Sequence[Run], comparisons: Sequence[Comparison | None], metric: str) -> Html:
+def metrics_table(
+    runs: Sequence[EvaluationRun], comparisons: Sequence[Comparison | None], metric: str
+) -> Html:
     """A row per metric, a column per run. `comparisons` compare the later runs with the first."""
     names = dict.fromkeys(name for run in runs for name in run.summary.metrics)
     scores = {
@@ -65,7 +69,7 @@ def metrics_table(runs: Sequence[Run], comparisons: Sequence[Comparison | None],
     )
 
 
-def settings_table(runs: Sequence[Run]) -> Html:
+def settings_table(runs: Sequence[EvaluationRun]) -> Html:
     """A row per setting and version. A value that all runs share appears once."""
     made_with = [_made_with(run) for run in runs]
     names = dict.fromkeys(name for one in made_with for name in one)
@@ -73,7 +77,7 @@ def settings_table(runs: Sequence[Run]) -> Html:
     return _table("Settings and versions", "settings", runs, tag("tbody", *rows))
 
 
-def _table(label: str, kind: str, runs: Iterable[Run], *bodies: Html) -> Html:
+def _table(label: str, kind: str, runs: Iterable[EvaluationRun], *bodies: Html) -> Html:
     """A table that scrolls by itself if the page is too narrow."""
     columns = [
         tag(
@@ -143,7 +147,7 @@ def signed(value: float) -> str:
     return shown[1:] if float(shown[1:]) == 0 else shown
 
 
-def _made_with(run: Run) -> dict[str, str]:
+def _made_with(run: EvaluationRun) -> dict[str, str]:
     """Settings and versions by dotted names."""
     summary = run.summary
     started_at = summary.started_at.replace("T", " ")
@@ -168,7 +172,7 @@ def _setting(name: str, values: Sequence[str]) -> Html:
 NAMED = 20  # leaking questions listed per run
 
 
-def report_page(runs: Sequence[Run], metric: str) -> str:
+def report_page(runs: Sequence[EvaluationRun], metric: str) -> str:
     """An HTML page of runs side by side, with the later ones compared with the first by `metric`.
 
     It has no script and no links. Text of documents and questions is escaped.
@@ -183,25 +187,25 @@ def report_page(runs: Sequence[Run], metric: str) -> str:
             *(_scatters(first, compared) if later else _score_histogram(first, metric)),
         ),
         section("Latency", *_latencies(runs)),
-        section("Where they differ", *(differing(first, run, one) for run, one in compared)),
-        section("Where it is weakest", *([] if later else worst(first, metric))),
+        section("Where they differ", *(differing_questions(first, run, one) for run, one in compared)),
+        section("Where it is weakest", *([] if later else worst_questions(first, metric))),
         section("Settings and versions", folded("Show them", settings_table(runs))),
     ]
     return page(f"{_sets(runs)}: evaluation of retrieval", _header(runs), sections)
 
 
-def _comparison(one: Run, other: Run, metric: str) -> Comparison | None:
+def _comparison(one: EvaluationRun, other: EvaluationRun, metric: str) -> Comparison | None:
     try:
         return compare(one, other, metric)
     except InvalidRequestError:  # no question in common; a note on the page reports it
         return None
 
 
-def _sets(runs: Sequence[Run]) -> str:
+def _sets(runs: Sequence[EvaluationRun]) -> str:
     return ", ".join(dict.fromkeys(run.summary.set for run in runs))
 
 
-def _scatters(first: Run, compared: Sequence[tuple[Run, Comparison]]) -> Iterator[Html]:
+def _scatters(first: EvaluationRun, compared: Sequence[tuple[EvaluationRun, Comparison]]) -> Iterator[Html]:
     """The other runs against the first, question by question."""
     if compared:
         metric = compared[0][1].metric
@@ -212,7 +216,7 @@ def _scatters(first: Run, compared: Sequence[tuple[Run, Comparison]]) -> Iterato
         yield tag("div", *(_scatter(first, run, one) for run, one in compared), class_="plots")
 
 
-def _scatter(first: Run, run: Run, comparison: Comparison) -> Html:
+def _scatter(first: EvaluationRun, run: EvaluationRun, comparison: Comparison) -> Html:
     won, lost = len(comparison.won), len(comparison.lost)
     counts = {"won": won, "lost": lost, "alike": comparison.alike}
     shares = ", ".join(f"{count} {what}" for what, count in counts.items())
@@ -227,11 +231,11 @@ def _scatter(first: Run, run: Run, comparison: Comparison) -> Html:
     return tag("figure", plot, tag("figcaption", _titled(run), tag("span", *keys, class_="keys")))
 
 
-def _titled(run: Run) -> Html:
+def _titled(run: EvaluationRun) -> Html:
     return joined([tag("strong", run_name(run)), f" {run.summary.profile}, {run.summary.mode}"])
 
 
-def _score_histogram(run: Run, metric: str) -> Iterator[Html]:
+def _score_histogram(run: EvaluationRun, metric: str) -> Iterator[Html]:
     """The distribution of a run's scores."""
     scores = [one.metrics[metric] for one in run.questions if metric in one.metrics]
     if scores:
@@ -240,7 +244,7 @@ def _score_histogram(run: Run, metric: str) -> Iterator[Html]:
         yield tag("figure", caption, score_histogram(scores, label=label))
 
 
-def _latencies(runs: Sequence[Run]) -> Iterator[Html]:
+def _latencies(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
     """Each run's latencies, all on the same scales."""
     yield note("Number of questions by milliseconds, on a logarithmic scale.")
     times = [[one.latency_ms for one in run.questions] for run in runs]
@@ -254,12 +258,12 @@ def _latencies(runs: Sequence[Run]) -> Iterator[Html]:
         yield tag("figure", tag("figcaption", _titled(run), tag("span", marks, class_="keys")), chart)
 
 
-def _header(runs: Sequence[Run]) -> Html:
+def _header(runs: Sequence[EvaluationRun]) -> Html:
     kicker = tag("p", "Evaluation of retrieval", class_="kicker")
     return joined([kicker, tag("h1", _sets(runs)), *_asked(runs), *_leaks(runs)])
 
 
-def _asked(runs: Sequence[Run]) -> Iterator[Html]:
+def _asked(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
     """What was asked and when, once for all runs that share it."""
     runs_by_text: dict[str, list[str]] = defaultdict(list)
     for run in runs:
@@ -273,7 +277,7 @@ def _asked(runs: Sequence[Run]) -> Iterator[Html]:
         yield tag("p", f"{', '.join(names)}: {asked}" if len(runs_by_text) > 1 else asked, class_="lede")
 
 
-def _leaks(runs: Sequence[Run]) -> Iterator[Html]:
+def _leaks(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
     for run in runs:
         if run.summary.leaks:
             hits = counted(run.summary.leaks, "hit")
@@ -282,7 +286,9 @@ def _leaks(runs: Sequence[Run]) -> Iterator[Html]:
             yield tag("p", loud, f" {hits} that the asker may not see: {asked}.", class_="leaks")
 
 
-def _notes(runs: Sequence[Run], comparisons: Sequence[Comparison | None], metric: str) -> Iterator[Html]:
+def _notes(
+    runs: Sequence[EvaluationRun], comparisons: Sequence[Comparison | None], metric: str
+) -> Iterator[Html]:
     first, *later = runs
     if later:
         yield note(
@@ -307,7 +313,7 @@ def _notes(runs: Sequence[Run], comparisons: Sequence[Comparison | None], metric
 SHOWN_QUESTIONS = 10  # questions won, and as many lost
 
 
-def differing(one: Run, other: Run, comparison: Comparison) -> Html:
+def differing_questions(one: EvaluationRun, other: EvaluationRun, comparison: Comparison) -> Html:
     """The questions that the other run answers better and worse than the one, largest difference first."""
     return tag(
         "section",
@@ -317,13 +323,13 @@ def differing(one: Run, other: Run, comparison: Comparison) -> Html:
     )
 
 
-def _pairs(title: str, runs: tuple[Run, Run], pairs: Sequence[Pair], metric: str) -> Html:
+def _pairs(title: str, runs: tuple[EvaluationRun, EvaluationRun], pairs: Sequence[Pair], metric: str) -> Html:
     one, other = runs
     shown = [_question([(one, pair.one), (other, pair.other)], metric) for pair in pairs[:SHOWN_QUESTIONS]]
     return _questions("h4", title, shown, len(pairs))
 
 
-def worst(run: Run, metric: str) -> list[Html]:
+def worst_questions(run: EvaluationRun, metric: str) -> list[Html]:
     """The questions with the lowest scores, lowest first; nothing if all scores are 1."""
     flawed = [one for one in run.questions if one.metrics.get(metric, 1) < 1]
     flawed.sort(key=lambda one: one.metrics[metric])
@@ -337,7 +343,7 @@ def _questions(heading: str, title: str, shown: Sequence[Html], of: int) -> Html
     return joined([tag(heading, title, " ", tag("small", many)), items if shown else note("None.")])
 
 
-def _question(results: Sequence[tuple[Run, QuestionResult]], metric: str) -> Html:
+def _question(results: Sequence[tuple[EvaluationRun, QuestionResult]], metric: str) -> Html:
     """A question's scores, and folded below them the hits of each run."""
     _, asked = results[0]
     scores = " → ".join(f"{one.metrics[metric]:.3f}" for _, one in results)
@@ -359,7 +365,7 @@ def _expected(asked: QuestionResult) -> Html:
     return tag("div", tag("span", "Expected"), tag("ul", *names), class_="expected")
 
 
-def _found(run: Run, result: QuestionResult) -> Html:
+def _found(run: EvaluationRun, result: QuestionResult) -> Html:
     nothing = "" if result.hits else ": no hits"
     caption = tag("caption", f"{run_name(run)}, {result.latency_ms:.1f} ms{nothing}")
     titles = ("#", "Document", "Score", "Similarity")
@@ -368,7 +374,7 @@ def _found(run: Run, result: QuestionResult) -> Html:
     return tag("table", caption, head, tag("tbody", *rows), class_="hits")
 
 
-def _hit(rank: int, hit: Finding, *, leaked: bool) -> Html:
+def _hit(rank: int, hit: StoredHit, *, leaked: bool) -> Html:
     title = [tag("span", hit.title, dir="auto")]
     if hit.finds:
         title.append(tag("small", "✓ finds ", ", ".join(hit.finds), class_="finds", dir="auto"))

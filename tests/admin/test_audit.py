@@ -18,10 +18,10 @@ from rag.admin.audit_command import (
     MAX_CHANGES,
     Act,
     access_state,
+    log_act,
     log_file,
+    log_now,
     read_log,
-    record,
-    recorded,
     widens,
 )
 from rag.corpus import Access
@@ -144,7 +144,7 @@ def test_people_read_a_table_of_what_differs_and_who_did_it_for_whom(
 ) -> None:
     inside.run("tenant", "create", "acme")
     monkeypatch.setenv("SUDO_USER", "eve\x1b[31m\u202e")
-    record(
+    log_now(
         inside.data,
         Act(
             "access grant",
@@ -283,7 +283,7 @@ def test_an_act_that_fails_is_written_down_as_failed(tmp_path: Path) -> None:
         return [(line.act, line.failed) for _, line in read_log(tmp_path) if line]
 
     for act in (gives, takes):
-        with pytest.raises(StoreError), recorded(tmp_path, act):  # noqa: PT012 what stands there meanwhile counts
+        with pytest.raises(StoreError), log_act(tmp_path, act):  # noqa: PT012 what stands there meanwhile counts
             log.append(lines())
             raise StoreError(WORD)
     assert log == [
@@ -292,13 +292,13 @@ def test_an_act_that_fails_is_written_down_as_failed(tmp_path: Path) -> None:
     ]
     assert lines() == [("tenant create", None), ("tenant create", "StoreError"), ("remove", "StoreError")]
     assert WORD not in log_file(tmp_path).read_text()
-    with recorded(tmp_path, takes):
+    with log_act(tmp_path, takes):
         assert len(lines()) == 3
     assert lines()[3:] == [("remove", None)]
 
 
 def test_an_act_on_many_things_takes_several_lines(tmp_path: Path) -> None:
-    record(
+    log_now(
         tmp_path, Act("remove", "acme", {f"{n}": ({}, None) for n in range(2 * MAX_CHANGES + 1)}, gives=False)
     )
     held = [line.changes for _, line in read_log(tmp_path) if line]
@@ -318,17 +318,17 @@ def test_a_line_that_another_writes_in_between_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third = (Act("tenant create", name, {}) for name in ("a", "b", "c"))
-    record(tmp_path, first)
+    log_now(tmp_path, first)
     look = audit_command._last_byte  # noqa: SLF001 where a writer has looked for the end and has not written yet
 
     def looked(opened: FileIO) -> bytes:
         monkeypatch.setattr(audit_command, "_last_byte", look)
         found = look(opened)
-        record(tmp_path, second)
+        log_now(tmp_path, second)
         return found
 
     monkeypatch.setattr(audit_command, "_last_byte", looked)
-    record(tmp_path, third)
+    log_now(tmp_path, third)
     assert [line and line.tenant for _, line in read_log(tmp_path)] == ["a", "b", "c"]
 
 

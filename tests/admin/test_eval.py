@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.admin.eval_command import complaints_about
-from rag.evaluate.compare_runs import Latency, QuestionResult, Run, Summary
+from rag.evaluate.compare_runs import EvaluationRun, Latency, QuestionResult, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -307,7 +307,7 @@ def test_hits_that_were_not_for_who_asked_fail_the_run() -> None:
         settings={},
         versions={},
     )
-    run = Run(id=4, summary=summary, questions=(result("1"), result("2", "a/0", "b/0")))
+    run = EvaluationRun(id=4, summary=summary, questions=(result("1"), result("2", "a/0", "b/0")))
     floors = {"nDCG@10": 1.0}
     assert complaints_about(run, floors) == [
         "Run 4 (default, dense) leaks: 2 hits that the asker may not see: 2."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.admin.sources_command import meant
+from rag.admin.sources_command import matching_ids
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ URIS = {
     ],
 )
 def test_a_name_means_what_its_source_contains_too(name: str, ids: list[str]) -> None:
-    assert meant(name, URIS) == ids
+    assert matching_ids(name, URIS) == ids
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.corpus import Principal
-from rag.evaluate.compare_runs import Latency, QuestionResult, Run, Summary
+from rag.evaluate.compare_runs import EvaluationRun, Latency, QuestionResult, Summary
 from rag.evaluate.sets.judged_sets import Asking, JudgedDocument, JudgedSet, Question
 
 if TYPE_CHECKING:
@@ -104,10 +104,10 @@ def clocks() -> JudgedSet:
 
 
 @pytest.fixture
-def made_up_run() -> Callable[..., Run]:
+def made_up_run() -> Callable[..., EvaluationRun]:
     """A run with these scores of its questions, by the question's id."""
 
-    def run(scores: Mapping[str, float], *, metric: str = "nDCG@10", text: str = "?") -> Run:
+    def run(scores: Mapping[str, float], *, metric: str = "nDCG@10", text: str = "?") -> EvaluationRun:
         questions = tuple(
             QuestionResult(
                 id=id_, text=text, metrics={metric: score}, latency_ms=1, expected={"a": 1}, hits=(), leaks=()
@@ -127,6 +127,6 @@ def made_up_run() -> Callable[..., Run]:
             settings={},
             versions={},
         )
-        return Run(summary=summary, questions=questions)
+        return EvaluationRun(summary=summary, questions=questions)
 
     return run

@@ -20,7 +20,7 @@ import click
 from rag.answers import SearchRequest
 from rag.config.settings import Settings
 from rag.corpus import Principal
-from rag.evaluate.evaluation import on_fresh
+from rag.evaluate.evaluation import prepare_fresh
 from rag.evaluate.sets import read_set
 from rag.ingest.run_progress import Silent
 from rag.search.desk import Desk
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rag.evaluate.ask_questions import Contender
-    from rag.evaluate.evaluation import Prepared
+    from rag.evaluate.evaluation import PreparedSet
 
 ME = Principal("default")
 ALL_SOURCES = 100_000
@@ -63,7 +63,7 @@ def evidence(path: Path, others: tuple[Path, ...], most: int, of_others: int) ->
 
 async def _measured(path: Path, others: tuple[Path, ...], most: int, of_others: int) -> None:
     async with (
-        on_fresh(read_set(path), Settings(), {}, language=None, progress=Quiet()) as room,
+        prepare_fresh(read_set(path), Settings(), {}, language=None, progress=Quiet()) as room,
         Desk.open(room.settings) as desk,
     ):
         asked = await _of_the_set(desk, room, most)
@@ -82,7 +82,7 @@ def _half(request: SearchRequest) -> str:
     return "AB"[hashlib.sha256(request.query.encode()).digest()[0] % 2]
 
 
-async def _of_the_set(desk: Desk, room: Prepared, most: int) -> dict[str, list[SearchRequest]]:
+async def _of_the_set(desk: Desk, room: PreparedSet, most: int) -> dict[str, list[SearchRequest]]:
     """The set's questions, of all its documents and of some."""
     titles = {one.id: one.title for one in await desk.sources(ME, after=("", ""), limit=ALL_SOURCES)}
     asked: dict[str, list[SearchRequest]] = {

@@ -16,7 +16,7 @@ import click
 
 from rag.config.profiles import MultiQueryStage, ProfileSettings
 from rag.config.settings import SearchSettings, Settings
-from rag.evaluate.evaluation import contenders, evaluate, on_fresh
+from rag.evaluate.evaluation import contenders, evaluate, prepare_fresh
 from rag.evaluate.sets import read_set
 from tests import chats
 from tests.endpoint import running
@@ -114,7 +114,7 @@ async def _measured(judged: JudgedSet) -> None:
         search = SearchSettings(profiles=profiles, overrides=("mode", "limit"))
         settings = Settings(search=search, chat=chats.settings(server))
         few = replace(judged, questions=questions)
-        async with on_fresh(few, settings, {}, language=None, progress=Quiet()) as room:
+        async with prepare_fresh(few, settings, {}, language=None, progress=Quiet()) as room:
             for run in await evaluate(few, room, {}, contenders(settings, list(profiles), [None]), Quiet()):
                 figures = ", ".join(f"{name} {run.summary.metrics[name]:.3f}" for name in SHOWN)
                 click.echo(f"{run.summary.profile}: {figures}")

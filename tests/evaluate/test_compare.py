@@ -12,9 +12,9 @@ from rag.evaluate.compare_runs import compare
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rag.evaluate.compare_runs import Pair, Run
+    from rag.evaluate.compare_runs import EvaluationRun, Pair
 
-    MakeRun = Callable[..., Run]
+    MakeRun = Callable[..., EvaluationRun]
 
 
 def ids(pairs: list[Pair]) -> list[str]:

@@ -14,7 +14,7 @@ from rag.config.settings import Settings
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.evaluate.ask_questions import FAITHFUL, SIZES, TOKENS, Contender
-from rag.evaluate.evaluation import Prepared, contenders, evaluate, on_existing, on_fresh
+from rag.evaluate.evaluation import PreparedSet, contenders, evaluate, prepare_existing, prepare_fresh
 from rag.evaluate.sets.judged_sets import Asking, Excerpt, JudgedDocument, JudgedSet, Question
 from rag.search.desk import Desk
 from rag.store.write.change_collection import open_writer
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from rag.evaluate.compare_runs import Run
+    from rag.evaluate.compare_runs import EvaluationRun
     from tests.evaluate.conftest import Watching
 
-    OnFresh = Callable[..., AbstractAsyncContextManager[Prepared]]
+    OnFresh = Callable[..., AbstractAsyncContextManager[PreparedSet]]
 
 pytestmark = pytest.mark.anyio
 
@@ -47,13 +47,15 @@ def fresh(tmp_path: Path, watching: Watching, scratch: Path) -> OnFresh:  # noqa
     """A set's own documents in a temporary data folder, whatever collections are searched otherwise."""
     settings = Settings.model_validate({"data": tmp_path / "data", "search": {"collections": ["elsewhere"]}})
 
-    def prepared(judged: JudgedSet) -> AbstractAsyncContextManager[Prepared]:
-        return on_fresh(judged, settings, {}, language=None, progress=watching.ingesting)
+    def prepared(judged: JudgedSet) -> AbstractAsyncContextManager[PreparedSet]:
+        return prepare_fresh(judged, settings, {}, language=None, progress=watching.ingesting)
 
     return prepared
 
 
-async def ran(judged: JudgedSet, prepared: Prepared, watching: Watching, *chosen: Contender) -> list[Run]:
+async def ran(
+    judged: JudgedSet, prepared: PreparedSet, watching: Watching, *chosen: Contender
+) -> list[EvaluationRun]:
     candidates = prepared.settings.search.candidates
     return await evaluate(judged, prepared, {}, dict.fromkeys(chosen or (HYBRID,), candidates), watching)
 
@@ -231,7 +233,7 @@ async def test_of_passages_that_are_cut_to_what_answers_only_what_is_shown_count
     )
     stages = {"short": {"stages": [{"stage": "compress"}]}}
     settings = Settings.model_validate({"data": tmp_path / "data", "search": {"profiles": stages}})
-    async with on_fresh(judged, settings, {}, language=None, progress=watching.ingesting) as prepared:
+    async with prepare_fresh(judged, settings, {}, language=None, progress=watching.ingesting) as prepared:
         whole, short = await ran(judged, prepared, watching, HYBRID, Contender("short", "hybrid"))
     assert (whole.summary.profile, short.summary.profile) == ("default", "short")
     of_whole, of_short = (run.questions[0].metrics for run in (whole, short))
@@ -293,7 +295,7 @@ async def test_questions_are_asked_of_the_collections_that_exist(
         "mine", (Question("1", "who sold the time in London?", {"letter-on-selling-the-time.txt": 1}),)
     )
     for collection in (None, "documents"):
-        async with on_existing(judged, Settings(data=clock_room), collection) as prepared:
+        async with prepare_existing(judged, Settings(data=clock_room), collection) as prepared:
             (run,) = await ran(judged, prepared, watching)
         assert run.summary.metrics["hit_rate@5"] == 1
         assert not prepared.absent
@@ -325,7 +327,7 @@ async def test_answers_that_are_stored_are_held_against_the_documents_for_who_as
         Question(name, "time?", {found.id: 1}, asking=Asking(who), answer=text)
         for name, (who, text, _) in answers.items()
     ]
-    async with on_existing(JudgedSet("mine", tuple(questions)), settings, None) as prepared:
+    async with prepare_existing(JudgedSet("mine", tuple(questions)), settings, None) as prepared:
         (run,) = await ran(JudgedSet("mine", tuple(questions)), prepared, watching)
     shares = {one.id: tuple(map(one.metrics.get, FAITHFUL)) for one in run.questions}
     assert shares == {name: expected for name, (_, _, expected) in answers.items()}
@@ -340,7 +342,7 @@ async def test_a_room_without_documents_is_an_error(
         (clock_room, "handbook", f"the collection 'handbook' of {clock_room}"),
     ):
         with pytest.raises(ConfigurationError) as error:
-            async with on_existing(clocks, Settings(data=data), collection):
+            async with prepare_existing(clocks, Settings(data=data), collection):
                 pass
         assert str(error.value).startswith(f"There are no documents in {place}. Add some")
     assert not (tmp_path / "data").exists()

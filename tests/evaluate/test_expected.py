@@ -9,7 +9,7 @@ import pytest
 from rag.answers import Hit
 from rag.corpus import Chunk, Principal
 from rag.errors import ConfigurationError
-from rag.evaluate.judgements import catalog_of, expected
+from rag.evaluate.judgements import load_catalog, resolve_question
 from rag.evaluate.ranking_metrics import Stretch
 from rag.evaluate.sets.judged_sets import Asking, Excerpt, Question
 from rag.store.read.desk_reader import Reader
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.corpus import Source
-    from rag.evaluate.judgements import Expected
+    from rag.evaluate.judgements import ResolvedQuestion
     from tests.snapshots import Snapshots
 
     Put = Callable[..., Awaitable[Source]]
-    Tie = Callable[..., Awaitable[Expected]]
+    Tie = Callable[..., Awaitable[ResolvedQuestion]]
 
 pytestmark = pytest.mark.anyio
 
@@ -61,9 +61,9 @@ def tie(tmp_path: Path) -> Tie:
         names: dict[str, str] | None = None,
         absent: frozenset[str] = frozenset(),
         **judgements: Any,  # noqa: ANN401 a question's
-    ) -> Expected:
-        shelves = await catalog_of(Reader(tmp_path, timeout_seconds=15), ME.tenant, names=names or {})
-        return await expected(Question("q", "?", **judgements), ME, shelves, absent)
+    ) -> ResolvedQuestion:
+        shelves = await load_catalog(Reader(tmp_path, timeout_seconds=15), ME.tenant, names=names or {})
+        return await resolve_question(Question("q", "?", **judgements), ME, shelves, absent)
 
     return tied
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rag.config.settings import Settings
-from rag.evaluate.evaluation import contenders, evaluate, on_fresh
+from rag.evaluate.evaluation import contenders, evaluate, prepare_fresh
 from rag.evaluate.sets import read_set
 from rag.models.embed.local_embedder import LocalEmbedder
 
@@ -48,7 +48,7 @@ async def test_words_alone_find_the_paragraph_that_answers(
     whole, settings = read_set(judged / name), Settings()
     some = replace(whole, questions=whole.questions[::EVERY])
     chosen = contenders(settings, ["default"], ["sparse"])
-    async with on_fresh(some, settings, {}, language=language, progress=watching.ingesting) as room:
+    async with prepare_fresh(some, settings, {}, language=language, progress=watching.ingesting) as room:
         (run,) = await evaluate(some, room, {}, chosen, watching)
     assert run.summary.queries == 298
     assert run.summary.leaks == 0

@@ -10,7 +10,7 @@ from rag.answers import Answer, Excerpt, Hit
 from rag.config.server_settings import ServerSettings
 from rag.corpus import Chunk, Principal, Source
 from rag.evaluate.ask_questions import default_reply, shown_metrics
-from rag.evaluate.judgements import Expected, Target
+from rag.evaluate.judgements import ResolvedQuestion, Target
 from rag.evaluate.ranking_metrics import Stretch
 from rag.evaluate.sets.judged_sets import Question
 
@@ -27,8 +27,10 @@ def _hit(source_id: str, seq: int, chars: int = 1_000, excerpts: tuple[Excerpt, 
     return Hit(chunk, source, 0.5, 0.5, excerpts=excerpts)
 
 
-def _expected(*targets: Target) -> Expected:
-    return Expected(Question("1", "?"), Principal("default"), targets, None, (), frozenset({ID, OTHER}))
+def _expected(*targets: Target) -> ResolvedQuestion:
+    return ResolvedQuestion(
+        Question("1", "?"), Principal("default"), targets, None, (), frozenset({ID, OTHER})
+    )
 
 
 WHOLE = Target("first", 1, frozenset({ID}))

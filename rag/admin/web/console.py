@@ -6,10 +6,8 @@ on behalf of anybody whom its administrator names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,22 +17,25 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from rag.access.names import DEFAULT_TENANT, bare_name
 from rag.access.tenants import tenants
-from rag.admin.sources_command import readable, tables_of
-from rag.admin.web.console_state import Health, Jobs, Shelves
-from rag.config.settings import Settings
+from rag.admin.sources_command import open_tables, readable_tables
+from rag.admin.web.console_state import Health, Jobs, SourceLists
 from rag.corpus import Collection, Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.home import data_folder_problem
 from rag.report.text_and_html import Html, counted, one_line, shortened
-from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.desk_reader import Reader
 from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from datetime import datetime
+
     from starlette.responses import Response
 
     from rag.admin.web.browser_guard import Door
+    from rag.config.settings import Settings
     from rag.search.desk import Desk
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.desk_reader import Reader
 
 FOLDER = Path(__file__).with_name("templates")
 LINE_CHARS = 160  # of a name or a title
@@ -158,7 +159,7 @@ class Console:
     reader: Reader
     health: Health
     uploads: Path
-    shelves: Shelves = field(default_factory=Shelves)
+    shelves: SourceLists = field(default_factory=SourceLists)
     jobs: Jobs = field(default_factory=Jobs)
     chosen: str = ""
     held: str = ""
@@ -239,7 +240,7 @@ class Console:
         """
         if name is None and not await self.collections() and self.is_new:
             return []
-        return readable(await tables_of(self.reader, self.tenant, name))
+        return readable_tables(await open_tables(self.reader, self.tenant, name))
 
     @property
     def is_new(self) -> bool:
@@ -265,7 +266,7 @@ def number_in(text: str, least: int, most: int) -> int | None:
     return int(text) if least <= int(text) <= most else None
 
 
-def seen_other(address: str) -> Response:
+def see_other(address: str) -> Response:
     """The reply to a change: the browser shows another page, which it can show again without harm."""
     return RedirectResponse(address, 303)
 

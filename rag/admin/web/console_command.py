@@ -10,13 +10,11 @@ import socket
 import tempfile
 import traceback
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from html import escape
 from http import HTTPStatus
 from pathlib import Path
 from threading import Thread
-from types import FrameType
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
@@ -36,7 +34,6 @@ from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pa
 from rag.admin.web.browser_guard import SIGN_IN, Door, Guard
 from rag.admin.web.console import Console, EntryError, page_of
 from rag.admin.web.console_state import Health
-from rag.config.settings import Settings
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.report import text_and_html
 from rag.search.desk import Desk
@@ -44,8 +41,13 @@ from rag.search.planning import with_every_override
 from rag.store.write.desk_folder import uploads_folder
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from types import FrameType
+
     from starlette.datastructures import FormData
     from starlette.requests import Request
+
+    from rag.config.settings import Settings
 
 Page: TypeAlias = "Callable[[Console, Request], Awaitable[Response]]"
 Change: TypeAlias = "Callable[[Console, Request, FormData], Awaitable[Response]]"
@@ -74,7 +76,7 @@ PAGES: dict[str, Page] = {
     "/collections": desk_pages.collections,
     "/keys": desk_pages.keys,
     "/judged": search_pages.sets,
-    "/judged/{name}": search_pages.judged,
+    "/judged/{name}": search_pages.judged_set,
     "/activity": desk_pages.activity,
 }
 CHANGES: dict[str, Change] = {

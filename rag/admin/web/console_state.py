@@ -14,31 +14,33 @@ import signal
 import subprocess
 import sysconfig
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.access.rule import visible
-from rag.admin.doctor_command import check_machine, findings, stated
-from rag.config.settings import Settings
+from rag.admin.doctor_command import check_machine, data_findings, state_and_text
 from rag.corpus import Access, Collection, LetterCase, Principal
 from rag.errors import BusyError, ConfigurationError, RefdeskError
 from rag.store.care.folder_checks import Finding
-from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.stored_rows import StoredSource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
     from anyio.abc import ByteReceiveStream, Process, TaskGroup
+
+    from rag.config.settings import Settings
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import StoredSource
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class HealthLine:
     """What a check says of a part: its state is fine, note or wrong."""
 
     check: str
@@ -54,7 +56,7 @@ class Health:
         self._settings = settings
         self._config = config
         self._visits = anyio.Lock()
-        self.lines: tuple[Line, ...] = ()
+        self.lines: tuple[HealthLine, ...] = ()
         self.at: datetime | None = None
 
     @property
@@ -65,12 +67,12 @@ class Health:
     async def look(self) -> None:
         """Look at everything again."""
         async with self._visits:
-            machine, data = check_machine(self._settings, self._config), findings(self._settings)
+            machine, data = check_machine(self._settings, self._config), data_findings(self._settings)
             try:
                 found = [one for checks in (machine, data) async for one in checks]
             except (RefdeskError, OSError) as error:  # nothing may end the console
                 found = [Finding("data folder", str(self._settings.data), str(error))]
-            self.lines = tuple(Line(one.check, one.part, *stated(one)) for one in found)
+            self.lines = tuple(HealthLine(one.check, one.part, *state_and_text(one)) for one in found)
             self.at = datetime.now(UTC)
 
 
@@ -78,7 +80,7 @@ COMMAND = "refdesk-admin"
 LINES = 500  # of files that are shown
 LONGEST_LINE = 1_000_000  # bytes
 END_SECONDS = 10  # for an ingestion that is interrupted
-SAID = ("refdesk-admin: ", "Note: ", "Not logged: ", "Interrupted")
+LINES_FOR_PEOPLE = ("refdesk-admin: ", "Note: ", "Not logged: ", "Interrupted")
 """How the lines for people begin; the storage engine writes lines of its own."""
 
 
@@ -144,7 +146,7 @@ class Job:
                     )
                 )
             return self._tell()
-        if line.startswith(SAID):
+        if line.startswith(LINES_FOR_PEOPLE):
             self.said.append(line)
         return self._tell()
 
@@ -244,7 +246,7 @@ async def _read(stream: ByteReceiveStream | None, take: Callable[[str], None]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class IndexedSource:
     """A source, and its title and URI with letter case folded."""
 
     stored: StoredSource
@@ -252,17 +254,17 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class CollectionSources:
     """The sources of a collection by title, as of a version of its tables."""
 
     collection: Collection
     version: tuple[int, int]
-    books: tuple[Book, ...]
+    books: tuple[IndexedSource, ...]
     kinds: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DocumentFilter:
     """Which documents: those with this text in their title or URI, of a kind, and that somebody may see."""
 
     text: str = ""
@@ -270,13 +272,13 @@ class Wanted:
     reader: Principal | None = None
 
 
-class Shelves:
+class SourceLists:
     """The shelves that were looked at."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], Shelf] = {}
+        self._kept: dict[tuple[str, str], CollectionSources] = {}
 
-    async def of(self, table: CollectionReader) -> Shelf:
+    async def of(self, table: CollectionReader) -> CollectionSources:
         """The shelf of a collection as it is now."""
         made, version = table.collection, await table.version()
         key = made.tenant, made.name
@@ -286,13 +288,19 @@ class Shelves:
         return kept
 
 
-def _shelf(made: Collection, version: tuple[int, int], stored: Iterable[StoredSource]) -> Shelf:
-    books = [Book(one, f"{one.source.title}\n{one.source.uri}\n{one.id}".casefold()) for one in stored]
+def _shelf(made: Collection, version: tuple[int, int], stored: Iterable[StoredSource]) -> CollectionSources:
+    books = [
+        IndexedSource(one, f"{one.source.title}\n{one.source.uri}\n{one.id}".casefold()) for one in stored
+    ]
     books.sort(key=lambda book: (book.words, book.stored.id))
-    return Shelf(made, version, tuple(books), frozenset(book.stored.source.mime_type for book in books))
+    return CollectionSources(
+        made, version, tuple(books), frozenset(book.stored.source.mime_type for book in books)
+    )
 
 
-def found(shelves: Iterable[Shelf], wanted: Wanted, case: LetterCase) -> list[StoredSource]:
+def matching_documents(
+    shelves: Iterable[CollectionSources], wanted: DocumentFilter, case: LetterCase
+) -> list[StoredSource]:
     """The documents that are wanted, in the order of the shelves."""
     text, known = wanted.text.casefold(), dict[Access | None, bool]()
     chosen = []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -19,12 +18,12 @@ from rag.access.keys import keys_in, token_of
 from rag.access.names import valid_name
 from rag.admin import collection_changes as admin_collection
 from rag.admin import key_command
-from rag.admin.audit_command import change_in_words, read_log, who
+from rag.admin.audit_command import actor_name, change_in_words, read_log
 from rag.admin.collection_options import MAX_DESCRIPTION
-from rag.admin.key_command import in_words
+from rag.admin.key_command import binding_in_words
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import size_of
-from rag.admin.web.console import Asker, Console, EntryError, entry, number_in, seen_other
+from rag.admin.web.console import Asker, Console, EntryError, entry, number_in, see_other
 from rag.config.server_settings import resource_url
 from rag.corpus import LanguageChoice, Visibility
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
@@ -32,6 +31,8 @@ from rag.report.text_and_html import one_line
 from rag.run_history import last_runs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from prometheus_client.samples import Sample
     from starlette.datastructures import FormData
     from starlette.requests import Request
@@ -48,13 +49,13 @@ async def overview(console: Console, _request: Request) -> Response:
 async def look_again(console: Console, _request: Request, _form: FormData) -> Response:
     """Look at the health of the desk again."""
     await console.health.look()
-    return seen_other("/#health")
+    return see_other("/#health")
 
 
 async def choose_tenant(console: Console, _request: Request, form: FormData) -> Response:
     """Look at another tenant."""
     console.choose(str(form.get("tenant", "")))
-    return seen_other("/")
+    return see_other("/")
 
 
 ACTS = 100  # that are shown
@@ -110,7 +111,7 @@ async def activity(console: Console, _request: Request) -> Response:
         server=await server_at(port) if port else Server(NO_METRICS),
         acts=[line for _, line in reversed(acts) if line and line.tenant == console.tenant],
         unreadable=sum(line is None for _, line in acts),
-        who=who,
+        who=actor_name,
         change_in_words=change_in_words,
     )
 
@@ -182,7 +183,7 @@ async def create_collection(console: Console, _request: Request, form: FormData)
         name = valid_name(str(form.get("name", "")).strip())
         if name in {collection.name for collection in await console.collections()}:
             raise ConfigurationError(f"The collection {name!r} already exists.")
-    made = await admin_collection.created(
+    made = await admin_collection.create_collection(
         console.settings,
         name,
         language=cast("LanguageChoice", language),
@@ -190,7 +191,7 @@ async def create_collection(console: Console, _request: Request, form: FormData)
         description=description,
     )
     console.say(f"Created the collection {made.name}.")
-    return seen_other("/collections")
+    return see_other("/collections")
 
 
 async def keys(console: Console, _request: Request) -> Response:
@@ -205,7 +206,7 @@ async def create_key(console: Console, _request: Request, form: FormData) -> Res
         raise EntryError("days", f"A key lasts from 1 to {MAX_DAYS} days.")
     asked = Asker.of({"user": form.get("user", ""), "groups": form.get("groups", "")}, console.settings)
     holder = asked.principal(console.tenant)
-    made, secret = key_command.created(
+    made, secret = key_command.create_key(
         console.settings, user=holder.user or "", groups=sorted(holder.groups), days=days
     )
     for exposure in await exposures(console.settings, console.tenant, intended=True):
@@ -220,7 +221,7 @@ async def revoke_key(console: Console, _request: Request, form: FormData) -> Res
         raise NotFoundError("There is no such key. It may have been revoked.")
     key_command.revoke_key(console.settings.data, id_)
     console.say(f"Revoked the key {id_}. Running servers reject it from the next request on.")
-    return seen_other("/keys")
+    return see_other("/keys")
 
 
 def _keys(console: Console) -> dict[str, Any]:
@@ -228,7 +229,7 @@ def _keys(console: Console) -> dict[str, Any]:
     return {
         "keys": held,
         "now": datetime.now(UTC),
-        "bound": in_words,
+        "bound": binding_in_words,
         "url": resource_url(console.settings.http),
         "taken": "keys" in console.settings.http.authentication,
         "days": USUAL_DAYS,

@@ -6,7 +6,6 @@ A change is shown with its effect before anybody makes it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import urlencode
@@ -14,31 +13,34 @@ from urllib.parse import urlencode
 from rag.access.names import check_access
 from rag.access.rule import access_changes, in_words, same_access, visible
 from rag.admin.access_command import (
-    Held,
-    change_held,
-    granting,
-    held_among,
-    labels_copied,
-    remarks_on,
-    revoking,
-    why,
+    SourceAccess,
+    access_reason,
+    change_remarks,
+    change_sources,
+    copy_changed_labels,
+    grant_change,
+    revoke_change,
+    select_sources,
 )
-from rag.admin.audit_command import ActName
-from rag.admin.web.console import Asker, Console, seen_other
-from rag.admin.web.console_state import Wanted, found
-from rag.config.settings import Settings
+from rag.admin.web.console import Asker, Console, see_other
+from rag.admin.web.console_state import DocumentFilter, matching_documents
 from rag.corpus import Access, Visibility
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.ingest.rights.requested_rights import RequestedAccess
 from rag.report.text_and_html import counted, drawn
-from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.stored_rows import StoredSource
 from rag.uris import split_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from rag.admin.audit_command import ActName
+    from rag.config.settings import Settings
+    from rag.store.read.collection_reader import CollectionReader
+    from rag.store.read.stored_rows import StoredSource
 
 LISTED = 50  # documents a page
 PASSAGES = 20  # a page
@@ -85,8 +87,8 @@ async def documents(console: Console, request: Request) -> Response:
     asker = Asker.of(given, console.settings)
     reader = asker.principal(console.tenant) if given.get("who") == "one" else None
     shelves = [await console.shelves.of(one) for one in await console.tables(given.get("collection") or None)]
-    wanted = Wanted(given.get("text", "").strip(), given.get("kind", ""), reader)
-    listed = found(shelves, wanted, console.settings.access.letter_case)
+    wanted = DocumentFilter(given.get("text", "").strip(), given.get("kind", ""), reader)
+    listed = matching_documents(shelves, wanted, console.settings.access.letter_case)
     page, pages = _page(given, len(listed), LISTED)
     others = {key: value for key, value in given.items() if key != "page"}
     return console.page(
@@ -110,7 +112,7 @@ async def documents(console: Console, request: Request) -> Response:
 
 async def document(console: Console, request: Request) -> Response:
     """A document with its passages, page by page. `passage` chooses the page that has this one."""
-    stored, table = await located(console, request.path_params["id"])
+    stored, table = await find_document(console, request.path_params["id"])
     given: dict[str, str] = dict(request.query_params)
     if "passage" in given:
         given["page"] = str(_number(given["passage"]) // PASSAGES + 1)
@@ -130,7 +132,7 @@ async def document(console: Console, request: Request) -> Response:
     )
 
 
-async def located(console: Console, name: str) -> tuple[StoredSource, CollectionReader]:
+async def find_document(console: Console, name: str) -> tuple[StoredSource, CollectionReader]:
     """A document of the tenant, and its collection.
 
     Raises:
@@ -163,13 +165,13 @@ FIELDS = ("name", "act", "entries", "visibility", "deny")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AccessRow:
     """A document with its record, whether the reader sees it and why, and the record that it would have."""
 
-    held: Held
+    held: SourceAccess
     before: str
     seen: bool
-    why: str
+    access_reason: str
     after: str = ""
     would_see: bool = False
 
@@ -178,12 +180,12 @@ async def access(console: Console, request: Request) -> Response:
     """The page: the documents of a name, the reasons for a reader, and what a change would change."""
     given, settings = request.query_params, console.settings
     asker, problem = Asker.of(given, settings), ""
-    held: list[Held] = []
+    held: list[SourceAccess] = []
     changed: Callable[[Access | None], Access] | None = None
-    rows: list[Row] = []
+    rows: list[AccessRow] = []
     try:
         held = await _held(console, given)
-        changed = changed_by(settings, given) if given.get("act") else None
+        changed = requested_change(settings, given) if given.get("act") else None
         rows = _rows(console, asker, held, changed)
     except RefdeskError as error:
         problem = str(error)
@@ -203,7 +205,7 @@ async def access(console: Console, request: Request) -> Response:
         differs=any(not same_access(one.access, after[one.id]) for one in held) if changed else False,
         named=NAMED,
         fields={key: given.get(key, "") for key in FIELDS},
-        seen=digest(held),
+        seen=records_digest(held),
         problem=problem,
     )
 
@@ -212,21 +214,21 @@ async def change_access(console: Console, _request: Request, form: FormData) -> 
     """Make a change that was looked at before, if nothing has changed since."""
     given = {key: str(form.get(key, "")) for key in FIELDS}
     settings = console.settings
-    held, changed = await _held(console, given), changed_by(settings, given)
+    held, changed = await _held(console, given), requested_change(settings, given)
     if not held:
         raise InvalidRequestError("Name the documents.")
-    if digest(held) != form.get("seen"):
+    if records_digest(held) != form.get("seen"):
         raise BusyError("These documents or their rights have changed since you looked. Look at it again.")
     act = cast("ActName", f"access {given['act']}")
-    pairs = await change_held(settings, act, held, changed, as_seen=True)
+    pairs = await change_sources(settings, act, held, changed, as_seen=True)
     granted = _entries(given.get("entries", "")) if given["act"] == "grant" else ()
-    for remark in (*remarks_on(pairs, changed, granted), *await labels_copied(settings, held)):
+    for remark in (*change_remarks(pairs, changed, granted), *await copy_changed_labels(settings, held)):
         console.say(remark)
     console.say(f"Changed who may see {counted(len(held), 'document')}.")
-    return seen_other(f"/access?{urlencode({'name': given['name']})}")
+    return see_other(f"/access?{urlencode({'name': given['name']})}")
 
 
-async def _held(console: Console, given: Mapping[str, str]) -> list[Held]:
+async def _held(console: Console, given: Mapping[str, str]) -> list[SourceAccess]:
     """The sources that the form names; none if it names nothing."""
     name = given.get("name", "").strip()
     if not name:
@@ -235,10 +237,10 @@ async def _held(console: Console, given: Mapping[str, str]) -> list[Held]:
         (table, [book.stored for book in (await console.shelves.of(table)).books])
         for table in await console.tables()
     ]
-    return held_among(stored, await console.reader.gone(console.tenant), (name,))
+    return select_sources(stored, await console.reader.gone(console.tenant), (name,))
 
 
-def changed_by(settings: Settings, given: Mapping[str, str]) -> Callable[[Access | None], Access]:
+def requested_change(settings: Settings, given: Mapping[str, str]) -> Callable[[Access | None], Access]:
     """What an act of the form makes of a record, as the command of the same name does.
 
     Raises:
@@ -252,9 +254,9 @@ def changed_by(settings: Settings, given: Mapping[str, str]) -> Callable[[Access
     if act in {"grant", "revoke"} and not entries:
         raise InvalidRequestError("Name whom: user:NAME or group:NAME, with commas between.")
     if act == "grant":
-        return granting(settings, entries)
+        return grant_change(settings, entries)
     if act == "revoke":
-        return revoking(settings, entries)
+        return revoke_change(settings, entries)
     visibility = given.get("visibility")
     if act != "set" or visibility not in get_args(Visibility):
         raise InvalidRequestError("Choose what to change.")
@@ -263,7 +265,7 @@ def changed_by(settings: Settings, given: Mapping[str, str]) -> Callable[[Access
     return lambda _before: asked.record("restricted")
 
 
-def digest(held: Sequence[Held]) -> str:
+def records_digest(held: Sequence[SourceAccess]) -> str:
     """What was looked at: these documents with these revisions of their records."""
     lines = sorted(f"{one.id} {one.access.revision if one.access else None}" for one in held)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -272,18 +274,20 @@ def digest(held: Sequence[Held]) -> str:
 def _rows(
     console: Console,
     asker: Asker,
-    held: Sequence[Held],
+    held: Sequence[SourceAccess],
     changed: Callable[[Access | None], Access] | None,
-) -> list[Row]:
+) -> list[AccessRow]:
     case, principal = console.settings.access.letter_case, asker.principal(console.tenant)
     rows = []
     for one in held:
-        seen, reason = visible(principal, one.access, case), why(principal, one.access, case)
+        seen, reason = visible(principal, one.access, case), access_reason(principal, one.access, case)
         if one.table is None:
             seen, reason = False, f"it was removed. Its record would apply again: {reason}"
         after = changed(one.access) if changed else None
         would = after is not None and one.table is not None and visible(principal, after, case)
-        rows.append(Row(one, in_words(one.access), seen, reason, in_words(after) if after else "", would))
+        rows.append(
+            AccessRow(one, in_words(one.access), seen, reason, in_words(after) if after else "", would)
+        )
     return rows
 
 

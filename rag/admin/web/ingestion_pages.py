@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 import unicodedata
-from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -16,8 +15,8 @@ from starlette.datastructures import UploadFile
 from starlette.responses import StreamingResponse
 
 from rag.access.names import valid_entries, valid_name
-from rag.admin.runs_command import took
-from rag.admin.web.console import Console, EntryError, entry, number_in, seen_other
+from rag.admin.runs_command import duration
+from rag.admin.web.console import Console, EntryError, entry, number_in, see_other
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.run_history import runs_of
@@ -25,6 +24,8 @@ from rag.store.write.desk_folder import cannot, make_private
 from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
@@ -50,7 +51,7 @@ async def ingestion(console: Console, _request: Request) -> Response:
         job=job,
         other=bool(last and last.runs and not job),
         runs=runs[:SHOWN],
-        took=took,
+        took=duration,
     )
 
 
@@ -60,7 +61,7 @@ async def run(console: Console, request: Request) -> Response:
     kept = runs_of(console.settings.home, console.tenant)
     if id_ is None or id_ not in kept:
         raise NotFoundError("There is no such run.")
-    return console.page("run.html", id=id_, run=kept[id_], took=took)
+    return console.page("run.html", id=id_, run=kept[id_], took=duration)
 
 
 async def upload(console: Console, _request: Request, form: FormData) -> Response:
@@ -74,11 +75,11 @@ async def upload(console: Console, _request: Request, form: FormData) -> Respons
     if not files:
         raise EntryError("files", "Choose files first.")
     console.jobs.check_free()
-    folder = folder_of(console.uploads, console.tenant, collection)
+    folder = upload_folder(console.uploads, console.tenant, collection)
     sent = [(file.filename or "", file.file) for file in files]
     with entry("files"):
         paths = await to_thread.run_sync(
-            partial(save, folder, sent, console.settings.ingest.max_file_bytes), cancellable=False
+            partial(save_uploads, folder, sent, console.settings.ingest.max_file_bytes), cancellable=False
         )
     console.jobs.start(
         collection,
@@ -91,7 +92,7 @@ async def upload(console: Console, _request: Request, form: FormData) -> Respons
             *console.same_desk,
         ],
     )
-    return seen_other(PLACE)
+    return see_other(PLACE)
 
 
 async def stop(console: Console, _request: Request, _form: FormData) -> Response:
@@ -101,7 +102,7 @@ async def stop(console: Console, _request: Request, _form: FormData) -> Response
         raise BusyError(f"That ingestion is one of {job.tenant}. Choose that tenant at the top to stop it.")
     console.jobs.stop()
     console.say("Interrupting the ingestion. What is complete is kept.")
-    return seen_other(PLACE)
+    return see_other(PLACE)
 
 
 async def events(console: Console, _request: Request) -> Response:
@@ -149,7 +150,7 @@ PORTS = (f"{kind}{number}" for kind in ("com", "lpt") for number in range(1, 10)
 DEVICES = frozenset({"con", "prn", "aux", "nul", *PORTS})  # no names on Windows
 
 
-def folder_of(uploads: Path, tenant: str, collection: str) -> Path:
+def upload_folder(uploads: Path, tenant: str, collection: str) -> Path:
     """Where the files of a collection go.
 
     Raises:
@@ -180,7 +181,7 @@ def file_name(given: str) -> str:
     return f"{stem}.{suffix}" if suffix else stem
 
 
-def save(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes: int) -> list[Path]:
+def save_uploads(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes: int) -> list[Path]:
     """Put files into a folder, in place of those of the same names. Returns their paths.
 
     Raises:

@@ -7,34 +7,36 @@ JSON Lines file in the data folder, which `refdesk-admin eval` reads, too.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import urlencode
 
 from rag.access.names import valid_name
 from rag.admin.search_report import hit_articles, took, trace_sections
-from rag.admin.web.console import Asker, Console, number_in, seen_other
+from rag.admin.web.console import Asker, Console, number_in, see_other
 from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
-from rag.evaluate.ask_questions import Contender
-from rag.evaluate.compare_runs import Comparison, Summary, compare, keep, kept_run, kept_summaries
-from rag.evaluate.evaluation import contenders, evaluate, on_existing, with_overrides
+from rag.evaluate.compare_runs import Comparison, Summary, compare, keep_runs, load_run, load_summaries
+from rag.evaluate.evaluation import contenders, evaluate, prepare_existing, with_overrides
 from rag.evaluate.sets import read_set
 from rag.evaluate.sets.judged_sets import PrincipalLine
 from rag.evaluate.sets.question_files import JudgedLine, as_file, judged_lines
 from rag.ingest.run_progress import Silent
 from rag.report.text_and_html import counted
-from rag.search.why_not import SourceTrace
 from rag.store.write.desk_folder import cannot, judged_folder, make_private, write_whole
 from rag.uris import split_id
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from rag.evaluate.ask_questions import Contender
+    from rag.search.why_not import SourceTrace
 
 
 async def search(console: Console, request: Request) -> Response:
@@ -45,7 +47,7 @@ async def search(console: Console, request: Request) -> Response:
     answer, fate, problem = None, None, ""
     if given.get("q", "").strip():
         try:
-            answer, fate = await _answered(console, asker, requested(given), wanted)
+            answer, fate = await _answered(console, asker, search_request(given), wanted)
         except RefdeskError as error:
             problem = str(error)
     return console.page(
@@ -66,7 +68,7 @@ async def search(console: Console, request: Request) -> Response:
     )
 
 
-def requested(given: Mapping[str, str]) -> SearchRequest:
+def search_request(given: Mapping[str, str]) -> SearchRequest:
     """The search that a form asks for; what it leaves open is as the profile says.
 
     Raises:
@@ -117,7 +119,7 @@ ASKED_HITS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRun:
     """A kept run of a set, and by how much the metric moved since the one before it, if there is one."""
 
     id: int
@@ -125,7 +127,7 @@ class Measured:
     moved: float | None
 
 
-class Quiet:
+class SilentObserver:
     """An observer of an evaluation that shows nothing."""
 
     ingesting = Silent()
@@ -144,7 +146,7 @@ async def sets(console: Console, _request: Request) -> Response:
     return console.page("sets.html", sets=found, runs=runs, metric=METRIC, folder=_folder(console))
 
 
-async def judged(console: Console, request: Request) -> Response:
+async def judged_set(console: Console, request: Request) -> Response:
     """The page of a set: a question with its hits, to be marked; its questions; and its runs."""
     name, given = request.path_params["name"], request.query_params
     lines, asker = judged_lines(_file(console, name)), Asker.of(given, console.settings)
@@ -182,7 +184,7 @@ async def judged(console: Console, request: Request) -> Response:
 
 async def new_set(_console: Console, _request: Request, form: FormData) -> Response:
     """Go to the page of a set; its file is made with its first question."""
-    return seen_other(f"/judged/{valid_name(str(form.get('name', '')).strip())}")
+    return see_other(f"/judged/{valid_name(str(form.get('name', '')).strip())}")
 
 
 async def judge(console: Console, request: Request, form: FormData) -> Response:
@@ -198,7 +200,7 @@ async def judge(console: Console, request: Request, form: FormData) -> Response:
     lines = [one for one in judged_lines(_file(console, name)) if one.text != text]
     _write(_file(console, name), [*lines, line])
     console.say(f"Kept the question, with {counted(len(expect), 'document')} that answer it.")
-    return seen_other(f"/judged/{name}")
+    return see_other(f"/judged/{name}")
 
 
 async def forget(console: Console, request: Request, form: FormData) -> Response:
@@ -210,7 +212,7 @@ async def forget(console: Console, request: Request, form: FormData) -> Response
         raise NotFoundError("There is no such question. It may be gone already.")
     _write(_file(console, name), kept)
     console.say("Took the question out.")
-    return seen_other(f"/judged/{name}")
+    return see_other(f"/judged/{name}")
 
 
 async def measure(console: Console, request: Request, form: FormData) -> Response:
@@ -222,11 +224,11 @@ async def measure(console: Console, request: Request, form: FormData) -> Respons
     read = read_set(_file(console, name))
     profile = str(form.get("profile", "")) or DEFAULT_PROFILE
     chosen = contenders(settings, [profile], [cast("Mode", mode) if mode else None])
-    async with on_existing(read, settings, None) as prepared:
-        runs = await evaluate(read, prepared, os.environ, chosen, Quiet())
-    (run,) = await keep(settings.data, console.tenant, runs)
+    async with prepare_existing(read, settings, None) as prepared:
+        runs = await evaluate(read, prepared, os.environ, chosen, SilentObserver())
+    (run,) = await keep_runs(settings.data, console.tenant, runs)
     console.say(f"Run {run.id}: {METRIC} is {run.summary.metrics[METRIC]:.4f}.")
-    return seen_other(f"/judged/{name}")
+    return see_other(f"/judged/{name}")
 
 
 def _folder(console: Console) -> Path:
@@ -256,22 +258,22 @@ def _documents(answer: Answer) -> list[Mapping[str, object]]:
     return [{"id": id_, "title": titles[id_], "hits": found} for id_, found in hits.items()]
 
 
-async def _runs(console: Console, name: str) -> list[Measured]:
+async def _runs(console: Console, name: str) -> list[MeasuredRun]:
     """The kept runs of a set, newest first."""
-    summaries = await kept_summaries(console.settings.data, console.tenant)
-    found: list[Measured] = []
+    summaries = await load_summaries(console.settings.data, console.tenant)
+    found: list[MeasuredRun] = []
     for id_, summary in summaries.items():
         if summary and summary.set == name and METRIC in summary.metrics:
             before = found[-1].summary.metrics[METRIC] if found else None
             value = summary.metrics[METRIC]
-            found.append(Measured(id_, summary, None if before is None else value - before))
+            found.append(MeasuredRun(id_, summary, None if before is None else value - before))
     return found[::-1]
 
 
-async def _comparison(console: Console, runs: list[Measured]) -> Comparison | None:
+async def _comparison(console: Console, runs: list[MeasuredRun]) -> Comparison | None:
     """The last run against the one before it."""
     try:
-        last, before = [await kept_run(console.settings.data, console.tenant, one.id) for one in runs[:2]]
+        last, before = [await load_run(console.settings.data, console.tenant, one.id) for one in runs[:2]]
         return compare(before, last, METRIC)
     except (ValueError, RefdeskError):  # there is only one, or they share no question
         return None

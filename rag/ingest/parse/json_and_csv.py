@@ -10,10 +10,9 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rag.corpus import Block, Document
 from rag.errors import ParseError
@@ -23,6 +22,9 @@ from rag.ingest.parse.document_parts import GAP, clean, moved
 from rag.ingest.parse.json_exports import chat_document
 from rag.ingest.parse.source_code import code_blocks
 from rag.text.segments import one_line, without_note_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 JSON_SUFFIXES = (".json",)
 LINES_SUFFIXES = (".jsonl", ".ndjson")

@@ -19,20 +19,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import to_thread
 
 from rag.access.keys import KEYS
 from rag.access.tenants import tenants
 from rag.errors import BusyError, ConfigurationError, StoreError
-from rag.home import Bucket, Home
 from rag.store.bucket.bucket_objects import creates_once, delete, digest_of, listed, put, put_over
 from rag.store.bucket.bucket_turns import TURNS, check_turn, take_turn, unfit
 from rag.store.read import schema
@@ -40,6 +36,13 @@ from rag.store.read.connection import connect, database_folder, engine_errors, t
 from rag.store.read.desk_reader import Reader
 from rag.store.write.desk_folder import read_key
 from rag.store.write.locks import locked
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rag.home import Bucket, Home
 
 LEDGER = "copied.json"
 SENDERS = 8  # at once

@@ -15,10 +15,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -33,6 +32,10 @@ from rag.store.read import schema
 from rag.store.read.desk_reader import Reader
 from rag.store.write.desk_folder import FETCHING, cannot, flush_folder, prepare
 from rag.store.write.locks import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 KEY = "key"
 PARTS = ("tenants", KEYS, "tables", "runs", KEY)

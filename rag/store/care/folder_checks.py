@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rag.access.tenants import tenant_file
-from rag.corpus import Collection
 from rag.errors import ConfigurationError, StoreError
 from rag.store.care.table_damage import table_damage
 from rag.store.care.tenant_restore import LOCK, RESTORING
@@ -28,7 +25,12 @@ from rag.store.write.desk_folder import RESERVE_BYTES, note_tenant, prepare, res
 from rag.store.write.locks import held_locks, locked
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
     import lancedb
+
+    from rag.corpus import Collection
 
 KEY_BYTES = 32
 FIX = "Run refdesk-admin doctor --fix."

@@ -9,13 +9,10 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rag.corpus import Access, Build, Collection, Vectors
 from rag.errors import StoreError
 from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
@@ -24,7 +21,12 @@ from rag.store.write.collection_tables import create_tables, table_names, with_b
 from rag.store.write.table_rows import WholeSource, sampled
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
     import lancedb
+
+    from rag.corpus import Access, Build, Collection, Vectors
 
 
 class RebuildTarget:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -18,11 +16,15 @@ from rag.store.write.access_claim import Claim, settle
 from rag.store.write.access_writer import AccessTable
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import read_key
-from rag.store.write.table_rows import KnownSource, Moved, NewSource
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from datetime import timedelta
+
     import lancedb
     import pyarrow as pa
+
+    from rag.store.write.table_rows import KnownSource, Moved, NewSource
 
 _NO_KEY = b"no data folder yet"
 

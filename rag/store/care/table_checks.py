@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rag.corpus import Access, Collection
 from rag.errors import StoreError
 from rag.report.text_and_html import counted
 from rag.store.care.folder_checks import FIX, Finding, Mend, Opened, lock_name
@@ -18,6 +16,12 @@ from rag.store.write.change_collection import change_collection, make_tables_ane
 from rag.store.write.collection_tables import forget_swept
 from rag.store.write.collection_writer import table_folders
 from rag.store.write.locks import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rag.corpus import Access, Collection
 
 NAMED = 5  # documents in a finding; --fix mends all
 

@@ -25,7 +25,6 @@ import json
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,7 +37,6 @@ from anyio import sleep, to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag.access.keys import Keys, keys_file, read_keys
-from rag.corpus import Collection
 from rag.errors import BusyError, ConfigurationError, NotFoundError, StoreError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
@@ -48,7 +46,11 @@ from rag.store.write.collection_tables import table_names
 from rag.store.write.desk_folder import cannot, flush_folder, read_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import lancedb
+
+    from rag.corpus import Collection
 
 FORMAT = 1
 ABOUT, KEY, KEYS, CHECKSUMS = "backup.json", "key", "keys.json", "checksums.json"

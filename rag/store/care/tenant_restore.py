@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,12 +28,10 @@ import pyarrow.compute as pc
 
 from rag.access.keys import parsed_keys
 from rag.access.rule import narrower, same_access
-from rag.corpus import AccessRecord, Collection
 from rag.errors import ConfigurationError
 from rag.filters.evaluators import literal
 from rag.originals import local_path
 from rag.store.care import tenant_backup
-from rag.store.care.tenant_backup import Archive
 from rag.store.read import catalog, schema
 from rag.store.read.connection import (
     connect,
@@ -54,7 +51,12 @@ from rag.store.write.source_ids import PURGED, SourceIds
 from rag.uris import ID_CHARS
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
     import lancedb
+
+    from rag.corpus import AccessRecord, Collection
+    from rag.store.care.tenant_backup import Archive
 
 RESTORING = "restoring"
 """The folder, in the data folder, of a restore that is not in force yet."""

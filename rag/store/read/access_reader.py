@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio import to_thread
 
 from rag.access.rule import narrower, same_access
-from rag.corpus import Access, AccessRecord
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import timedelta
+
     import lancedb
     import pyarrow as pa
+
+    from rag.corpus import Access, AccessRecord
 
 KEPT = 100_000  # records in the cache, some 30 MB at most
 NAMES_GROUP = f"(array_has_any(labels, ['{schema.GROUP_LABEL}']))"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -21,6 +20,9 @@ from rag.corpus import (
 )
 from rag.errors import ConfigurationError
 from rag.store.read import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def collection_row(collection: Collection) -> pa.Table:

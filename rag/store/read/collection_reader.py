@@ -6,15 +6,6 @@ Nothing here locks or writes. A query whose table version was pruned meanwhile i
 from __future__ import annotations
 
 import json
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import log
@@ -61,6 +52,16 @@ from rag.store.read.word_analysis import (
 from rag.uris import page_address
 
 if TYPE_CHECKING:
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
+
     import lancedb
     import numpy.typing as npt
     from lancedb.query import FullTextQuery

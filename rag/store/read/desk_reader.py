@@ -6,7 +6,6 @@ are made anew when they have grown too large.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -16,7 +15,6 @@ import anyio.lowlevel
 from anyio import to_thread
 
 from rag.access.tenants import tenants
-from rag.corpus import AccessRecord, Collection, LetterCase
 from rag.home import Bucket, Home
 from rag.originals import Clock
 from rag.runtime import cores
@@ -34,8 +32,11 @@ from rag.store.read.connection import (
 from rag.store.read.rows_in_memory import Budget
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import lancedb
 
+    from rag.corpus import AccessRecord, Collection, LetterCase
     from rag.store.read.attached.open_attached import AttachedTables
 
 NO_URLS: Mapping[str, str] = MappingProxyType({})

@@ -7,7 +7,6 @@ access record.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +14,8 @@ from rag.corpus import Access, Chunk, FieldType, Source, Value, Vectors
 from rag.store.read import schema
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa

@@ -8,13 +8,10 @@ tables.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag.corpus import Collection
 from rag.errors import BusyError, NotFoundError, RefdeskError
 from rag.filters.evaluators import literal
 from rag.store.read import catalog, schema
@@ -29,7 +26,12 @@ from rag.store.write.evaluation_runs import drop_runs
 from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+    from pathlib import Path
+
     import lancedb
+
+    from rag.corpus import Collection
 
 CATALOG_WAIT_SECONDS = 15
 WRITER_WAIT_SECONDS = 5  # outlasts a change of access, which copies labels; not an ingestion

@@ -17,18 +17,14 @@ import json
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from anyio import to_thread
 
-from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Vectors
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
@@ -43,7 +39,13 @@ from rag.store.write.source_ids import SourceIds
 from rag.store.write.table_rows import KnownSource, Moved, NewSource, WholeSource, sampled, whole_sources
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
+    from pathlib import Path
+
     import lancedb
+
+    from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Vectors
 
 CHUNK_KEY = ("id", "generation")  # a killed run can leave two chunks of one id
 _WORDS = pa.schema(

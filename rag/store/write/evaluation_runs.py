@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -18,6 +16,9 @@ from rag.store.write.desk_folder import prepare
 from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     import lancedb
 
 EVAL_RUNS = "eval_runs"

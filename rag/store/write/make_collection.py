@@ -18,11 +18,9 @@ everything that works on a collection works on a tag, and no version of a table 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -55,6 +53,9 @@ from rag.store.write.locks import locked
 from rag.store.write.source_ids import tag_letters
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
     import lancedb
 
     from rag.text.flags import Flag

@@ -7,7 +7,6 @@ source (`KnownSource`); and what a rebuild takes from one table and puts into an
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -17,17 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.access.rule import labels_of
-from rag.corpus import (
-    Access,
-    AccessRecord,
-    Collection,
-    FileState,
-    Heading,
-    Passage,
-    Source,
-    Value,
-    Vectors,
-)
 from rag.filters.evaluators import microseconds
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
@@ -48,7 +36,21 @@ from rag.store.write.access_claim import Claim
 from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import lancedb
+
+    from rag.corpus import (
+        Access,
+        AccessRecord,
+        Collection,
+        FileState,
+        Heading,
+        Passage,
+        Source,
+        Value,
+        Vectors,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import psutil
 import pytest
 
-from rag.admin.web.ingestion_pages import NAME_BYTES, file_name, save
+from rag.admin.web.ingestion_pages import NAME_BYTES, file_name, save_uploads
 from rag.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -293,25 +293,25 @@ def test_of_several_files_none_is_kept_if_one_is_too_large_or_two_are_one_where_
 ) -> None:
     (tmp_path / "a.md").write_bytes(b"former")
     with pytest.raises(InvalidRequestError, match=r"b\.md has more than 5 bytes"):
-        save(tmp_path, [("a.md", io.BytesIO(b"new")), ("b.md", io.BytesIO(b"longer"))], 5)
+        save_uploads(tmp_path, [("a.md", io.BytesIO(b"new")), ("b.md", io.BytesIO(b"longer"))], 5)
     with pytest.raises(InvalidRequestError, match="the same name"):
-        save(tmp_path, [("a.md", io.BytesIO(b"new")), ("A.md", io.BytesIO(b"other"))], 5)
+        save_uploads(tmp_path, [("a.md", io.BytesIO(b"new")), ("A.md", io.BytesIO(b"other"))], 5)
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"a.md": b"former"}
-    save(tmp_path, [("a.md", io.BytesIO(b"new"))], 5)
+    save_uploads(tmp_path, [("a.md", io.BytesIO(b"new"))], 5)
     assert (tmp_path / "a.md").read_bytes() == b"new"
 
 
 def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="more than 3 bytes"):
-        save(tmp_path, [("a.md", io.BytesIO(b"four"))], 3)
+        save_uploads(tmp_path, [("a.md", io.BytesIO(b"four"))], 3)
     assert list(tmp_path.iterdir()) == []
-    assert [one.read_bytes() for one in save(tmp_path, [("a.md", io.BytesIO(b"abc"))], 3)] == [b"abc"]
+    assert [one.read_bytes() for one in save_uploads(tmp_path, [("a.md", io.BytesIO(b"abc"))], 3)] == [b"abc"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_no_folder_of_uploads_is_open_to_other_accounts(tmp_path: Path) -> None:
     folder = tmp_path / "uploads" / "acorn" / "zoo"
-    save(folder, [("a.md", io.BytesIO(b"sent"))], 100)
+    save_uploads(folder, [("a.md", io.BytesIO(b"sent"))], 100)
     for private in (folder, folder.parent, folder.parent.parent):
         assert stat.S_IMODE(private.stat().st_mode) == 0o700, private
 
@@ -321,6 +321,6 @@ def test_a_file_replaces_a_link_and_not_what_it_points_to(tmp_path: Path) -> Non
     folder = tmp_path / "uploads"
     folder.mkdir()
     (folder / "a.md").symlink_to(tmp_path / "precious")
-    save(folder, [("a.md", io.BytesIO(b"sent"))], 100)
+    save_uploads(folder, [("a.md", io.BytesIO(b"sent"))], 100)
     assert (tmp_path / "precious").read_text() == "mine"
     assert (folder / "a.md").read_text() == "sent"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.evaluate.compare_runs import Finding, QuestionResult, Run, Summary, latency, means
+from rag.evaluate.compare_runs import EvaluationRun, QuestionResult, StoredHit, Summary, latency, means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +85,7 @@ def question() -> Callable[..., QuestionResult]:
 
     def make(id_: str, score: float | Mapping[str, float], **more: Any) -> QuestionResult:  # noqa: ANN401 of a record
         usual = {"text": f"What of {id_}?", "latency_ms": 10.0, "expected": {"a": 1}, "leaks": ()}
-        hit = Finding(id="chunk", title="Sundials", score=0.9, similarity=0.8, finds=("a",))
+        hit = StoredHit(id="chunk", title="Sundials", score=0.9, similarity=0.8, finds=("a",))
         metrics = {"nDCG@10": score} if isinstance(score, float | int) else dict(score)
         return QuestionResult.model_validate(usual | {"id": id_, "metrics": metrics, "hits": (hit,)} | more)
 
@@ -93,10 +93,10 @@ def question() -> Callable[..., QuestionResult]:
 
 
 @pytest.fixture
-def run(question: Callable[..., QuestionResult]) -> Callable[..., Run]:
+def run(question: Callable[..., QuestionResult]) -> Callable[..., EvaluationRun]:
     """A run of questions, or of scores by the questions' ids, with means that are true."""
 
-    def make(id_: int, asked: Sequence[QuestionResult] | Mapping[str, float], **more: Any) -> Run:  # noqa: ANN401 of a record
+    def make(id_: int, asked: Sequence[QuestionResult] | Mapping[str, float], **more: Any) -> EvaluationRun:  # noqa: ANN401 of a record
         if isinstance(asked, Mapping):
             asked = [question(name, score) for name, score in asked.items()]
         usual = {
@@ -112,6 +112,6 @@ def run(question: Callable[..., QuestionResult]) -> Callable[..., Run]:
             "settings": {},
             "versions": {},
         }
-        return Run(id=id_, summary=Summary.model_validate(usual | more), questions=tuple(asked))
+        return EvaluationRun(id=id_, summary=Summary.model_validate(usual | more), questions=tuple(asked))
 
     return make

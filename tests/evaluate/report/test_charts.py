@@ -23,11 +23,11 @@ from rag.evaluate.report_charts import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rag.evaluate.compare_runs import Run
+    from rag.evaluate.compare_runs import EvaluationRun
 
     Chart = Any  # what the fixture `read` makes
     Read = Callable[[str], Chart]
-    MakeRun = Callable[..., Run]
+    MakeRun = Callable[..., EvaluationRun]
 
 
 @pytest.fixture

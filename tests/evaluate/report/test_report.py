@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.evaluate.compare_runs import Finding, Latency, compare
+from rag.evaluate.compare_runs import Latency, StoredHit, compare
 from rag.evaluate.report_page import report_page
 from rag.report import text_and_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rag.evaluate.compare_runs import QuestionResult, Run
+    from rag.evaluate.compare_runs import EvaluationRun, QuestionResult
 
     Page = Any  # what the fixture `read` makes
     Read = Callable[[str], Page]
-    MakeRun = Callable[..., Run]
+    MakeRun = Callable[..., EvaluationRun]
     Ask = Callable[..., QuestionResult]
 
 STYLE = text_and_html.STYLE.read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ SAYING = {
 
 
 @pytest.fixture(params=["one", "one without hits", "several", "strangers", "leaking", "partly measured"])
-def runs(request: pytest.FixtureRequest, run: MakeRun, question: Ask) -> list[Run]:
+def runs(request: pytest.FixtureRequest, run: MakeRun, question: Ask) -> list[EvaluationRun]:
     """Runs of every kind that a page is made of."""
     first = run(1, {"a": 0.5, "b": 1.0, "c": 0.0})
     match request.param:
@@ -61,7 +61,7 @@ def runs(request: pytest.FixtureRequest, run: MakeRun, question: Ask) -> list[Ru
 
 
 @pytest.mark.parametrize("metric", ["nDCG@10", TOKENS])
-def test_the_page_is_well_formed(runs: list[Run], metric: str, read: Read) -> None:
+def test_the_page_is_well_formed(runs: list[EvaluationRun], metric: str, read: Read) -> None:
     page = read(report_page(runs, metric))
     assert len(page.all("html", lang="en")) == 1
     assert all(chart.attributes["role"] == "img" for chart in page.all("svg"))
@@ -69,7 +69,7 @@ def test_the_page_is_well_formed(runs: list[Run], metric: str, read: Read) -> No
 
 
 @pytest.mark.parametrize("metric", ["nDCG@10", TOKENS])
-def test_headings_go_down_one_level_at_a_time(runs: list[Run], metric: str, read: Read) -> None:
+def test_headings_go_down_one_level_at_a_time(runs: list[EvaluationRun], metric: str, read: Read) -> None:
     page = read(report_page(runs, metric))
     levels = [int(one.name[1]) for one in page.walk() if re.fullmatch("h[1-6]", one.name)]
     assert levels[0] == 1
@@ -77,7 +77,7 @@ def test_headings_go_down_one_level_at_a_time(runs: list[Run], metric: str, read
     assert all(below <= above + 1 for above, below in pairwise(levels)), levels
 
 
-def test_the_page_refers_to_nothing_and_runs_nothing(runs: list[Run], read: Read) -> None:
+def test_the_page_refers_to_nothing_and_runs_nothing(runs: list[EvaluationRun], read: Read) -> None:
     text = report_page(runs, "nDCG@10")
     for element in read(text).walk():
         assert element.name not in {"script", "link", "img", "image", "use", "iframe", "object", "form", "a"}
@@ -104,7 +104,7 @@ def _nasty(where: str) -> str:
 
 
 def test_whatever_documents_and_questions_say_is_text(read: Read, run: MakeRun, question: Ask) -> None:
-    hit = Finding(id="1", title=_nasty("hit"), score=1, similarity=1, finds=(_nasty("finds"),))
+    hit = StoredHit(id="1", title=_nasty("hit"), score=1, similarity=1, finds=(_nasty("finds"),))
     texts = {"text": _nasty("text"), "hits": [hit], "expected": {_nasty("expected"): 2}, "leaks": ["1"]}
     summary = {
         "set": _nasty("set"),
@@ -238,8 +238,8 @@ def test_ten_of_the_questions_won_and_lost_are_listed_the_greatest_change_first(
 def test_beneath_a_question_stands_what_each_run_found_and_what_was_expected(
     read: Read, run: MakeRun, question: Ask
 ) -> None:
-    stray = Finding(id="1", title="Water clocks", score=0.5, similarity=0.25, finds=())
-    found = Finding(id="2", title="Sundials", score=0.75, similarity=0.125, finds=("dial", "shadow"))
+    stray = StoredHit(id="1", title="Water clocks", score=0.5, similarity=0.25, finds=())
+    found = StoredHit(id="2", title="Sundials", score=0.75, similarity=0.125, finds=("dial", "shadow"))
     expected = {"dial": 2, "shadow": 1}
     runs = [
         run(1, [question("a", 0.0, hits=[], expected=expected)]),

@@ -6,7 +6,6 @@ What is attached to a mail, and each message of a mailbox, is a document of its 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
@@ -22,6 +21,7 @@ from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.uris import web_address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from email.message import Message
 
 MAIL_SUFFIXES = (".eml",)
