@@ -149,7 +149,8 @@ class Admission:
     def __init__(self, limits: LimitSettings, *, wait_forever: bool = False) -> None:
         self._limits = limits
         self._slots_per_tenant = limits.concurrent_per_tenant or cores() + 1
-        self._slots_per_user = limits.concurrent_per_user or max(1, self._slots_per_tenant - 1)
+        # One slot stays free for the tenant's other users, however many requests one of them makes.
+        self._slots_per_user = max(1, self._slots_per_tenant - 1)
         self._tenant_rate = limits.requests_per_minute
         self._user_rate = limits.requests_per_minute_per_user or max(1, self._tenant_rate // USERS_SHARE)
         self._wait_forever = wait_forever

@@ -468,7 +468,6 @@ def rights_of(
         access.rules,
         of_documents=access.of_documents,
         set_access=set_access,
-        rules_case=access.rules_case,
     )
 
 

@@ -199,7 +199,6 @@ class LimitSettings(Section):
 
     concurrent: Annotated[int, Field(ge=1, le=1024)] = 32
     concurrent_per_tenant: Annotated[int, Field(ge=0, le=1024)] = 0
-    concurrent_per_user: Annotated[int, Field(ge=0, le=1024)] = 0
     queue_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 1200
     requests_per_minute_per_user: Annotated[int, Field(ge=0, le=1_000_000)] = 0

@@ -123,7 +123,6 @@ def bucket_at(uri: str, options: StorageOptions, consistency_seconds: float = 0)
 
 
 DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
-RulesCase = Literal["ignore", "exact", "file system"]
 DEFAULT_COLLECTION = "documents"
 
 
@@ -162,7 +161,6 @@ class AccessSettings(Section):
 
     of_documents: bool = False
     letter_case: LetterCase = "allow"
-    rules_case: RulesCase = "ignore"
     rules: tuple[AccessRule, ...] = ()
 
 
@@ -207,7 +205,6 @@ class IngestSettings(Section):
     archives: bool = False
     ignore_files: bool = True
     max_removed: Annotated[int, Field(ge=0)] = 10
-    max_removed_share: Annotated[float, Field(ge=0, le=1)] = 0.33
     max_file_bytes: Annotated[int, Field(ge=1)] = 20_000_000
     parse_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
     ocr: Literal["off", "auto"] = "off"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Recognizing files and folders that were moved or renamed, so that they keep their ids and rights.
 
+MOST_GONE = 0.33  # of a folder: with more gone, and more than `ingest.max_removed`, perhaps it isn't mounted
 MAX_END = 64  # folders that a common end of two paths counts
 
 
@@ -184,7 +185,7 @@ def perhaps_unmounted(
     return {
         prefix: gone
         for prefix, gone in ids.items()
-        if (len(gone) > settings.max_removed and len(gone) > settings.max_removed_share * stored[prefix])
+        if (len(gone) > settings.max_removed and len(gone) > MOST_GONE * stored[prefix])
         or (_is_origin(prefix) and len(gone) == stored[prefix])
     }
 

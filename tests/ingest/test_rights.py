@@ -163,18 +163,7 @@ def test_letter_case_and_unicode_forms_of_paths() -> None:
     alike = ["HR/LÖHNE/a.md", unicodedata.normalize("NFD", "hr/Löhne/a.md")]
     for path in ["hr/Löhne/a.md", *alike]:
         assert born(Rights("tenant", rules=(rule,)), path, {}) == ONLY_HR
-    exact = Rights("tenant", rules=(rule,), rules_case="exact")
-    assert born(exact, alike[0], {}) == Access("tenant", revision=1)
-    assert born(exact, alike[1], {}) == ONLY_HR
-
-
-def test_the_file_system_can_have_its_own_say_of_letter_case(tmp_path: Path) -> None:
-    (tmp_path / "HR").mkdir()
-    file = tmp_path / "HR" / "a.md"
-    file.write_text("x")
-    rights = Rights("tenant", rules=(AccessRule(path="hr/*"),), rules_case="file system")
-    same = (tmp_path / "HR" / "A.MD").exists()
-    assert rights.claim(file, {}).access == Access("restricted" if same else "tenant", revision=1)
+    assert born(Rights("tenant", rules=(rule,)), "it/Löhne/a.md", {}) == Access("tenant", revision=1)
 
 
 def test_a_rule_that_names_nobody_lets_nobody_see() -> None:

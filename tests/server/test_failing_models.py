@@ -106,8 +106,8 @@ def settings(server: Endpoint) -> dict[str, str]:
         "embedder_model": MODEL,
         "embedder_base_url": server.url,
         "limits_request_seconds": "6",
-        "limits_concurrent_per_tenant": "32",
-        "limits_concurrent_per_user": "32",
+        "limits_concurrent_per_tenant": "33",
+        "limits_concurrent": "33",
         "limits_requests_per_minute": "100000",
         "server_explain": "true",
     }

@@ -22,7 +22,7 @@ from rag.ingest.parse.front_matter import ACCESS_KEYS
 from rag.store.write.access_claim import Claim, Policy
 
 if TYPE_CHECKING:
-    from rag.config.settings import AccessRule, RulesCase
+    from rag.config.settings import AccessRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,6 @@ class Rights:
     rules: tuple[AccessRule, ...] = ()
     of_documents: bool = False
     set_access: bool = False
-    rules_case: RulesCase = "ignore"
     folders: Mapping[str, Access] = field(default_factory=dict)
 
     def claim(
@@ -130,10 +129,7 @@ class Rights:
 
     def rule(self, path: Path) -> AccessRule | None:
         """The first rule whose pattern matches."""
-        if not self.rules:
-            return None
-        ignore = self.rules_case == "ignore" or (self.rules_case == "file system" and _ignores_case(path))
-        return next((rule for rule in self.rules if _matches(path, rule.path, ignore=ignore)), None)
+        return next((rule for rule in self.rules if _matches(path, rule.path)), None)
 
     def unmatched(self, paths: Iterable[Path]) -> list[str]:
         """The patterns of the rules that apply to none of these files."""
@@ -170,20 +166,14 @@ def _uris(folder: Path) -> tuple[str, ...]:
     return tuple(one.as_uri() for one in (folder, *folder.parents))
 
 
-def _matches(path: Path, pattern: str, *, ignore: bool) -> bool:
-    """Whether a pattern matches the path, or its end from any folder on; * matches across folders."""
+def _matches(path: Path, pattern: str) -> bool:
+    """Whether a pattern matches the path, or its end from any folder on; * matches across folders.
+
+    Letter case doesn't count: HR/ is hidden by a rule for hr/ on every file system.
+    """
     whole = unicodedata.normalize("NFC", path.as_posix())
     pattern = unicodedata.normalize("NFC", pattern if pattern.startswith("/") else f"*/{pattern}")
-    return fnmatchcase(whole.casefold(), pattern.casefold()) if ignore else fnmatchcase(whole, pattern)
-
-
-def _ignores_case(path: Path) -> bool:
-    """Whether the file system ignores letter case in the name of this file."""
-    other = path.with_name(path.name.swapcase())
-    try:
-        return other.name != path.name and other.samefile(path)
-    except OSError:
-        return False
+    return fnmatchcase(whole.casefold(), pattern.casefold())
 
 
 def _parsed(entries: Mapping[str, str]) -> RequestedAccess:

@@ -254,7 +254,7 @@ async def remote_embedder(
             settings.document_prefix or "",
             json.dumps(body, sort_keys=True, ensure_ascii=False) if body else "",
         )
-        size = BatchSize(settings.batch_size, settings.batch_size, settings.batch_tokens)
+        size = BatchSize(settings.batch_size, settings.batch_size, BATCH_TOKENS)
         yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size, control)
 
 
@@ -282,6 +282,9 @@ async def _probed(model: VectorModel) -> Vectors:
 # An endpoint that limits the rate is sent smaller batches, after the time that it asks for. They grow again;
 # if it then limits the rate anew, the next growth comes after twice as many batches.
 
+BATCH_TOKENS = (
+    100_000  # of one request, estimated: OpenAI takes 300,000; an endpoint that refuses gets fewer texts
+)
 GROWS_AFTER = 8  # accepted batches in a row, before a batch that the rate limit shrank doubles
 
 

@@ -380,10 +380,11 @@ async def test_what_is_beyond_the_window_is_not_sent(provider: Endpoint) -> None
     assert provider.requests[1]["input"] == ["Q " + "word " * 64, "Q " + ("word " * 64).rstrip()]
 
 
-async def test_a_batch_has_no_more_tokens_than_the_settings_allow_and_at_least_one_text(
-    provider: Endpoint,
+async def test_a_batch_has_no_more_tokens_than_allowed_and_at_least_one_text(
+    provider: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(provider, batch_tokens=4) as embedder:
+    monkeypatch.setattr("rag.models.embed.remote_embedder.BATCH_TOKENS", 4)
+    async with opened(provider) as embedder:
         await embedder.embed(["a b", "a b", "a", "a b c d e f", "a"], "document")
     assert sizes(provider) == [2, 1, 1, 1]
 
