@@ -26,7 +26,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.ingest.ingest_run import ingest
 from rag.ingest.rights.requested_rights import Rights
-from rag.ingest.run_progress import Silent
+from rag.ingest.run_progress import SilentProgress
 from rag.ingest.run_steps import Instructions
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
@@ -139,7 +139,7 @@ async def ingested(  # noqa: PLR0913 what a run takes
                 Rights(made.visibility),
                 chunking=(chunking,) if chunking else (),
             ),
-            progress or Silent(),
+            progress or SilentProgress(),
         )
 
 

@@ -28,7 +28,7 @@ from rag.ingest.embedding_estimate import CountingEmbedder, Estimate, estimate
 from rag.ingest.ingest_run import ingest
 from rag.ingest.policy.moderation import unasked
 from rag.ingest.report import Report
-from rag.ingest.run_progress import Silent
+from rag.ingest.run_progress import SilentProgress
 from rag.ingest.run_steps import Instructions
 from rag.ingest.source_paths import path_of
 from rag.models.embed import open_embedder
@@ -60,7 +60,7 @@ async def run_estimate(
         instructions = Instructions.of(settings, rights, removes=True, moderator=moderator)
         began = time.monotonic()
         async with open_rehearsal(settings.data, made) as writer:
-            report = await ingest(writer, counting, paths, instructions, Silent())
+            report = await ingest(writer, counting, paths, instructions, SilentProgress())
         reading = time.monotonic() - began
         rate = await counting.measured_rate() if not remote else cache.rate() if cache else None
         if cache:
@@ -139,7 +139,7 @@ async def rehearse(
         instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
         async with open_rehearsal(settings.data, made) as writer:
             run = origin(made, writer.spools_in) if origin else paths
-            report = await ingest(writer, CountingEmbedder(embedder), run, instructions, Silent())
+            report = await ingest(writer, CountingEmbedder(embedder), run, instructions, SilentProgress())
     notes = report.notes + ((UNMODERATED,) if moderator else ())
     return Rehearsed(replace(report, notes=notes), _changes(writer))
 

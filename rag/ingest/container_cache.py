@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rag.corpus import Collection
 from rag.errors import RefdeskError
 from rag.ingest.file_digests import stated_json
-from rag.ingest.local_files import Found
+from rag.ingest.local_files import LocalFile
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.parse.parsers import SUFFIXES, may_contain
 from rag.ingest.report import Outcome
@@ -107,15 +107,15 @@ class ContainerCache:
         taken = self._taken.get(uri)
         return taken is not None and taken.content == content and self.is_current(uri)
 
-    def restore(self, container: Found, discovery: Discovery) -> None:
+    def restore(self, container: LocalFile, discovery: Discovery) -> None:
         """Put what is stored of a container among the found documents, and repeat the lines on the rest."""
         discovery.whole.add(parts_prefix(container.uri))
         discovery.containers[container.uri] = container
         for uri, source in sorted(self._stored.get(container.uri, {}).items()):
             around = next(one[:-1] for one in prefixes(uri) if one[:-1] in discovery.containers)
             name = source.metadata.get("path", "")
-            part = Found(uri, place_of(uri), name, container.file, container=around, as_stored=True)
-            discovery.found[uri] = discovery.containers[uri] = part
+            part = LocalFile(uri, place_of(uri), name, container.file, container=around, as_stored=True)
+            discovery.files[uri] = discovery.containers[uri] = part
         discovery.outcomes += [
             Outcome(path, outcome, reason, kind=kind, cause=cause)
             for path, outcome, reason, kind, cause in self._taken[container.uri].outcomes
@@ -131,7 +131,7 @@ class ContainerCache:
         for uri in sorted(discovery.unchanged):
             if self.is_current(uri):
                 place = place_of(uri)
-                self.restore(Found(uri, place, "", place, as_stored=True), discovery)
+                self.restore(LocalFile(uri, place, "", place, as_stored=True), discovery)
 
     def note(self, uri: str, content: str, outcomes: Iterable[Outcome]) -> None:
         """Note a container that was opened without any failure, and the lines on what isn't wanted of it."""
@@ -140,7 +140,7 @@ class ContainerCache:
     def keep(self, file: Path, discovery: Discovery, outcomes: Outcomes) -> None:
         """Write the notes for the next run: of a container only if all of its parts are stored, or empty."""
         parts: dict[str, list[str]] = defaultdict(list)
-        for uri in discovery.found:
+        for uri in discovery.files:
             if "#" in uri:
                 parts[uri.partition("#")[0]].append(uri)
         is_there = discovery.containers.__contains__
@@ -157,7 +157,7 @@ class ContainerCache:
                 write_whole(file, json.dumps({"version": VERSION, "containers": kept}).encode())
 
 
-def container_digest(found: Found, data: bytes) -> str:
+def container_digest(found: LocalFile, data: bytes) -> str:
     """A digest of a container, its name, its sidecar and what is stated of it: all that its parts depend on.
 
     Raises:

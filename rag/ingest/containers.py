@@ -26,7 +26,7 @@ from rag.corpus import Collection
 from rag.errors import ParseError
 from rag.ingest.container_cache import ContainerCache, container_digest
 from rag.ingest.discover import Discovery, left_out, unsupported
-from rag.ingest.local_files import Found, over_limit, read
+from rag.ingest.local_files import LocalFile, over_limit, read
 from rag.ingest.metadata import access_requested
 from rag.ingest.parse.document_parts import Member, Names
 from rag.ingest.parse.parsers import (
@@ -64,10 +64,10 @@ async def open_containers(
     sources. What `opened` knows to be as before is not opened.
     """
     stored = sorted(uri for uri in known if "#" in uri)
-    found = tuple(discovery.found.values())
-    discovery.found.clear()
+    found = tuple(discovery.files.values())
+    discovery.files.clear()
     for one in found:
-        discovery.found[one.uri] = one
+        discovery.files[one.uri] = one
         if may_contain(one.path.name, archives=settings.archives) or is_unnamed(one.path.name):
             await _Opening(discovery, spool, settings, stored, opened).open(one)
     opened.restore_unchanged(discovery)
@@ -89,7 +89,7 @@ class _Opening:
     unpacked: int = 0
     most: int = 0
 
-    async def open(self, container: Found, depth: int = 1) -> None:
+    async def open(self, container: LocalFile, depth: int = 1) -> None:
         """Take out the parts of a container, and open those that are containers."""
         name, parts = container.path.name, _Parts(self, container)
         is_source = is_supported(name)
@@ -109,15 +109,15 @@ class _Opening:
                 reason = f"{counted(len(parts.found), 'document')} in it"
                 self.discovery.outcomes.append(Outcome(printable(container.path), "ignored", reason))
         if not is_source:
-            del self.discovery.found[container.uri]
+            del self.discovery.files[container.uri]
         for part in parts.found.values():
-            self.discovery.found[part.uri] = part
+            self.discovery.files[part.uri] = part
             if may_contain(part.path.name, archives=self.settings.archives) or is_unnamed(part.path.name):
                 await self.open(part, depth + 1)
         if depth == 1 and self.content and not (self.failed or self.as_before):
             self.opened.note(container.uri, self.content, self.discovery.outcomes[before:])
 
-    async def _is_as_before(self, container: Found, data: bytes) -> bool:
+    async def _is_as_before(self, container: LocalFile, data: bytes) -> bool:
         """Whether an earlier run took the same out of a file; then its parts are those that are stored."""
         self.content = await to_thread.run_sync(container_digest, container, data)
         self.as_before = self.opened.is_as_before(container.uri, self.content)
@@ -143,7 +143,7 @@ class _Opening:
             parts.attach_sidecars()
         self.discovery.whole.add(parts_prefix(container.uri))
 
-    def _note_failure(self, container: Found, error: ParseError, *, is_source: bool) -> None:
+    def _note_failure(self, container: LocalFile, error: ParseError, *, is_source: bool) -> None:
         """A document gets a remark, since its text may be fine; what only contains others is skipped."""
         prefix, self.failed = parts_prefix(container.uri), True
         self.discovery.partly.add(prefix)
@@ -166,9 +166,9 @@ class _Parts:
     """The parts of a container that are documents, by their paths in it."""
 
     opening: _Opening
-    container: Found
+    container: LocalFile
     requests: tuple[Mapping[str, str], ...] = ()
-    found: dict[str, Found] = field(default_factory=dict)
+    found: dict[str, LocalFile] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     sidecars: dict[str, Path] = field(default_factory=dict)
 
@@ -216,7 +216,7 @@ class _Parts:
 
     def _add(self, path: str, member: Member) -> None:
         outer = self.container
-        self.found[path] = Found(
+        self.found[path] = LocalFile(
             part_uri(outer.uri, path),
             outer.path / path,
             f"{outer.name}/{path}",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Access
 from rag.errors import ParseError
-from rag.ingest.local_files import Found, read_if_there, scanned
+from rag.ingest.local_files import LocalFile, read_if_there, scanned
 from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.report import NOT_THERE, LeftOut, Outcome
@@ -87,7 +87,7 @@ class Discovery:
     file that cost too much, by the URI of the outermost container.
     """
 
-    found: dict[str, Found] = field(default_factory=dict)
+    files: dict[str, LocalFile] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
@@ -97,7 +97,7 @@ class Discovery:
     rights: dict[str, Access] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    containers: dict[str, Found] = field(default_factory=dict)
+    containers: dict[str, LocalFile] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
     broken: Counter[str] = field(default_factory=Counter)
@@ -118,7 +118,7 @@ class Discovery:
         if "#" in uri and error.cause in {"timeout", "crashed"}:
             self.broken[uri.partition("#")[0]] += 1
 
-    def around(self, found: Found) -> Iterator[str]:
+    def around(self, found: LocalFile) -> Iterator[str]:
         """The URIs of what contains a part, the innermost first; none for a document of its own."""
         outer = found.container
         while outer:
@@ -151,7 +151,7 @@ class Discovery:
         return nearest in self.whole and nearest not in self.partly
 
     def _is_there(self, uri: str) -> bool:
-        return uri in self.found or uri in self.unchanged or uri in self.kept
+        return uri in self.files or uri in self.unchanged or uri in self.kept
 
 
 def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path | None = None) -> Discovery:
@@ -164,10 +164,10 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
             is_named_already = any(path.is_relative_to(folder) for folder in discovery.folders)
             discovery.folders.append(path)
             discovery.whole.add(prefix_of(path))
-            before = len(discovery.found) + len(discovery.outcomes)
+            before = len(discovery.files) + len(discovery.outcomes)
             _walk(path, settings, discovery, own)
             ignored = [*_about_ignored(discovery.ignoring.paths, path)]
-            has_nothing = len(discovery.found) + len(discovery.outcomes) == before
+            has_nothing = len(discovery.files) + len(discovery.outcomes) == before
             is_barren = has_nothing and not is_named_already
             discovery.notes += ignored or ([_about_barren(path)] if is_barren else [])
         elif not path or not os.path.lexists(path):
@@ -176,7 +176,7 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
             reason = unsupported(path.name)
             discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unsupported"))
         else:
-            _add(Found.local(path, path.name), discovery)
+            _add(LocalFile.local(path, path.name), discovery)
     return discovery
 
 
@@ -224,21 +224,21 @@ def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: s
         elif not is_wanted(entry.path.name, settings) and not _is_recognized(entry.path, settings):
             discovery.outcomes.append(_ignored(entry.path))
         else:
-            _add(Found.local(entry.path, name), discovery)
+            _add(LocalFile.local(entry.path, name), discovery)
 
 
-class _Entry(NamedTuple):
+class _FolderEntry(NamedTuple):
     path: Path
     is_link: bool
     is_folder: bool
 
 
-def _entries(folder: Path, discovery: Discovery, settings: IngestSettings) -> list[_Entry]:
+def _entries(folder: Path, discovery: Discovery, settings: IngestSettings) -> list[_FolderEntry]:
     """The entries of a folder, the last name first. An unreadable folder is reported, and has none."""
     try:
         with scanned(folder) as entries:
             found = [
-                _Entry(folder / entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
+                _FolderEntry(folder / entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
                 for entry in sorted(entries, key=lambda entry: entry.name, reverse=True)
             ]
         if settings.ignore_files:
@@ -278,8 +278,8 @@ def _resolved(path: Path) -> Path | None:
         return None
 
 
-def _add(found: Found, discovery: Discovery) -> None:
-    discovery.found.setdefault(found.uri, found)
+def _add(found: LocalFile, discovery: Discovery) -> None:
+    discovery.files.setdefault(found.uri, found)
 
 
 def left_out(name: str, settings: IngestSettings) -> bool:

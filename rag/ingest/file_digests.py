@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from rag.corpus import Chunking, FileState
-from rag.ingest.local_files import Found, read
+from rag.ingest.local_files import LocalFile, read
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.source_paths import is_local
 from rag.originals import digest_of, local_path, state_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class FileContent:
     """A file that was read, with its sidecar, and its state right before; None if that couldn't be told."""
 
-    found: Found
+    found: LocalFile
     data: bytes
     sidecar: bytes
     content: str
@@ -40,7 +40,7 @@ class FileContent:
     state: FileState | None = None
 
 
-async def read_content(found: Found, *, max_bytes: int, cut: str, door: str = "") -> FileContent:
+async def read_content(found: LocalFile, *, max_bytes: int, cut: str, door: str = "") -> FileContent:
     """Read a file and its sidecar; `cut` and `door` say how it is cut and what may enter, for its digest.
 
     Raises:
@@ -49,7 +49,7 @@ async def read_content(found: Found, *, max_bytes: int, cut: str, door: str = ""
     return await to_thread.run_sync(_content, found, max_bytes, cut, door)
 
 
-def _content(found: Found, max_bytes: int, cut: str, door: str) -> FileContent:
+def _content(found: LocalFile, max_bytes: int, cut: str, door: str) -> FileContent:
     state = _state(found)
     data = read(found, max_bytes)
     sidecar = read_sidecar(found)
@@ -57,19 +57,19 @@ def _content(found: Found, max_bytes: int, cut: str, door: str) -> FileContent:
     return FileContent(found, data, sidecar, content_digest(data), digest, state)
 
 
-def as_stored(found: Found, source: KnownSource) -> FileContent:
+def as_stored(found: LocalFile, source: KnownSource) -> FileContent:
     """What `read_content` would give of a part that is as it is stored, but without its bytes."""
     return FileContent(found, b"", b"", source.record.content, source.digest, _state(found))
 
 
-def _state(found: Found) -> FileState | None:
+def _state(found: LocalFile) -> FileState | None:
     """The state of the file, or of the file that it is a part of; None for what lies elsewhere."""
     with suppress(OSError):
         return state_of(local_path(found.uri)) if is_local(found.uri) else None
     return None
 
 
-def stated_json(found: Found) -> bytes:
+def stated_json(found: LocalFile) -> bytes:
     """What is stated of a document and requested for it, for its digest."""
     if not (found.stated or found.requests):
         return b""

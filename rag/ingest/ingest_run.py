@@ -22,7 +22,7 @@ from rag.ingest.prepare import Prepared
 from rag.ingest.report import InterruptedRunError, Report
 from rag.ingest.run_outcomes import check_extras
 from rag.ingest.run_progress import Progress
-from rag.ingest.run_steps import Instructions, Steps
+from rag.ingest.run_steps import IngestSteps, Instructions
 from rag.models.embed import Embedder
 from rag.runtime import concurrently
 from rag.store.write.collection_writer import CollectionWriter
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Beforehand:
+class DiscoveryInput:
     """What a run knows before it looks for documents: where copies of them go, and what is stored by URI.
 
     `recipe` changes when every document must be read again, and `opened` are the containers of earlier runs.
@@ -46,7 +46,7 @@ class Beforehand:
     opened: ContainerCache
 
 
-Origin: TypeAlias = "Callable[[Beforehand], Awaitable[Discovery]]"
+Origin: TypeAlias = "Callable[[DiscoveryInput], Awaitable[Discovery]]"
 """Looks through an origin that is no folder; see `rag.ingest.origins`."""
 
 
@@ -69,12 +69,12 @@ async def ingest(
     """
     check_extras(instructions.files)
     with spooling(writer.spools_in, writer.collection) as spool:
-        steps = Steps(writer, embedder, instructions, progress, await writer.records())
+        steps = IngestSteps(writer, embedder, instructions, progress, await writer.records())
         known = await steps.look_up()
         noted, rights = file_of(writer.data, writer.collection), instructions.rights
         opened = ContainerCache.read(noted, steps.recipe, instructions.files, rights, known)
         if callable(paths):
-            discovery = await paths(Beforehand(spool, known, steps.recipe, rights, opened))
+            discovery = await paths(DiscoveryInput(spool, known, steps.recipe, rights, opened))
         else:
             look = partial(discover, paths, instructions.files, without=writer.data)
             discovery = await to_thread.run_sync(look)
@@ -85,7 +85,7 @@ async def ingest(
         return report
 
 
-async def _bring_to(steps: Steps, discovery: Discovery) -> Report:
+async def _bring_to(steps: IngestSteps, discovery: Discovery) -> Report:
     await steps.begin(discovery)
     await steps.move(discovery)
     to_embed, prepared = anyio.create_memory_object_stream[Prepared](math.inf)  # `steps.ahead` bounds both
@@ -101,6 +101,6 @@ async def _bring_to(steps: Steps, discovery: Discovery) -> Report:
     notes = [] if steps.failure else await steps.remove(discovery)
     report = await steps.report(discovery, notes)
     if steps.failure:
-        left = len(discovery.found) + len(discovery.outcomes) - len(report.outcomes)
+        left = len(discovery.files) + len(discovery.outcomes) - len(report.outcomes)
         raise InterruptedRunError(steps.failure, report, left) from steps.failure
     return report

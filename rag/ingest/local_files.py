@@ -18,7 +18,7 @@ from rag.errors import ParseError
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LocalFile:
     """A document to read, which always lies in a file.
 
     `uri` is the same in every run. `path` is its place for rules, folder rights, moves and messages
@@ -40,7 +40,7 @@ class Found:
     as_stored: bool = False
 
     @classmethod
-    def local(cls, path: Path, name: str) -> Found:
+    def local(cls, path: Path, name: str) -> LocalFile:
         """A file that is read where it lies, at an absolute path."""
         return cls(path.as_uri(), path, name, path)
 
@@ -68,7 +68,7 @@ def _over_own_limit(_size: int, max_bytes: int) -> ParseError:
     return ParseError(f"it is larger than {max_bytes / 1e3:,.0f} kB, the most for such a file", "too large")
 
 
-def read(found: Found, max_bytes: int) -> bytes:
+def read(found: LocalFile, max_bytes: int) -> bytes:
     """The bytes of a regular file.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
 from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
-from rag.ingest.local_files import Found, read_if_there
+from rag.ingest.local_files import LocalFile, read_if_there
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.document_parts import SHARED
@@ -127,7 +127,7 @@ MAX_DOTS = 1_000  # in a line of a sidecar: a key with 31,000 parts took 4 GB
 NO_ADDRESS = "its url is not an http or https address"
 
 
-def read_sidecar(found: Found) -> bytes:
+def read_sidecar(found: LocalFile) -> bytes:
     """The content of a document's sidecar, empty if it has none.
 
     Raises:
@@ -141,7 +141,7 @@ def read_sidecar(found: Found) -> bytes:
         raise ParseError(reason, error.cause) from error
 
 
-def access_requested(found: Found) -> dict[str, str]:
+def access_requested(found: LocalFile) -> dict[str, str]:
     """What a sidecar, or else the container or origin, requests for a document and its parts.
 
     That is their access, and when they expire.
@@ -161,8 +161,8 @@ def access_requested(found: Found) -> dict[str, str]:
 def described(document: Document, sidecar: bytes, stated: Mapping[str, str] = _NOTHING) -> Document:
     """The document with what is said of it elsewhere, and with the address that its metadata states as `url`.
 
-    What its container or origin states (`Found.stated`) goes before its own metadata, and its sidecar before
-    both.
+    Its sidecar goes before what its container or origin states (`LocalFile.stated`), and that before its own
+    metadata.
 
     Raises:
         ParseError: the sidecar is not valid.

@@ -18,7 +18,7 @@ from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.detect_language import foreign_parts, load, with_language
 from rag.ingest.file_digests import FileContent, chunking_of, limit_of, read_content, recipe_of, written
-from rag.ingest.local_files import Found
+from rag.ingest.local_files import LocalFile
 from rag.ingest.metadata import declared_fields, described, undeclared_names
 from rag.ingest.parse.parsers import may_be_scanned
 from rag.ingest.sandbox.parser_pool import parse_safely
@@ -63,7 +63,7 @@ class Prepared:
     `shown` is the metadata for readers, and `state` that of the file when it was read.
     """
 
-    found: Found
+    found: LocalFile
     id: str
     chunked: Chunked
     claim: Claim
@@ -126,7 +126,7 @@ class Preparation:
         cuts = (self.chunkings, self.max_tokens, self.embedder.window)
         return recipe_of(repr(cuts) + self.door.recipe)
 
-    async def read(self, found: Found) -> FileContent:
+    async def read(self, found: LocalFile) -> FileContent:
         """The bytes of a file, and its digests.
 
         Raises:
@@ -137,7 +137,7 @@ class Preparation:
         door = self.door.recipe + scanned
         return await read_content(found, max_bytes=self.files.max_file_bytes, cut=cut, door=door)
 
-    async def digests(self, found: Found) -> FileContent | None:
+    async def digests(self, found: LocalFile) -> FileContent | None:
         """The digests of a file, without its bytes. None if it is unreadable, which `read` tells later."""
         try:
             return replace(await self.read(found), data=b"", sidecar=b"")
@@ -191,7 +191,7 @@ class Preparation:
         reading = Reading(foreign_parts(document, self.embedder.known), window - limit)
         return passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
 
-    def _chunking(self, found: Found) -> Chunking:
+    def _chunking(self, found: LocalFile) -> Chunking:
         return chunking_of(found.name, self.chunkings, self.max_tokens)
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from rag.ingest.local_files import Found
+    from rag.ingest.local_files import LocalFile
     from rag.ingest.prepare import Prepared
     from rag.ingest.report import Outcome
 
@@ -34,7 +34,7 @@ class Progress(Protocol):
         """A file is finished."""
 
 
-class Silent:
+class SilentProgress:
     """Shows nothing of a run."""
 
     def started(self, files: int, work: int) -> None:
@@ -51,7 +51,7 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ByteProgress:
     """The bytes of a run's files, by URI, and who is told how many of them are done."""
 
     sizes: Mapping[str, int]
@@ -79,7 +79,7 @@ def _shares(size: int, parts: int) -> Iterator[int]:
     return (size * (part + 1) // parts - size * part // parts for part in range(parts))
 
 
-def sizes(files: Iterable[Found], most: int) -> dict[str, int]:
+def sizes(files: Iterable[LocalFile], most: int) -> dict[str, int]:
     """The bytes of files by URI, at most `most` each; 0 for one that is gone or not read."""
     return {one.uri: 0 if one.as_stored else min(_size(one.file), most) for one in files}
 

@@ -25,7 +25,7 @@ from rag.ingest.collection_languages import language_notes, note_languages, sett
 from rag.ingest.containers import unopened
 from rag.ingest.discover import Discovery
 from rag.ingest.file_digests import as_stored
-from rag.ingest.local_files import Found
+from rag.ingest.local_files import LocalFile
 from rag.ingest.policy.document_admission import (
     DocumentAdmission,
     KeptOut,
@@ -39,12 +39,12 @@ from rag.ingest.report import Outcome, OutcomeKind, Report, field_notes
 from rag.ingest.rights.access_claims import Claims
 from rag.ingest.rights.access_history import Recorded
 from rag.ingest.run_outcomes import Outcomes
-from rag.ingest.run_progress import Progress, Work, sizes
+from rag.ingest.run_progress import ByteProgress, Progress, sizes
 from rag.ingest.sandbox.parser_pool import end_idle
 from rag.ingest.source_paths import path_of
-from rag.ingest.unchanged_sources import Unchanged
+from rag.ingest.unchanged_sources import UnchangedSources
 from rag.ingest.vanished_sources import lost, moved_sources, remove_vanished
-from rag.ingest.work_limits import LARGE_CHARACTERS, Ahead, lanes
+from rag.ingest.work_limits import LARGE_CHARACTERS, BackPressure, lanes
 from rag.models.embed import Embedder
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
@@ -93,7 +93,7 @@ REMOVED_NOTE = (
 WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in memory
 
 
-class Steps:
+class IngestSteps:
     """The steps of one run. `failure` is that of the embedder, after which the run ends early.
 
     `_known` are the stored sources by URI. `_moved` are those found at another one, by that, whose text has
@@ -124,11 +124,11 @@ class Steps:
         self._recorded = Recorded(records, writer.ids.purged)
         self._claims = Claims(instructions.rights, self._recorded, self._id_of)
         self.outcomes = Outcomes(progress)
-        self._unchanged = Unchanged(writer, self._claims, self.outcomes, self._preparation.parsed)
-        self._work = Work({}, progress)
+        self._unchanged = UnchangedSources(writer, self._claims, self.outcomes, self._preparation.parsed)
+        self._work = ByteProgress({}, progress)
         self._known: dict[str, KnownSource] = {}
         self._moved: dict[str, KnownSource] = {}
-        self._first_with: dict[str, Found] = {}
+        self._first_with: dict[str, LocalFile] = {}
         self._kept_out = KeptOut()
         self._mended = 0
         cluster = instructions.cluster
@@ -137,7 +137,7 @@ class Steps:
             2 * cluster.width if cluster else 1
         )  # a worker that is done finds the next one there
         self._at_once = max(EMBED_AT_ONCE, cluster.texts_at_once) if cluster else EMBED_AT_ONCE
-        self._ahead = Ahead(cluster.width if cluster else 1)
+        self._ahead = BackPressure(cluster.width if cluster else 1)
 
     @property
     def recipe(self) -> str:
@@ -168,8 +168,10 @@ class Steps:
             await self._writer.remember(folders)
 
     async def _start_progress(self, discovery: Discovery) -> None:
-        found, progress = discovery.found.values(), self.outcomes.progress
-        self._work = Work(await to_thread.run_sync(sizes, found, self._settings.max_file_bytes), progress)
+        found, progress = discovery.files.values(), self.outcomes.progress
+        self._work = ByteProgress(
+            await to_thread.run_sync(sizes, found, self._settings.max_file_bytes), progress
+        )
         progress.started(len(found) + len(discovery.outcomes), sum(self._work.sizes.values()))
 
     async def move(self, discovery: Discovery) -> None:
@@ -178,7 +180,7 @@ class Steps:
         This comes before anything is stored. A file that moved and changed takes its id along, and what is
         now at its old path must not inherit that id.
         """
-        new = [found for uri, found in discovery.found.items() if uri not in self._known]
+        new = [found for uri, found in discovery.files.items() if uri not in self._known]
         if not new or not self._known:
             return
         files = {found.uri: one for found in new if (one := await self._preparation.digests(found))}
@@ -211,7 +213,7 @@ class Steps:
 
     async def prepare(self, discovery: Discovery, prepared: MemoryObjectSendStream[Prepared]) -> None:
         """Read, parse and chunk the files that are new or changed."""
-        both = [iter(lane) for lane in lanes(discovery.found, self._work.sizes)]
+        both = [iter(lane) for lane in lanes(discovery.files, self._work.sizes)]
         async with prepared:
             await concurrently(
                 [partial(self._prepare, lane, discovery, prepared) for lane in both * self._lanes_each]
@@ -226,7 +228,7 @@ class Steps:
             await self._ahead.enter(uri, self._work.sizes[uri])
             if self.failure:
                 return
-            if one := await self._prepared_or_reported(discovery.found[uri], discovery):
+            if one := await self._prepared_or_reported(discovery.files[uri], discovery):
                 await self._ahead.enter(uri, len(one.chunked.document.text))
                 with suppress(anyio.BrokenResourceError):  # the embedder failed
                     await prepared.send(one)
@@ -234,7 +236,7 @@ class Steps:
                 self._ahead.leave(uri)
                 self._work.pass_over(uri)
 
-    async def _prepared_or_reported(self, found: Found, discovery: Discovery) -> Prepared | None:
+    async def _prepared_or_reported(self, found: LocalFile, discovery: Discovery) -> Prepared | None:
         """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
         try:
             self._kept_out.check(found, discovery)
@@ -248,7 +250,7 @@ class Steps:
             self.outcomes.fail(found, error, has_earlier=self._earlier(found.uri) is not None)
         return None
 
-    async def _prepared(self, found: Found, discovery: Discovery) -> Prepared | None:
+    async def _prepared(self, found: LocalFile, discovery: Discovery) -> Prepared | None:
         known = self._known.get(found.uri)
         if known and found.as_stored:
             file = as_stored(found, known)
@@ -348,7 +350,7 @@ class Steps:
         await self._writer.finish(timedelta(minutes=self._settings.keep_versions_minutes))
         if not self.failure:
             await calibrate(self._writer, self._embedder)
-        files = discovery.found | discovery.containers
+        files = discovery.files | discovery.containers
         all_notes = (
             *notes,
             *discovery.notes,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Unchanged:
+class UnchangedSources:
     """The sources of a run whose text stays. What changes is written at its end, by `settle`.
 
     `parsed` parses a file that was read; it raises `ParseError` for one that can't be.

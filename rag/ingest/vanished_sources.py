@@ -25,7 +25,7 @@ from rag.originals import local_path
 if TYPE_CHECKING:
     from rag.config.settings import IngestSettings
     from rag.ingest.discover import Discovery
-    from rag.ingest.local_files import Found
+    from rag.ingest.local_files import LocalFile
     from rag.store.write.collection_writer import CollectionWriter
     from rag.store.write.table_rows import KnownSource
 
@@ -93,7 +93,7 @@ def renamed_folders(moved: Iterable[tuple[str, str]], folders: Iterable[str]) ->
     return {old: new for old, new in candidates.items() if is_gone(local_path(old))}
 
 
-def keeps_title(source: KnownSource, found: Found) -> bool:
+def keeps_title(source: KnownSource, found: LocalFile) -> bool:
     """Whether a moved document keeps its title. One without a title of its own is called as its file."""
     before, after = path_of(source.uri).rpartition("/")[2], printable(found.path.name)
     return before == after or source.title not in {before, named_after(before)}
@@ -165,7 +165,7 @@ def lost(known: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[s
     anywhere else.
     """
     names = {*map(name_of, new)}
-    alike = [one for uri, one in known.items() if uri not in discovery.found and name_of(uri) in names]
+    alike = [one for uri, one in known.items() if uri not in discovery.files and name_of(uri) in names]
     elsewhere = {one.id for one in alike if discovery.is_gone(one.uri)} if names else set[str]()
     return elsewhere | {one.id for one in vanished(known, discovery)}
 

@@ -76,7 +76,7 @@ def lanes(uris: Iterable[str], sizes: Mapping[str, int]) -> list[list[list[str]]
     return [[*lane.values()] for lane in both if lane]
 
 
-class Ahead:
+class BackPressure:
     """The documents of a run that are being prepared or wait to be written. Sizes are in characters.
 
     `width` is the number of workers that prepare them, 1 on one machine.

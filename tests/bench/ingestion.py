@@ -122,7 +122,7 @@ def _disk(data: Path, chunked: Sequence[Chunked], vectors: Vectors) -> Measure:
 
 async def _prepared(bench: Bench, folder: Path) -> tuple[list[Chunked], dict[str, list[float]]]:
     """The documents in chunks, and the seconds of each step for all of them, once per round."""
-    found = discover([folder], IngestSettings()).found.values()
+    found = discover([folder], IngestSettings()).files.values()
     most = IngestSettings().max_file_bytes
     limit = min(ChunkingSettings().max_tokens, bench.embedder.window)
     spans = bench.embedder.token_spans

@@ -22,7 +22,7 @@ from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.evaluate.evaluation import prepare_fresh
 from rag.evaluate.sets import read_set
-from rag.ingest.run_progress import Silent
+from rag.ingest.run_progress import SilentProgress
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
 
@@ -37,11 +37,11 @@ ALL_SOURCES = 100_000
 T = TypeVar("T")
 
 
-class Quiet(Silent):
+class Quiet(SilentProgress):
     """Watches an evaluation, and its ingestion, and says nothing."""
 
     @property
-    def ingesting(self) -> Silent:
+    def ingesting(self) -> SilentProgress:
         return self
 
     def began(self, contender: Contender, questions: int) -> None:

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from rag.ingest.work_limits import LARGE_CHARACTERS, SMALL_CHARACTERS, Ahead, lanes
+from rag.ingest.work_limits import LARGE_CHARACTERS, SMALL_CHARACTERS, BackPressure, lanes
 
 pytestmark = pytest.mark.anyio
 SMALL = SMALL_CHARACTERS // 5  # of these, six are more than there is room for
@@ -16,7 +16,7 @@ class Waiting:
     """Lets documents in one after another, and notes which are in."""
 
     def __init__(self, width: int = 1) -> None:
-        self.ahead = Ahead(width)
+        self.ahead = BackPressure(width)
         self.entered: list[str] = []
 
     async def let_in(self, *documents: tuple[str, int]) -> None:
@@ -62,7 +62,7 @@ async def test_a_large_document_waits_for_the_one_before_it_and_not_for_small_on
 
 
 async def test_a_large_file_with_little_text_makes_room_for_another_one() -> None:
-    ahead = Ahead()
+    ahead = BackPressure()
     with anyio.fail_after(30):
         await ahead.enter("scan.pdf", 10**9)
         await ahead.enter("scan.pdf", 100)

@@ -13,7 +13,7 @@ from rag.corpus import Principal
 from rag.ingest.collection_languages import change_language
 from rag.ingest.ingest_run import ingest
 from rag.ingest.rights.requested_rights import Rights
-from rag.ingest.run_progress import Silent
+from rag.ingest.run_progress import SilentProgress
 from rag.ingest.run_steps import Instructions
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import Reader
@@ -138,7 +138,7 @@ async def test_strict_statistics_ask_in_the_languages_of_readable_documents_only
     embedder, made = BagOfWords(), await shelf.collection()
     instructions = Instructions(IngestSettings(), 254, Rights("restricted"))
     async with open_writer(shelf.data, made) as writer:
-        await ingest(writer, embedder, [hidden], instructions, Silent())
+        await ingest(writer, embedder, [hidden], instructions, SilentProgress())
     assert (await shelf.collection()).languages == ("English", "German")
     after = [await answer(shelf, counted) for counted in ("strict", "collection")]
     assert before == [set(), set()]

@@ -12,7 +12,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import EmbedderIdentity
 from rag.ingest.ingest_run import ingest
 from rag.ingest.rights.requested_rights import Rights
-from rag.ingest.run_progress import Silent
+from rag.ingest.run_progress import SilentProgress
 from rag.ingest.run_steps import Instructions
 from rag.models.embed import unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE
@@ -113,5 +113,5 @@ async def test_a_rehearsal_keeps_nothing(tmp_path: Path) -> None:
     write(docs, range(2))
     async with open_rehearsal(data, replace(before, calibration=None)) as writer:
         instructions = Instructions(IngestSettings(), 254, Rights("tenant"))
-        await ingest(writer, local, [docs], instructions, Silent())
+        await ingest(writer, local, [docs], instructions, SilentProgress())
     assert await made(data) == before

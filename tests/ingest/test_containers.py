@@ -259,7 +259,7 @@ async def test_thousands_of_members_may_have_one_name(tmp_path: Path) -> None:
     began = time.process_time()
     await open_containers(discovery, Spool(tmp_path / "spool"), settings, (), opened)
     assert time.process_time() - began < 6  # seconds, of which 2 are usual; counted anew for each, 20
-    names = [one.path.name for one in discovery.found.values()]
+    names = [one.path.name for one in discovery.files.values()]
     assert (names[:3], len(names)) == (["a.md", "a (2).md", "a (3).md"], 3_000)
 
 

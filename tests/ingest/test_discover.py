@@ -19,7 +19,7 @@ from rag.config.settings import IngestSettings
 from rag.errors import ParseError
 from rag.ingest import local_files
 from rag.ingest.discover import Discovery, discover
-from rag.ingest.local_files import Found, read
+from rag.ingest.local_files import LocalFile, read
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.source_paths import printable
 
@@ -45,7 +45,7 @@ def _discovered(*paths: Path, **settings: object) -> Discovery:
 
 
 def _names(discovery: Discovery) -> list[str]:
-    return [found.name for found in discovery.found.values()]
+    return [found.name for found in discovery.files.values()]
 
 
 def _outcomes(discovery: Discovery, folder: Path) -> dict[str, tuple[str, str]]:
@@ -57,7 +57,7 @@ def test_a_folder_means_every_document_in_it_by_its_path_below_the_folder(tree: 
     assert sorted(_names(discovery)) == sorted(TREE)
     assert discovery.folders == [tree]
     assert not discovery.outcomes
-    assert {found.uri for found in discovery.found.values()} == {(tree / name).as_uri() for name in TREE}
+    assert {found.uri for found in discovery.files.values()} == {(tree / name).as_uri() for name in TREE}
 
 
 def test_files_come_in_the_order_of_names_and_a_folder_where_its_name_stands(tree: Path) -> None:
@@ -175,7 +175,7 @@ def test_links_in_a_folder_are_not_followed_and_those_that_lead_out_are_skipped(
 
 def test_a_folder_that_is_itself_given_through_a_link_is_walked(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tree)
-    assert _discovered(tmp_path / "link").found.keys() == _discovered(tree).found.keys()
+    assert _discovered(tmp_path / "link").files.keys() == _discovered(tree).files.keys()
 
 
 @pytest.fixture
@@ -214,8 +214,8 @@ def test_names_of_any_bytes_are_found_and_shown_on_one_printable_line(tmp_path: 
         with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:  # noqa: PTH118, PTH123 bytes
             file.write(b"text of " + name)
     discovery = _discovered(tmp_path)
-    assert {os.fsencode(found.path.name) for found in discovery.found.values()} == set(names)
-    for uri, found in discovery.found.items():
+    assert {os.fsencode(found.path.name) for found in discovery.files.values()} == set(names)
+    for uri, found in discovery.files.items():
         assert uri.isascii()
         assert read(found, 1000) == b"text of " + os.fsencode(found.path.name)
         assert printable(found.path).isprintable()
@@ -230,8 +230,8 @@ def test_a_path_is_shown_as_valid_text_on_one_line_whatever_its_bytes(name: byte
     assert shown.isprintable()
 
 
-def _found(path: Path) -> Found:
-    return Found.local(path, path.name)
+def _found(path: Path) -> LocalFile:
+    return LocalFile.local(path, path.name)
 
 
 def test_a_file_is_read_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_a_folder_that_became_a_link_after_it_was_found_is_not_read_through(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str, *, stepwise: bool
 ) -> None:
     monkeypatch.setattr(local_files, "_STEPWISE", stepwise and local_files._STEPWISE)  # noqa: SLF001 no such platform here
-    found = _discovered(tree).found[(tree / "sub/deep/d.rst").as_uri()]
+    found = _discovered(tree).files[(tree / "sub/deep/d.rst").as_uri()]
     assert read(found, 1000) == b"text of sub/deep/d.rst"
     assert read_sidecar(found) == b""
     outside = tmp_path / "outside"
@@ -354,7 +354,7 @@ def test_nothing_outside_is_read_while_a_folder_becomes_a_link_and_back(tmp_path
         place.mkdir(parents=True)
         for name in ("a.md", "a.md.meta.toml"):
             (place / name).write_bytes(word)
-    found = Found.local(folder / "a.md", "hr/a.md")
+    found = LocalFile.local(folder / "a.md", "hr/a.md")
     reading: Callable[[], bytes] = (
         (lambda: read(found, 100)) if what == "document" else (lambda: read_sidecar(found))
     )
@@ -414,7 +414,7 @@ def test_a_file_without_a_suffix_is_read_if_its_content_says_what_it_is(tmp_path
 def test_a_file_that_fails_while_it_is_read_is_one_skipped_file() -> None:
     file = Path(f"/proc/{os.getpid()}/mem")  # it can be opened, and reading it gives EIO
     with pytest.raises(ParseError, match=r"^it can't be read: Input/output error$"):
-        read(Found.local(file, "mem"), 1 << 20)
+        read(LocalFile.local(file, "mem"), 1 << 20)
 
 
 def test_a_folder_without_a_file_to_read_says_so(tree: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _names(discovery: Discovery) -> set[str]:
-    return {one.name for one in discovery.found.values()}
+    return {one.name for one in discovery.files.values()}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_folder_is_left_alone_if_its_patterns_take_too_long(
 ) -> None:
     _write(tmp_path, {".gitignore": "\n".join(patterns), "a.md": "a", "sub/b.md": "b"})
     found = discover([tmp_path], ON)
-    assert not found.found
+    assert not found.files
     assert [one.cause for one in found.outcomes] == ["too large"]
     assert "nothing of the folder was read, because of its .gitignore has" in found.outcomes[0].reason
 

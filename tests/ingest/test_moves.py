@@ -68,7 +68,7 @@ class Archive:
         async with open_writer(self.data, made) as writer:
             paths = [self.folder / name for name in names] or [self.folder]
             told = Instructions(files, 254, rights, removes)
-            return await ingest(writer, self.embedder, paths, told, self.small.Silent())
+            return await ingest(writer, self.embedder, paths, told, self.small.SilentProgress())
 
     async def table(self, name: str = "documents") -> CollectionReader:
         reader = Reader(self.data, timeout_seconds=15)

@@ -12,7 +12,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest.discover import discover
-from rag.ingest.local_files import Found
+from rag.ingest.local_files import LocalFile
 from rag.ingest.metadata import described, read_sidecar
 from rag.ingest.parse.parsers import parse
 from rag.ingest.rights.requested_rights import Rights
@@ -104,7 +104,7 @@ def test_an_invalid_sidecar_rejects_the_document(toml: bytes, words: str) -> Non
 
 
 def test_one_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
-    found = Found.local(tmp_path / "plans.md", "plans.md")
+    found = LocalFile.local(tmp_path / "plans.md", "plans.md")
     beside = tmp_path / "plans.md.meta.toml"
     assert read_sidecar(found) == b""
     beside.write_bytes(b"year = 1")
@@ -122,7 +122,7 @@ def test_one_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_gone_is_not_a_file_without_one(tmp_path: Path) -> None:
     (tmp_path / "hr").mkdir()
-    found = Found.local(tmp_path / "hr" / "plans.md", "hr/plans.md")
+    found = LocalFile.local(tmp_path / "hr" / "plans.md", "hr/plans.md")
     assert read_sidecar(found) == b""
     (tmp_path / "hr").rename(tmp_path / "hr-2026")
     with pytest.raises(ParseError, match=r"its plans\.md\.meta\.toml: .*the folder 'hr' above it is gone"):
@@ -132,14 +132,14 @@ def test_a_folder_that_is_gone_is_not_a_file_without_one(tmp_path: Path) -> None
 def test_a_name_that_is_too_long_to_have_one_beside_it_has_none(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 252 + ".md")
     path.touch()
-    assert read_sidecar(Found.local(path, path.name)) == b""
+    assert read_sidecar(LocalFile.local(path, path.name)) == b""
 
 
 def test_it_is_no_document_by_itself(tmp_path: Path) -> None:
     for name in ("plans.md", "plans.md.meta.toml", "notes.toml"):
         (tmp_path / name).write_text("a = 1\n")
     walked = discover([tmp_path], IngestSettings())
-    assert [found.name for found in walked.found.values()] == ["notes.toml", "plans.md"]
+    assert [found.name for found in walked.files.values()] == ["notes.toml", "plans.md"]
     (outcome,) = walked.outcomes
     assert (outcome.outcome, outcome.reason) == ("ignored", "metadata of plans.md, read with it")
     (named,) = discover([tmp_path / "plans.md.meta.toml"], IngestSettings()).outcomes

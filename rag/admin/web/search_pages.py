@@ -22,7 +22,7 @@ from rag.evaluate.evaluation import contenders, evaluate, prepare_existing, with
 from rag.evaluate.sets import read_set
 from rag.evaluate.sets.judged_sets import PrincipalLine
 from rag.evaluate.sets.question_files import JudgedLine, as_file, judged_lines
-from rag.ingest.run_progress import Silent
+from rag.ingest.run_progress import SilentProgress
 from rag.report.text_and_html import counted
 from rag.store.write.desk_folder import cannot, judged_folder, make_private, write_whole
 from rag.uris import split_id
@@ -130,7 +130,7 @@ class MeasuredRun:
 class SilentObserver:
     """An observer of an evaluation that shows nothing."""
 
-    ingesting = Silent()
+    ingesting = SilentProgress()
 
     def began(self, contender: Contender, questions: int) -> None:
         """A run begins."""

@@ -17,7 +17,7 @@ import anyio
 
 from rag.errors import ConfigurationError
 from rag.ingest.origins.guarded_http import too_large
-from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, RefusedError
+from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, RefusedError
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ OPTIONS = (
 _KINDS = {"120000": "a link", "160000": "a submodule"}
 
 
-class _Entry(NamedTuple):
+class _TreeEntry(NamedTuple):
     """A file of the tree: its mode, blob and bytes."""
 
     mode: str
@@ -43,7 +43,7 @@ class _Entry(NamedTuple):
 
 async def look_through_repository(
     origin: GitOrigin, desk: OriginContext, folder: Path, environment: Mapping[str, str]
-) -> Look:
+) -> OriginFindings:
     """What a git origin has at its ref. A clone is kept in `folder`.
 
     Raises:
@@ -58,8 +58,8 @@ async def look_through_repository(
         raise FetchError(f"git was not done within {origin.timeout_seconds:g} seconds") from error
 
 
-async def _look(git: _Git, origin: GitOrigin, desk: OriginContext) -> Look:
-    look = Look()
+async def _look(git: _Git, origin: GitOrigin, desk: OriginContext) -> OriginFindings:
+    look = OriginFindings()
     look.discovery.whole.add(desk.prefix)
     tree = await git.tree(origin.folder)
     dates = await git.dates(origin.folder) if origin.dates else {}
@@ -85,18 +85,18 @@ async def _look(git: _Git, origin: GitOrigin, desk: OriginContext) -> Look:
                 look.ignored(path, uri)
                 del look.state[path]
                 continue
-            found = desk.found(path, data, stated=_stated(path, dates), sidecar=sidecar)
+            found = desk.local_file(path, data, stated=_stated(path, dates), sidecar=sidecar)
         except FetchError as error:
             look.failed(path, str(error))
             look.discovery.kept.add(uri)
             del look.state[path]
         else:
-            look.discovery.found[uri] = found
+            look.discovery.files[uri] = found
     return look
 
 
 async def _contents(
-    git: _Git, path: str, tree: Mapping[str, _Entry], desk: OriginContext
+    git: _Git, path: str, tree: Mapping[str, _TreeEntry], desk: OriginContext
 ) -> tuple[bytes, bytes]:
     """A file's bytes and those of its sidecar.
 
@@ -114,7 +114,7 @@ async def _contents(
     return data, await git.blob(sidecar.blob) if sidecar else b""
 
 
-def _token(path: str, tree: Mapping[str, _Entry], dates: Mapping[str, str]) -> str:
+def _token(path: str, tree: Mapping[str, _TreeEntry], dates: Mapping[str, str]) -> str:
     sidecar = tree.get(path + SIDECAR_SUFFIX)
     return " ".join((tree[path].blob, sidecar.blob if sidecar else "", dates.get(path, ""))).strip()
 
@@ -198,7 +198,7 @@ class _Git:
         found = await self.run("rev-parse", "--verify", "--quiet", "--end-of-options", ref)
         return _Git(self.folder, self.environment, found.decode().strip())
 
-    async def tree(self, below: str) -> dict[str, _Entry]:
+    async def tree(self, below: str) -> dict[str, _TreeEntry]:
         """The files below a folder by their path below it, in the order of names."""
         tree = f"{self.commit}:{below.rstrip('/')}"
         entries = {}
@@ -206,7 +206,7 @@ class _Git:
             about, _, path = line.partition(b"\t")
             if path:
                 mode, _, blob, size = about.decode().split()
-                entries[os.fsdecode(path)] = _Entry(mode, blob, int(size) if size.isdecimal() else 0)
+                entries[os.fsdecode(path)] = _TreeEntry(mode, blob, int(size) if size.isdecimal() else 0)
         return entries
 
     async def blob(self, id_: str) -> bytes:

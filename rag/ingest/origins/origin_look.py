@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from rag.ingest.containers import MAX_CONTAINER_BYTES, Spool
 from rag.ingest.discover import Discovery, is_wanted, unsupported
-from rag.ingest.local_files import Found
+from rag.ingest.local_files import LocalFile
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.report import Outcome
 from rag.ingest.source_paths import place_of, printable
@@ -64,7 +64,7 @@ class OriginContext:
         """The URI of the document at a path."""
         return self.prefix + quote(path, safe="/", errors="surrogateescape")
 
-    def found(
+    def local_file(
         self,
         path: str,
         data: bytes,
@@ -72,13 +72,13 @@ class OriginContext:
         stated: Mapping[str, str] | None = None,
         sidecar: bytes = b"",
         suffix: str = "",
-    ) -> Found:
+    ) -> LocalFile:
         """A document, put into the spool. `suffix` tells its type where its path doesn't."""
         uri = self.uri(path)
         place = place_of(uri)
         if suffix:
             place = place.with_name(place.name + suffix)
-        return Found(uri, place, path, self.spool.add(data, sidecar), stated or {})
+        return LocalFile(uri, place, path, self.spool.add(data, sidecar), stated or {})
 
     def knows(self, path: str) -> bool:
         """Whether a file of this name is read."""
@@ -100,7 +100,7 @@ class OriginContext:
 
     def unseen(self, discovery: Discovery) -> set[str]:
         """The stored documents that were neither found nor deleted. A part is seen with its container."""
-        seen = discovery.found.keys() | discovery.unchanged | discovery.deleted
+        seen = discovery.files.keys() | discovery.unchanged | discovery.deleted
         return {uri for uri in self.stored if uri.partition("#")[0] not in seen}
 
     def is_wanted(self, path: str) -> bool:
@@ -111,7 +111,7 @@ class OriginContext:
 
 
 @dataclass(slots=True)
-class Look:
+class OriginFindings:
     """What was found: the discovery, and the state for the next run."""
 
     discovery: Discovery = field(default_factory=Discovery)

@@ -22,12 +22,12 @@ from rag.config.origin_settings import (
 )
 from rag.corpus import Access
 from rag.ingest.discover import Discovery
-from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, prefix_of_origin
+from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, prefix_of_origin
 from rag.ingest.report import Outcome
 
 if TYPE_CHECKING:
     from rag.config.settings import IngestSettings
-    from rag.ingest.ingest_run import Beforehand
+    from rag.ingest.ingest_run import DiscoveryInput
     from rag.ingest.rights.requested_rights import Rights
     from rag.store.write.table_rows import KnownSource
 
@@ -61,10 +61,10 @@ class OriginRun:
         self._agent = agent
         self._environment = environment
         self._stdin = stdin
-        self._look = Look()
+        self._look = OriginFindings()
         self._recipe = ""
 
-    async def __call__(self, beforehand: Beforehand) -> Discovery:
+    async def __call__(self, beforehand: DiscoveryInput) -> Discovery:
         """What the origin has now. If it can't be told, everything that is stored of it stays.
 
         Raises:
@@ -76,13 +76,13 @@ class OriginRun:
         try:
             self._look = await self._looked(desk, beforehand.rights)
         except FetchError as error:
-            self._look = Look()
+            self._look = OriginFindings()
             self._look.failed(f"origin:{self._name}", str(error))
             self._look.discovery.kept |= desk.stored
             self._look.state = {key: dict(one) for key, one in desk.before.items()}
         return self._look.discovery
 
-    async def _looked(self, desk: OriginContext, rights: Rights) -> Look:
+    async def _looked(self, desk: OriginContext, rights: Rights) -> OriginFindings:
         match self._origin:
             case WebOrigin():
                 from rag.ingest.origins.web_site import look_through_site  # noqa: PLC0415 only its own type
@@ -108,7 +108,7 @@ class OriginRun:
             case FolderOrigin():
                 raise TypeError  # it is ingested like a folder of the command line
 
-    def _desk(self, beforehand: Beforehand, state: Mapping[str, Any]) -> OriginContext:
+    def _desk(self, beforehand: DiscoveryInput, state: Mapping[str, Any]) -> OriginContext:
         known, rights, opened = beforehand.known, beforehand.rights, beforehand.opened
         before = state["documents"] if state.get("recipe") == beforehand.recipe else {}
         digests = {one["uri"]: one["digest"] for one in before.values()}

@@ -131,7 +131,7 @@ _DATES = ("pubDate", "published", "date", "updated")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SitemapEntry:
     """A listed address, as written, with what a feed says of it."""
 
     url: str
@@ -144,7 +144,7 @@ class Listing:
     """The entries of a sitemap, of an index of sitemaps, or of a feed."""
 
     kind: Literal["sitemap", "index", "feed"]
-    entries: tuple[Entry, ...]
+    entries: tuple[SitemapEntry, ...]
 
 
 def unpacked(body: bytes, most: int) -> bytes:
@@ -171,7 +171,7 @@ def listing(body: bytes) -> Listing | None:
     Raises:
         FetchError: it begins like one, but is damaged or cut off: what it lists can't be told.
     """
-    reader = _Reader()
+    reader = _SitemapParser()
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
@@ -191,9 +191,9 @@ class _NoListingError(Exception):
 
 
 @dataclass(slots=True)
-class _Reader:
+class _SitemapParser:
     kind: str = ""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[SitemapEntry] = field(default_factory=list)
     _open: list[str] = field(default_factory=list)
     _item: dict[str, str] | None = None
     _depth: int = 0
@@ -245,9 +245,9 @@ class _Reader:
             return
         if self.kind == "feed":
             date = next((item[key] for key in _DATES if item.get(key)), "")
-            self.entries.append(Entry(address, item.get("title", ""), _day(date)))
+            self.entries.append(SitemapEntry(address, item.get("title", ""), _day(date)))
         else:
-            self.entries.append(Entry(address))
+            self.entries.append(SitemapEntry(address))
 
 
 def _day(written: str) -> str:

@@ -18,8 +18,8 @@ from rag.access.rule import narrower
 from rag.corpus import Access
 from rag.errors import ConfigurationError, ParseError
 from rag.ingest.discover import unsupported
-from rag.ingest.local_files import Found, over_limit, read_if_there
-from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, suffix_of
+from rag.ingest.local_files import LocalFile, over_limit, read_if_there
+from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, suffix_of
 from rag.ingest.origins.records_format import NOBODY, SUFFIXES, Record, Stream, StreamError, longest_line
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 
@@ -33,7 +33,7 @@ def look_through_records(
     usual: Access,
     stdin: IO[bytes] | None,
     environment: Mapping[str, str],
-) -> Look:
+) -> OriginFindings:
     """What a stream of records says. `usual` is the access of a record without one, if that is optional.
 
     Raises:
@@ -64,14 +64,14 @@ def look_through_records(
     return look
 
 
-def _taken(stream: Stream, origin: RecordsOrigin, desk: OriginContext, usual: Access) -> Look:
-    look = Look()
+def _taken(stream: Stream, origin: RecordsOrigin, desk: OriginContext, usual: Access) -> OriginFindings:
+    look = OriginFindings()
     discovery = look.discovery
     for record in stream.records():
         uri = desk.uri(record.id)
         if record.deleted:
             discovery.deleted.add(uri)
-            discovery.found.pop(uri, None)
+            discovery.files.pop(uri, None)
             continue
         access = _access_of(record, origin, usual)
         before = discovery.rights.get(uri)
@@ -85,8 +85,8 @@ def _taken(stream: Stream, origin: RecordsOrigin, desk: OriginContext, usual: Ac
             look.failed(record.id, str(error))
             discovery.kept.add(uri)
         else:
-            discovery.found[uri] = found
-    discovery.kept -= discovery.found.keys() | discovery.deleted
+            discovery.files[uri] = found
+    discovery.kept -= discovery.files.keys() | discovery.deleted
     return look
 
 
@@ -96,7 +96,7 @@ def _access_of(record: Record, origin: RecordsOrigin, usual: Access) -> Access:
     return NOBODY if origin.access == "required" else usual
 
 
-def _found(record: Record, origin: RecordsOrigin, desk: OriginContext) -> Found:
+def _found(record: Record, origin: RecordsOrigin, desk: OriginContext) -> LocalFile:
     """The document of a record.
 
     Raises:
@@ -108,7 +108,7 @@ def _found(record: Record, origin: RecordsOrigin, desk: OriginContext) -> Found:
         data, suffix, sidecar = _file(record.path or "", origin.folder, desk)
     if suffix_of(record.id).lower() == suffix.lower():
         suffix = ""
-    return desk.found(record.id, data, stated=record.stated, suffix=suffix, sidecar=sidecar)
+    return desk.local_file(record.id, data, stated=record.stated, suffix=suffix, sidecar=sidecar)
 
 
 def _file(path: str, folder: Path | None, desk: OriginContext) -> tuple[bytes, str, bytes]:

@@ -17,7 +17,7 @@ from anyio import to_thread
 from rag.errors import ConfigurationError
 from rag.home import CONNECT_SECONDS, RETRIES, RETRY_SECONDS, reason
 from rag.ingest.origins.guarded_http import Client, too_large
-from rag.ingest.origins.origin_look import FetchError, GoneError, Look, OriginContext, RefusedError
+from rag.ingest.origins.origin_look import FetchError, GoneError, OriginContext, OriginFindings, RefusedError
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.runtime import install_command
 
@@ -52,7 +52,9 @@ class _Object(NamedTuple):
     size: int
 
 
-async def look_through_bucket(origin: S3Origin, desk: OriginContext, environment: Mapping[str, str]) -> Look:
+async def look_through_bucket(
+    origin: S3Origin, desk: OriginContext, environment: Mapping[str, str]
+) -> OriginFindings:
     """What an S3 origin has now. The library reads the variables AWS_… of this process by itself.
 
     Raises:
@@ -97,8 +99,8 @@ def _store(origin: S3Origin, name: str, *, is_open: bool) -> Any:  # noqa: ANN40
         ) from error
 
 
-async def _look(bucket: _Bucket, origin: S3Origin, desk: OriginContext) -> Look:
-    look = Look()
+async def _look(bucket: _Bucket, origin: S3Origin, desk: OriginContext) -> OriginFindings:
+    look = OriginFindings()
     look.discovery.whole.add(desk.prefix)
     prefix = origin.prefix.rstrip("/") + "/" if origin.prefix else ""
     objects = {key.removeprefix(prefix): entry for key, entry in (await bucket.objects(prefix)).items()}
@@ -127,7 +129,7 @@ async def _look(bucket: _Bucket, origin: S3Origin, desk: OriginContext) -> Look:
         else:
             fetched += len(data)
             if desk.reads(path, data):
-                look.discovery.found[uri] = desk.found(path, data, sidecar=beside)
+                look.discovery.files[uri] = desk.local_file(path, data, sidecar=beside)
             else:
                 look.ignored(path, uri)
                 look.state[path]["other"] = True  # no document: it isn't fetched again while it is the same
@@ -136,7 +138,7 @@ async def _look(bucket: _Bucket, origin: S3Origin, desk: OriginContext) -> Look:
 
 
 async def _keep_unlisted(
-    bucket: _Bucket, prefix: str, objects: Collection[str], look: Look, desk: OriginContext
+    bucket: _Bucket, prefix: str, objects: Collection[str], look: OriginFindings, desk: OriginContext
 ) -> None:
     """Keep the documents that the listing lacks, unless the bucket itself says that they are gone.
 
@@ -157,7 +159,7 @@ async def _keep_unlisted(
             look.state[path] = dict(desk.before[path])
 
 
-def _is_unchanged(before: Mapping[str, Any], path: str, look: Look, desk: OriginContext) -> bool:
+def _is_unchanged(before: Mapping[str, Any], path: str, look: OriginFindings, desk: OriginContext) -> bool:
     """Whether an object is what it was `before`: a document that is stored, or none."""
     now = look.state[path]
     if before.get("token") != now["token"]:

@@ -21,16 +21,16 @@ from rag.ingest.origins.guarded_http import MAX_REDIRECTS, Client, Reply, Resolv
 from rag.ingest.origins.origin_look import (
     FetchError,
     GoneError,
-    Look,
     OriginContext,
+    OriginFindings,
     RefusedError,
     matches,
     suffix_of,
 )
 from rag.ingest.origins.page_links import (
-    Entry,
     Listing,
     PageFacts,
+    SitemapEntry,
     canonical,
     host_of,
     listing,
@@ -73,7 +73,9 @@ class _Visit:
     stated: dict[str, str] = field(default_factory=dict)
 
 
-async def look_through_site(origin: WebOrigin, desk: OriginContext, resolve: Resolve | None = None) -> Look:
+async def look_through_site(
+    origin: WebOrigin, desk: OriginContext, resolve: Resolve | None = None
+) -> OriginFindings:
     """What a web origin has now."""
     more = {"resolve": resolve} if resolve else {}
     client = Client(
@@ -97,7 +99,7 @@ class _Crawl:
     def __init__(self, origin: WebOrigin, desk: OriginContext, client: Client) -> None:
         self._origin = origin
         self._desk = desk
-        self._look = Look()
+        self._look = OriginFindings()
         self._starts = [url for one in origin.urls if (url := canonical(one))]
         self._hosts = {host_of(url) for url in self._starts}
         most = desk.files.max_file_bytes
@@ -138,7 +140,7 @@ class _Crawl:
         self._queue.clear()
         self._complete = False
 
-    def finished(self) -> Look:
+    def finished(self) -> OriginFindings:
         """The result. What wasn't seen is gone only if everything was looked through."""
         discovery, state = self._look.discovery, self._look.state
         discovery.whole.add(self._desk.prefix)
@@ -216,7 +218,7 @@ class _Crawl:
         """Take what the server answered."""
         discovery = self._look.discovery
         if reply.status == HTTPStatus.NOT_MODIFIED and before:
-            discovery.found.pop(uri, None)  # perhaps from a page that calls this one its canonical address
+            discovery.files.pop(uri, None)  # perhaps from a page that calls this one its canonical address
             discovery.unchanged.add(uri)
             self._look.state[visit.url] = dict(before)
             self._follow(visit, before.get("links", ()))
@@ -255,12 +257,12 @@ class _Crawl:
     def _store(self, visit: _Visit, url: str, reply: Reply, links: Sequence[str], suffix: str) -> None:
         discovery = self._look.discovery
         stated = visit.stated | {"url": url}
-        found = self._desk.found(path_below(url), reply.body, stated=stated, suffix=suffix)
+        found = self._desk.local_file(path_below(url), reply.body, stated=stated, suffix=suffix)
         own = url == visit.url
-        if not own and (found.uri in discovery.found or found.uri in discovery.unchanged):
+        if not own and (found.uri in discovery.files or found.uri in discovery.unchanged):
             return  # the canonical page itself was here
         discovery.unchanged.discard(found.uri)
-        discovery.found[found.uri] = found
+        discovery.files[found.uri] = found
         self._look.state[visit.url] = {
             "uri": found.uri,
             "etag": reply.headers.get("etag", ""),
@@ -293,7 +295,7 @@ class _Crawl:
                 self._add(_Visit(url, may_list=listed.kind == "index", hops=1, stated=_stated(entry)))
 
 
-def _stated(entry: Entry) -> dict[str, str]:
+def _stated(entry: SitemapEntry) -> dict[str, str]:
     """What a feed says of a page."""
     return {key: value for key, value in (("title", entry.title), ("date", entry.date)) if value}
 

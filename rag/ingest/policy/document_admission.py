@@ -29,7 +29,7 @@ from rag.text.flags import Flag, spans_in
 
 if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
-    from rag.ingest.local_files import Found
+    from rag.ingest.local_files import LocalFile
     from rag.ingest.work_limits import Budget
 
 MODERATION = "moderation"
@@ -76,7 +76,7 @@ class DocumentAdmission:
         return policies + (self.moderator.recipe if self.moderator else "")
 
     async def admitted(
-        self, document: Document, found: Found, state: FileState | None, budget: Budget
+        self, document: Document, found: LocalFile, state: FileState | None, budget: Budget
     ) -> Admitted:
         """The document that was found in a file of this state, as it is to be stored.
 
@@ -148,7 +148,7 @@ class KeptOut:
     removed: dict[str, Outcome] = field(default_factory=dict)
     _why: dict[str, NotAdmittedError | WithheldError] = field(default_factory=dict)
 
-    def check(self, found: Found, discovery: Discovery) -> None:
+    def check(self, found: LocalFile, discovery: Discovery) -> None:
         """Whether what contains a part lets it in.
 
         Raises:
@@ -161,11 +161,13 @@ class KeptOut:
         if why:
             raise WithheldError(f"what contains it is not stored: {why}", why.cause)
 
-    def note(self, found: Found, why: NotAdmittedError | WithheldError) -> None:
+    def note(self, found: LocalFile, why: NotAdmittedError | WithheldError) -> None:
         """Note why a document isn't stored."""
         self._why[found.uri] = why
 
-    def outcome(self, found: Found, why: NotAdmittedError, earlier: KnownSource | None) -> Iterable[Outcome]:
+    def outcome(
+        self, found: LocalFile, why: NotAdmittedError, earlier: KnownSource | None
+    ) -> Iterable[Outcome]:
         """The outcome of a document that is kept out; that of an earlier version comes with its removal."""
         self.note(found, why)
         path = printable(found.path)

@@ -19,7 +19,7 @@ from rag.store.write.source_ids import PURGED
 
 if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
-    from rag.ingest.local_files import Found
+    from rag.ingest.local_files import LocalFile
     from rag.ingest.rights.requested_rights import Rights
     from rag.store.write.table_rows import KnownSource
 
@@ -45,7 +45,7 @@ class Claims:
         self._kept: list[tuple[Access | None, Access]] = []
         self._narrowed_folders: dict[str, Access] = {}
         self._by_origin: Mapping[str, Access] = {}
-        self._around: Callable[[Found], Iterable[str]] = lambda _found: ()
+        self._around: Callable[[LocalFile], Iterable[str]] = lambda _found: ()
 
     def learn(self, discovery: Discovery) -> None:
         """Note who may see documents whose origin decides that, and what contains others."""
@@ -101,7 +101,12 @@ class Claims:
         return {uri: one for uri, one in folders.items() if one != before.get(uri)}
 
     def of_document(
-        self, found: Found, metadata: Mapping[str, str], content: str, id_: str, source: KnownSource | None
+        self,
+        found: LocalFile,
+        metadata: Mapping[str, str],
+        content: str,
+        id_: str,
+        source: KnownSource | None,
     ) -> Claim:
         """The claim of a parsed document. `source` is the stored source that it updates or moved from.
 
@@ -138,7 +143,7 @@ class Claims:
         moved = any(self._rights_differ(one, found) for one in came_from)
         return _narrowing(replace(claim, floor=narrowing.ids), if_=changed or moved)
 
-    def of_new(self, found: Found, metadata: Mapping[str, str], content: str) -> Claim:
+    def of_new(self, found: LocalFile, metadata: Mapping[str, str], content: str) -> Claim:
         """The claim of a document that nothing is known of, by the rights of the run and its own request.
 
         Raises:
@@ -152,7 +157,7 @@ class Claims:
         record = source.record
         return Claim(record.access, content=record.content, requested=record.requested)
 
-    def of_part(self, claim: Claim, found: Found) -> Claim:
+    def of_part(self, claim: Claim, found: LocalFile) -> Claim:
         """The claim of a document, which is no more widely visible than what contains it, if it is a part."""
         ids = {self._id_of(outer) for outer in self._around(found)}
         if not ids:
@@ -160,14 +165,14 @@ class Claims:
         self._reasons[found.uri] = self._reasons.get(found.uri) or "as what contains it"
         return replace(claim, floor=claim.floor | ids)
 
-    def of_moved(self, source: KnownSource, found: Found) -> Claim:
+    def of_moved(self, source: KnownSource, found: LocalFile) -> Claim:
         """The claim of a source that moved and whose text stays: it keeps its record."""
         access, record = self._given(found), source.record
         if by_origin := self.of_origin(found.uri, found.path, record.content):
             return by_origin
         return self._moved(Claim(access, content=record.content, requested=record.requested), source, found)
 
-    def _moved(self, claim: Claim, source: KnownSource, found: Found) -> Claim:
+    def _moved(self, claim: Claim, source: KnownSource, found: LocalFile) -> Claim:
         """The claim of a stored source with the same content, here or moved here.
 
         If several sources have this content, it is uncertain which one moved, so the narrowest of their
@@ -185,7 +190,7 @@ class Claims:
         self._reasons[found.uri] = narrowing.reason
         return replace(claim, floor=narrowing.ids)
 
-    def _rights_differ(self, before: str, found: Found) -> bool:
+    def _rights_differ(self, before: str, found: LocalFile) -> bool:
         """Whether a document's place gives other rights than the URI where it was before."""
         if before == found.uri:
             return False
@@ -204,17 +209,17 @@ class Claims:
         given = self._given_before(uri)
         return given and (given.visibility, given.allow, given.deny)
 
-    def _given(self, found: Found) -> Access | None:
+    def _given(self, found: LocalFile) -> Access | None:
         return self.rights.of_path(found.path, around=around(found.uri))
 
-    def _rights_changed(self, found: Found) -> bool:
+    def _rights_changed(self, found: LocalFile) -> bool:
         """Whether this run gives a place other rights than the place had before."""
         earlier, outer = replace(self.rights, folders=self._recorded.folders), around(found.uri)
         before = earlier.of_path(found.path, by_command=False, around=outer)
         access = self._given(found)
         return access is not None and not same_access(before, access)
 
-    def note_kept(self, source: KnownSource, found: Found) -> None:
+    def note_kept(self, source: KnownSource, found: LocalFile) -> None:
         """Note a source that keeps its record although the run or the rules give its path other rights."""
         given, access = self._given(found), source.record.access
         if given and ((self.rights.command and not same_access(access, given)) or is_narrowed(given, access)):

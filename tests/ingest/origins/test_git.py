@@ -14,7 +14,7 @@ from rag.config.origin_settings import GitOrigin
 from rag.config.settings import IngestSettings
 from rag.ingest.containers import Spool
 from rag.ingest.origins.git_repository import look_through_repository
-from rag.ingest.origins.origin_look import FetchError, Look, OriginContext
+from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ def commit(folder: Path, day: str) -> None:
     git(folder, "commit", "--quiet", "-m", "x", GIT_COMMITTER_DATE=day, GIT_AUTHOR_DATE=day)
 
 
-async def looked(repository: Path, desk: OriginContext, **more: object) -> Look:
+async def looked(repository: Path, desk: OriginContext, **more: object) -> OriginFindings:
     origin = GitOrigin.model_validate({"type": "git", "repository": str(repository)} | more)
     return await look_through_repository(origin, desk, repository.parent / "clone", os.environ)
 
@@ -68,7 +68,7 @@ async def test_a_folder_at_a_ref_with_its_dates_and_only_new_blobs(
     repository: Path, desk: OriginContext
 ) -> None:
     look = await looked(repository, desk, folder="docs", dates=True)
-    found = {one.name: one for one in look.discovery.found.values()}
+    found = {one.name: one for one in look.discovery.files.values()}
     assert found.keys() == {"a.md", "b.md"}
     assert found["a.md"].stated["date"].startswith("2026-01-01T00:00:00")
     beside = found["b.md"].file.with_name(f"{found['b.md'].file.name}.meta.toml")
@@ -78,7 +78,7 @@ async def test_a_folder_at_a_ref_with_its_dates_and_only_new_blobs(
     (repository / "docs" / "a.md").write_text("# A2\n")
     commit(repository, "2026-02-02T00:00:00Z")
     later = await looked(repository, replace(desk, before=look.state), folder="docs", dates=True)
-    assert [one.name for one in later.discovery.found.values()] == ["a.md"]
+    assert [one.name for one in later.discovery.files.values()] == ["a.md"]
     assert later.discovery.unchanged == {"origin:code/b.md"}
     assert "2026-02-02" in later.state["a.md"]["token"]
 
@@ -92,7 +92,7 @@ async def test_a_file_whose_name_tells_nothing_is_taken_by_its_content(
     (repository / "docs" / "blob").write_bytes(bytes(range(256)))
     commit(repository, "2026-02-02T00:00:00Z")
     look = await looked(repository, desk, folder="docs")
-    assert {one.name for one in look.discovery.found.values()} == {"a.md", "b.md", "letter", "old.doc"}
+    assert {one.name for one in look.discovery.files.values()} == {"a.md", "b.md", "letter", "old.doc"}
     assert ("blob", "ignored") in {(one.path, one.outcome) for one in look.discovery.outcomes}
 
 
@@ -116,7 +116,7 @@ async def test_the_configuration_of_a_repository_runs_nothing(repository: Path, 
     git(repository, "status")
     assert mark.exists()  # the control: core.fsmonitor
     mark.unlink()
-    assert len((await looked(repository, desk, folder="docs", dates=True)).discovery.found) == 2
+    assert len((await looked(repository, desk, folder="docs", dates=True)).discovery.files) == 2
     assert not mark.exists()
 
 
@@ -146,7 +146,7 @@ async def test_missing_blobs_are_not_fetched_from_where_the_repository_says(
     look = await looked(repository, desk, folder="docs")
     assert not mark.exists()
     assert "origin:code/a.md" in look.discovery.kept
-    assert [one.name for one in look.discovery.found.values()] == ["b.md"]
+    assert [one.name for one in look.discovery.files.values()] == ["b.md"]
 
 
 @pytest.mark.anyio

@@ -19,7 +19,7 @@ from rag.config.origin_settings import S3Origin
 from rag.config.settings import IngestSettings
 from rag.errors import ConfigurationError
 from rag.ingest.containers import Spool
-from rag.ingest.origins.origin_look import FetchError, Look, OriginContext
+from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings
 from rag.ingest.origins.s3_bucket import look_through_bucket
 
 if TYPE_CHECKING:
@@ -99,13 +99,13 @@ def desk(tmp_path: Path) -> OriginContext:
     return OriginContext("archive", Spool(tmp_path), IngestSettings(), {}, frozenset(), lambda _uri: True)
 
 
-async def looked(site: Site, desk: OriginContext, prefix: str = "") -> Look:
+async def looked(site: Site, desk: OriginContext, prefix: str = "") -> OriginFindings:
     settings = {"bucket": "archive", "endpoint": site.url, "region": "eu-x", "prefix": prefix}
     return await look_through_bucket(S3Origin.model_validate({"type": "s3"} | settings), desk, os.environ)
 
 
-def names(look: Look) -> list[str]:
-    return sorted(document.name for document in look.discovery.found.values())
+def names(look: OriginFindings) -> list[str]:
+    return sorted(document.name for document in look.discovery.files.values())
 
 
 @pytest.mark.anyio
@@ -115,12 +115,12 @@ async def test_only_what_changed_is_fetched(site: Site, desk: OriginContext) -> 
     )
     look = await looked(site, desk, prefix="r")
     assert names(look) == ["a b&ü.md", "b.md"]
-    (one, _) = look.discovery.found.values()
+    (one, _) = look.discovery.files.values()
     assert (one.uri, one.file.read_bytes()) == (f"origin:archive/{quote('a b&ü.md')}", b"# A")
     bucket.objects |= {"r/b.md": b"# B2", "r/b.md.meta.toml": b"title = 'Beta'"}
     site.paths.clear()
     later = await looked(
-        site, replace(desk, before=look.state, stored=frozenset(look.discovery.found)), prefix="r"
+        site, replace(desk, before=look.state, stored=frozenset(look.discovery.files)), prefix="r"
     )
     assert (names(later), len(later.discovery.unchanged)) == (["b.md"], 1)
     assert [path.partition("?")[0] for path in site.paths if "list-type" not in path] == [
@@ -145,7 +145,7 @@ async def test_a_bucket_that_cannot_be_listed_as_a_whole_is_not_taken_for_an_emp
     with pytest.raises(FetchError, match="doesn't answer as it should"):
         await looked(site, desk)
     site.answer = lambda *_: (200, {}, b"<html>a portal</html>")  # type: ignore[method-assign]
-    stored = replace(desk, before=look.state, stored=frozenset(look.discovery.found))
+    stored = replace(desk, before=look.state, stored=frozenset(look.discovery.files))
     portal = await looked(site, stored)
     assert (portal.discovery.kept, portal.state) == ({*stored.stored}, look.state)
     bucket.status = 200
@@ -182,7 +182,7 @@ async def test_a_store_of_its_own_answers_as_expected(
     assert names(first) == ["a b&ü.md", "c.md"]
     httpx2.delete(f"{address}/r/c.md", headers=SIGNED).raise_for_status()
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    stored = replace(desk, before=first.state, stored=frozenset(first.discovery.found))
+    stored = replace(desk, before=first.state, stored=frozenset(first.discovery.files))
     object_store.open_to_all()
     later = (await look_through_bucket(origin, stored, os.environ)).discovery
     assert (later.unchanged, later.kept) == ({f"origin:archive/{quote('a b&ü.md')}"}, set())

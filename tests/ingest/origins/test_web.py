@@ -14,7 +14,7 @@ from rag.config.origin_settings import WebOrigin
 from rag.config.settings import IngestSettings
 from rag.ingest.containers import Spool
 from rag.ingest.origins.guarded_http import Client
-from rag.ingest.origins.origin_look import FetchError, Look, OriginContext, RefusedError
+from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, RefusedError
 from rag.ingest.origins.web_site import look_through_site
 from rag.ingest.parse.parsers import parse
 
@@ -44,17 +44,17 @@ def origin(*urls: str, **more: Any) -> WebOrigin:  # noqa: ANN401 any setting
     return WebOrigin.model_validate({"type": "web"} | given)
 
 
-def found(look: Look) -> list[str]:
-    return sorted(one.name.partition("/")[2] for one in look.discovery.found.values())
+def found(look: OriginFindings) -> list[str]:
+    return sorted(one.name.partition("/")[2] for one in look.discovery.files.values())
 
 
-def failures(look: Look) -> list[str]:
+def failures(look: OriginFindings) -> list[str]:
     return [one.reason for one in look.discovery.outcomes if one.outcome == "skipped"]
 
 
-def again(desk: OriginContext, look: Look) -> OriginContext:
+def again(desk: OriginContext, look: OriginFindings) -> OriginContext:
     """The desk in the next run, after everything was stored."""
-    stored = frozenset(look.discovery.found) | look.discovery.unchanged | look.discovery.kept
+    stored = frozenset(look.discovery.files) | look.discovery.unchanged | look.discovery.kept
     return replace(desk, before=look.state, stored=stored)
 
 
@@ -71,7 +71,7 @@ async def test_links_are_followed_on_the_same_host_as_far_as_depth_says(
     assert found(look) == ["a", "b?x=1", "index"]
     assert look.discovery.notes == ["URLs of site that lead to other hosts: 1."]
     assert "/logo.png" not in site.paths
-    (one,) = (one for one in look.discovery.found.values() if one.name.endswith("/a"))
+    (one,) = (one for one in look.discovery.files.values() if one.name.endswith("/a"))
     assert (one.uri, one.stated["url"]) == (f"origin:site/127.0.0.1%3A{site.server_port}/a", f"{site.url}/a")
     assert one.path.name == "a.html"
 
@@ -94,7 +94,7 @@ async def test_sitemaps_and_feeds_list_pages_and_unchanged_ones_are_not_sent_aga
     settings = origin(f"{site.url}/map.xml", f"{site.url}/feed.xml")
     look = await look_through_site(settings, desk)
     assert found(look) == ["a", "b", "c", "news"]
-    (news,) = (one for one in look.discovery.found.values() if one.name.endswith("news"))
+    (news,) = (one for one in look.discovery.files.values() if one.name.endswith("news"))
     assert (news.stated["title"], news.stated["date"]) == ("Opened", "2026-03-03T10:00:00+00:00")
 
     site.pages["/b"] = page(head="<meta>")
@@ -328,7 +328,7 @@ async def test_the_encoding_that_the_server_states_goes_before_that_of_the_page(
     written = f'<meta charset="{meta}"><p>{RUSSIAN}</p><a href="/о-нас">о нас</a>' if is_page else RUSSIAN
     site.pages = {"/": (200, {"Content-Type": stated}, written.encode(encoding))}
     look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
-    (document,) = look.discovery.found.values()
+    (document,) = look.discovery.files.values()
     assert RUSSIAN in parse(document.file.read_bytes(), document.path.name).text
     if is_page:
         assert any("%D0%BE-%D0%BD%D0%B0%D1%81" in path for path in site.paths)
@@ -338,5 +338,5 @@ async def test_what_is_no_text_stays_as_the_server_sent_it(site: Site, desk: Ori
     data = b'{"name": "caf\xc3\xa9"}'
     site.pages = {"/a.json": (200, {"Content-Type": "application/json; charset=windows-1251"}, data)}
     look = await look_through_site(origin(f"{site.url}/a.json"), desk)
-    (document,) = look.discovery.found.values()
+    (document,) = look.discovery.files.values()
     assert document.file.read_bytes() == data

@@ -46,8 +46,8 @@ def test_only_what_may_be_a_scan_gets_the_process_with_the_models() -> None:
 
 def test_a_run_finds_pictures_only_where_ocr_is_on(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"x")
-    assert [found.name for found in discover([tmp_path], ON).found.values()] == ["a.png"]
-    assert not discover([tmp_path], IngestSettings()).found
+    assert [found.name for found in discover([tmp_path], ON).files.values()] == ["a.png"]
+    assert not discover([tmp_path], IngestSettings()).files
 
 
 def test_ocr_without_its_extra_is_an_error_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import AccessRecord, FileState
 from rag.ingest.containers import spooling
 from rag.ingest.discover import Discovery
-from rag.ingest.local_files import Found
+from rag.ingest.local_files import LocalFile
 from rag.ingest.metadata import described, read_sidecar
 from rag.ingest.parse.parsers import parse
 from rag.ingest.source_paths import folder_of, name_of, part_uri, path_of, place_of
@@ -58,7 +58,9 @@ def test_a_part_is_gone_with_its_file_or_when_its_container_was_looked_through_w
     here, gone = (tmp_path / "x.zip").as_uri(), (tmp_path / "y.zip").as_uri()
     folder = f"{tmp_path.as_uri()}/"
     seen = Discovery(whole={folder, f"{here}#"}, partly={f"{here}#b.eml/"})
-    seen.found[f"{here}#a.md"] = Found(f"{here}#a.md", tmp_path / "x.zip/a.md", "x.zip/a.md", tmp_path / "0")
+    seen.files[f"{here}#a.md"] = LocalFile(
+        f"{here}#a.md", tmp_path / "x.zip/a.md", "x.zip/a.md", tmp_path / "0"
+    )
     assert not seen.is_gone(f"{here}#a.md")
     assert seen.is_gone(f"{here}#c.md")
     assert seen.is_gone(f"{here}#c.eml/report.pdf")
@@ -158,7 +160,7 @@ async def test_the_spool_is_private_and_removed_after_a_run_and_a_killed_one_is_
         with spooling(tmp_path, writer.collection) as spool:
             file = spool.add(b"text")
             spool.add_sidecar(file, b"year = 1\n")
-            found = Found("origin:w/a.md", Path("/origin:w/a.md"), "a.md", file)
+            found = LocalFile("origin:w/a.md", Path("/origin:w/a.md"), "a.md", file)
             assert (file.read_bytes(), read_sidecar(found)) == (b"text", b"year = 1\n")
             assert {file.stat().st_mode & 0o77, spool.folder.stat().st_mode & 0o77} == {0}
         assert not (tmp_path / "spool").exists()
