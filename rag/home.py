@@ -132,15 +132,15 @@ class Bucket:
         Raises:
             StoreError: the store doesn't answer, or refuses.
         """
-        seen, now = self._seen.get(name), time.monotonic()
-        if seen and now - seen.at < self.consistency_seconds:
-            return seen.content
-        fresh = self._seen[name] = self._read(name, seen, now)
+        cached, now = self._seen.get(name), time.monotonic()
+        if cached and now - cached.at < self.consistency_seconds:
+            return cached.content
+        fresh = self._seen[name] = self._read(name, cached, now)
         return fresh.content
 
-    def _read(self, name: str, seen: _Seen | None, now: float) -> _Seen:
+    def _read(self, name: str, cached: _Seen | None, now: float) -> _Seen:
         """The object as it is; `seen` saves reading what hasn't changed."""
-        tag = seen.tag if seen else None
+        tag = cached.tag if cached else None
         store = self.store
         from obstore.exceptions import NotModifiedError  # noqa: PLC0415 few desks are in a bucket
 
@@ -148,7 +148,7 @@ class Bucket:
             answer = store.get(name, options={"if_none_match": tag} if tag else None)
             return _Seen(now, bytes(answer.bytes()), answer.meta["e_tag"])
         except NotModifiedError:
-            return _Seen(now, seen.content if seen else None, tag)
+            return _Seen(now, cached.content if cached else None, tag)
         except FileNotFoundError:
             return _Seen(now, None, None)
         except Exception as error:
@@ -160,14 +160,14 @@ class Bucket:
         Raises:
             StoreError: as `read`.
         """
-        known, now = self._listed.get(folder), time.monotonic()
-        if known and now - known[0] < self.consistency_seconds:
-            return known[1]
+        cached, now = self._listed.get(folder), time.monotonic()
+        if cached and now - cached[0] < self.consistency_seconds:
+            return cached[1]
         try:
             listed = self.store.list_with_delimiter(folder)
         except Exception as error:
             raise self.failure("read", error) from error
-        names = tuple(sorted(one["path"].rpartition("/")[2] for one in listed["objects"]))
+        names = tuple(sorted(entry["path"].rpartition("/")[2] for entry in listed["objects"]))
         self._listed[folder] = now, names
         return names
 
@@ -181,7 +181,7 @@ class Bucket:
 def reason(error: BaseException) -> str:
     """Why an object store failed, for the end of a sentence, by an error of the library or the engine."""
     usual = REASONS.get(type(error).__name__, "the object store doesn't answer as it should")
-    return next((said for word, said in WORDS.items() if word in str(error)), usual)
+    return next((wording for word, wording in WORDS.items() if word in str(error)), usual)
 
 
 def read(home: Home, name: str) -> bytes | None:
@@ -208,7 +208,7 @@ def names(home: Home, folder: str) -> tuple[str, ...]:
     if isinstance(home, Bucket):
         return home.names(folder)
     try:
-        return tuple(sorted(one.name for one in (home / folder).iterdir()))
+        return tuple(sorted(entry.name for entry in (home / folder).iterdir()))
     except (FileNotFoundError, NotADirectoryError):
         return ()
 
@@ -235,10 +235,10 @@ def data_folder_problem(data: Home) -> str | None:
 
 def _problem_of(bucket: Bucket) -> str | None:
     try:
-        found = names(bucket, "tenants")
+        tenants = names(bucket, "tenants")
     except StoreError as error:
         return str(error)
-    if found:
+    if tenants:
         return None
     return (
         f"There is no desk in {bucket}. If the address is wrong, name the right one with storage.uri. "

@@ -103,8 +103,8 @@ def expiry(
         return stated
     changed = _changed_at(file) if file else None
     since = min(date or changed or ingested_at, ingested_at)
-    kept = NEVER if keep_days > (NEVER - since).days else since + timedelta(days=keep_days)
-    return kept if stated is None else min(stated, kept)
+    until = NEVER if keep_days > (NEVER - since).days else since + timedelta(days=keep_days)
+    return until if stated is None else min(stated, until)
 
 
 def _stated_expiry(metadata: Mapping[str, str]) -> datetime | None:
@@ -197,7 +197,7 @@ def no_picture(why: str) -> InvalidRequestError:
     return InvalidRequestError(f"There is no picture of this page: {why}")
 
 
-def _regular_file_bytes(path: str, most: int) -> bytes:
+def _regular_file_bytes(path: str, limit: int) -> bytes:
     """The bytes of a regular file; a pipe doesn't block.
 
     Raises:
@@ -208,7 +208,7 @@ def _regular_file_bytes(path: str, most: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileNotFoundError(path)
-        data = file.read(most + 1)
-    if len(data) > most:
+        data = file.read(limit + 1)
+    if len(data) > limit:
         raise no_picture(LARGE)
     return data

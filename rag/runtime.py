@@ -63,8 +63,8 @@ def _limits_of_groups() -> Iterator[int]:
             top, name = GROUPS / "memory", "memory.limit_in_bytes"
         else:
             continue
-        own = top / path.lstrip("/")
-        for folder in (own, *own.parents):
+        cgroup = top / path.lstrip("/")
+        for folder in (cgroup, *cgroup.parents):
             with suppress(OSError, ValueError):  # a container doesn't see all; "max" is no number
                 yield int((folder / name).read_text("ascii"))
 

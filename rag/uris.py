@@ -100,17 +100,17 @@ _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PLACEHOLDER = re.compile(r"\{(path|stem)\}")
 
 
-def web_address(written: str) -> str | None:
+def web_address(text: str) -> str | None:
     """The http or https address, with everything percent-encoded that a URL can't have; None if it is none.
 
     An address with a user name is none: what comes before the @ poses as the host.
     Example: "https://example.org/a b?ü#c" -> "https://example.org/a%20b?%C3%BC#c"; "javascript:x" -> None.
     """
-    written = written.strip()
-    if not written.isprintable() or len(written) > MAX_ADDRESS_CHARS or "\\" in written:
+    text = text.strip()
+    if not text.isprintable() or len(text) > MAX_ADDRESS_CHARS or "\\" in text:
         return None
     try:
-        parts = urlsplit(written)
+        parts = urlsplit(text)
         host, port = (parts.hostname or "").encode("idna").decode("ascii"), parts.port
     except ValueError:  # a port out of range, brackets that don't close, a host that is no name
         return None
@@ -119,19 +119,19 @@ def web_address(written: str) -> str | None:
     if "@" in parts.netloc:
         return None
     netloc = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
-    rest = (_encoded(part) for part in (parts.path, parts.query, parts.fragment))
-    return urlunsplit((parts.scheme, netloc, *rest))
+    encoded = (_encoded(part) for part in (parts.path, parts.query, parts.fragment))
+    return urlunsplit((parts.scheme, netloc, *encoded))
 
 
 def _encoded(part: str) -> str:
     return quote(_BARE_PERCENT.sub("%25", part), safe=_ALLOWED)
 
 
-def is_template(written: str) -> bool:
+def is_template(text: str) -> bool:
     """Whether it is an address with {path} or {stem} behind its host, so that no path can change the host."""
-    whole = _PLACEHOLDER.sub("x", written)
-    host = urlsplit(written).netloc if web_address(whole) else "{"
-    return bool(_PLACEHOLDER.search(written)) and not re.search(r"[{}]", whole + host)
+    whole = _PLACEHOLDER.sub("x", text)
+    host = urlsplit(text).netloc if web_address(whole) else "{"
+    return bool(_PLACEHOLDER.search(text)) and not re.search(r"[{}]", whole + host)
 
 
 def page_address(template: str, path: str) -> str | None:
@@ -140,8 +140,8 @@ def page_address(template: str, path: str) -> str | None:
     Example: ("https://wiki.example.com/{stem}", "hr/New hires.md") -> "https://wiki.example.com/hr/New%20hires".
     """
     stem = str(PurePosixPath(path).with_suffix("")) if path else ""
-    made = _PLACEHOLDER.sub(lambda match: quote(path if match[1] == "path" else stem, safe="/"), template)
-    return web_address(made) if path else None
+    address = _PLACEHOLDER.sub(lambda match: quote(path if match[1] == "path" else stem, safe="/"), template)
+    return web_address(address) if path else None
 
 
 def redirect_target(address: str, location: str) -> str:

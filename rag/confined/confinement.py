@@ -54,9 +54,9 @@ def confine(memory_bytes: int) -> None:
         resource.RLIMIT_NPROC: 0,
         resource.RLIMIT_NOFILE: _STANDARD_STREAMS,
     }
-    for limit, most in limits.items():
+    for limit, maximum in limits.items():
         with suppress(OSError, ValueError):  # macOS refuses the memory limit
-            resource.setrlimit(limit, (most, most))
+            resource.setrlimit(limit, (maximum, maximum))
 
 
 def allow_cpu(seconds: int) -> None:
@@ -66,8 +66,8 @@ def allow_cpu(seconds: int) -> None:
     import resource  # noqa: PLC0415 not on Windows
 
     with suppress(OSError, ValueError):
-        _, most = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + seconds, most))
+        _, maximum = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + seconds, maximum))
 
 
 def _become_nobody() -> None:

@@ -96,9 +96,9 @@ async def _answered(data: bytes, number: int, passage: str) -> bytes:
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(MEMORY_BYTES), *where]
     process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
     try:
-        written = passage.encode()
+        content = passage.encode()
         assert process.stdin  # noqa: S101 for the type checker: it was started with a pipe
-        await process.stdin.send(REQUEST.pack(number, len(written)) + written + data)
+        await process.stdin.send(REQUEST.pack(number, len(content)) + content + data)
         await process.stdin.aclose()
         return await _received(process)
     finally:
@@ -125,9 +125,9 @@ def checked(answer: bytes) -> Picture:
         ParseError: there is none, or it is not what it says.
     """
     size = LENGTH.unpack(answer[:4])[0] if len(answer) > LENGTH.size else 0
-    told, packed = answer[LENGTH.size : LENGTH.size + size], answer[LENGTH.size + size :]
+    header, packed = answer[LENGTH.size : LENGTH.size + size], answer[LENGTH.size + size :]
     try:
-        facts = _Facts.model_validate_json(told)
+        facts = _Facts.model_validate_json(header)
     except ValidationError as error:
         raise ParseError(FAILED, "crashed") from error
     if not facts.width or not facts.height:

@@ -69,8 +69,8 @@ def main() -> None:
     number, size = REQUEST.unpack(requests.read(REQUEST.size))
     passage = requests.read(size).decode()
     facts, pixels = _answer(requests.read(), number, passage)
-    told = json.dumps(facts).encode()
-    answers.write(LENGTH.pack(len(told)) + told + pixels)
+    header = json.dumps(facts).encode()
+    answers.write(LENGTH.pack(len(header)) + header + pixels)
     answers.flush()
 
 
@@ -138,11 +138,11 @@ def packed_lines(drawn: Drawn, levels: int) -> bytes:
 
 def _marks(page: Any, passage: str) -> Iterator[Box]:  # noqa: ANN401 see above
     """Where the words of the passage stand."""
-    wanted = [word for word, _, _ in words_of(passage)]
+    passage_words = [word for word, _, _ in words_of(passage)]
     text = pdfium.FPDFText_LoadPage(page)
     count = min(pdfium.FPDFText_CountChars(text), MOST_CHARACTERS) if text else 0
-    written = "".join(chr(pdfium.FPDFText_GetUnicode(text, at) & 0xFFFF) for at in range(count))
-    for start, end in places(wanted, words_of(written)):
+    page_text = "".join(chr(pdfium.FPDFText_GetUnicode(text, at) & 0xFFFF) for at in range(count))
+    for start, end in places(passage_words, words_of(page_text)):
         for at in range(pdfium.FPDFText_CountRects(text, start, end - start)):
             box = _box(page, text, at)
             if box is not None:
@@ -164,11 +164,13 @@ def joined(boxes: Iterable[Box]) -> list[list[float]]:
     ]
 
 
-def _is_beside(one: Box, other: Box) -> bool:
-    """Whether a box is in the line of the one before it, with no more than a space between them."""
-    height = max(one[3] - one[1], other[3] - other[1])
-    is_level = one[1] < (other[1] + other[3]) / 2 < one[3] or other[1] < (one[1] + one[3]) / 2 < other[3]
-    return is_level and -height < other[0] - one[2] < height
+def _is_beside(first: Box, second: Box) -> bool:
+    """Whether `second` continues the line of `first`, at most a space away."""
+    _, top, right, bottom = first
+    left, next_top, _, next_bottom = second
+    height = max(bottom - top, next_bottom - next_top)
+    is_level = top < (next_top + next_bottom) / 2 < bottom or next_top < (top + bottom) / 2 < next_bottom
+    return is_level and -height < left - right < height
 
 
 def _box(page: Any, text: Any, at: int) -> Box | None:  # noqa: ANN401 see above
@@ -177,7 +179,7 @@ def _box(page: Any, text: Any, at: int) -> Box | None:  # noqa: ANN401 see above
     pdfium.FPDFText_GetRect(text, at, *(ctypes.byref(edge) for edge in edges))
     left, top, right, bottom = (edge.value for edge in edges)
     corners = [_on_page(page, left, top), _on_page(page, right, bottom)]
-    (x0, x1), (y0, y1) = sorted(one[0] for one in corners), sorted(one[1] for one in corners)
+    (x0, x1), (y0, y1) = sorted(corner[0] for corner in corners), sorted(corner[1] for corner in corners)
     if x0 >= x1 or y0 >= y1:
         return None
     return x0, y0, x1, y1
@@ -199,12 +201,12 @@ def words_of(text: str) -> list[tuple[str, int, int]]:
     ]
 
 
-def places(wanted: Sequence[str], words: Sequence[tuple[str, int, int]]) -> list[tuple[int, int]]:
+def places(passage: Sequence[str], words: Sequence[tuple[str, int, int]]) -> list[tuple[int, int]]:
     """The parts of a page on which words of a passage stand in a row, from character to character."""
-    length = min(SHINGLE, len(wanted))
+    length = min(SHINGLE, len(passage))
     if not length:
         return []
-    shared = {tuple(wanted[at : at + length]) for at in range(len(wanted) - length + 1)}
+    shared = {tuple(passage[at : at + length]) for at in range(len(passage) - length + 1)}
     firsts = [
         at
         for at in range(len(words) - length + 1)

@@ -37,13 +37,14 @@ def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:  # noqa: PLR0
     match filter_:
         case OneOf(field, _, wanted):
             value = values.get(field)
-            return any(one in wanted for one in value) if isinstance(value, tuple) else value in wanted
+            return any(entry in wanted for entry in value) if isinstance(value, tuple) else value in wanted
         case Ordered(field, _, comparison, bound):
             value = values.get(field)
             return value is not None and _ORDER[comparison](value, bound)
         case Like(field, _, how, text):
             value = values.get(field, ())
-            return any(_LIKE[how](one, text) for one in (value if isinstance(value, tuple) else (value,)))
+            entries = value if isinstance(value, tuple) else (value,)
+            return any(_LIKE[how](entry, text) for entry in entries)
         case Present(field, _):
             return field in values
         case Not(part):
@@ -106,8 +107,8 @@ def predicate(
             condition = leaf_predicate(leaf, column(leaf.field))
             return f"({column(leaf.field)} IS NULL OR (NOT {condition}))" if negated else condition
         case leaf if leaf in resolved:
-            known = resolved[leaf]
-            return "(true)" if known is None else f"(NOT {known})" if negated else known
+            resolution = resolved[leaf]
+            return "(true)" if resolution is None else f"(NOT {resolution})" if negated else resolution
         case leaf if leaf.field in ATTRIBUTES:
             raise LookupError(leaf.field)  # every document has it, so it must be resolved
         case _:

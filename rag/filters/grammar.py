@@ -128,8 +128,8 @@ def conditions(filter_: Filter) -> tuple[Filter, ...]:
 
 def without(filter_: Filter, dropped: Collection[int]) -> Filter | None:
     """The filter without the top-level conditions at these indexes; None if none remains."""
-    kept = tuple(one for at, one in enumerate(conditions(filter_)) if at not in dropped)
-    return (kept[0] if len(kept) == 1 else AllOf(kept)) if kept else None
+    remaining = tuple(condition for at, condition in enumerate(conditions(filter_)) if at not in dropped)
+    return (remaining[0] if len(remaining) == 1 else AllOf(remaining)) if remaining else None
 
 
 def is_on_date(filter_: Filter) -> bool:
@@ -235,7 +235,7 @@ class _Parser:
             raise InvalidRequestError(f"{key} takes a list of at least one filter.")
         if len(inner) > MAX_LEAVES:
             raise InvalidRequestError(f"{key} takes at most {MAX_LEAVES} filters.")
-        return tuple(self.tree(one, depth + 1) for one in inner)
+        return tuple(self.tree(part, depth + 1) for part in inner)
 
     def _field(self, name: str, inner: object) -> Iterator[Filter]:
         if name not in self._fields:
@@ -289,7 +289,7 @@ def _all(parts: Sequence[Filter]) -> Filter:
 
 
 def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter:  # noqa: PLR0911 one for each kind of node
-    match next((one for one in OPERATORS[type_] if one == operator), None):
+    match next((known for known in OPERATORS[type_] if known == operator), None):
         case "$eq":
             return OneOf(name, type_, (_scalar(name, type_, value),))
         case "$ne":
@@ -320,7 +320,7 @@ def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter: 
 def _scalars(name: str, type_: FieldType, operator: str, value: object) -> tuple[Scalar, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_VALUES:
         raise InvalidRequestError(f"{name}: {operator} takes a list of 1 to {MAX_VALUES} values.")
-    return tuple(_scalar(name, type_, one) for one in value)
+    return tuple(_scalar(name, type_, entry) for entry in value)
 
 
 def _scalar(name: str, type_: FieldType, value: object) -> Scalar:

@@ -123,9 +123,9 @@ class Chat:
             tokens = _Counted.model_validate_json(body).usage
         except ValidationError:
             return Usage()
-        sent, got = tokens.prompt_tokens, tokens.completion_tokens
-        cost = (sent * self.settings.input_price + got * self.settings.output_price) / PRICED_TOKENS
-        return Usage(input_tokens=sent, output_tokens=got, cost=cost)
+        sent, received = tokens.prompt_tokens, tokens.completion_tokens
+        cost = (sent * self.settings.input_price + received * self.settings.output_price) / PRICED_TOKENS
+        return Usage(input_tokens=sent, output_tokens=received, cost=cost)
 
     def _content(self, body: bytes) -> str:
         """The text of a reply.
@@ -225,11 +225,11 @@ async def chat_scores(
     ]
     content = json.dumps({"question": query, "texts": numbered}, ensure_ascii=False)
     scores = (await chat.reply(SCORING, content, TextScores, used)).scores
-    times = Counter(one.index for one in scores)
+    times = Counter(score.index for score in scores)
     plain = {
-        one.index: one.score / BEST_SCORE
-        for one in scores
-        if times[one.index] == 1 and 0 <= one.score <= BEST_SCORE
+        score.index: score.score / BEST_SCORE
+        for score in scores
+        if times[score.index] == 1 and 0 <= score.score <= BEST_SCORE
     }
     return [plain.get(index) for index in range(len(texts))]
 

@@ -143,14 +143,14 @@ class Endpoint:
         attempt = 0
         while True:
             attempt += 1
-            left = deadline - anyio.current_time()
+            remaining = deadline - anyio.current_time()
             try:
-                with anyio.fail_after(min(self.timeout_seconds, left)):
+                with anyio.fail_after(min(self.timeout_seconds, remaining)):
                     return await request()
             except (openai.APIStatusError, openai.APIConnectionError, TimeoutError) as error:
                 if _status(error) in REFUSED:
                     raise self._refusal(error, attempt) from error
-                if isinstance(error, TimeoutError) and left < self.timeout_seconds:
+                if isinstance(error, TimeoutError) and remaining < self.timeout_seconds:
                     self.breaker.failed(call, self._lateness(call), late=True)
                     raise self._error(self._lateness(call), LATE) from error
                 delay = delay_after(attempt, _retry_after(error), first_delay=self.first_delay)
@@ -251,7 +251,7 @@ def _api_key(model: RemoteModel, environment: Mapping[str, str]) -> str:
 
 def _headers(model: RemoteModel, environment: Mapping[str, str]) -> dict[str, str]:
     """The headers of the options, with their values."""
-    found = dict(model.options.headers)
+    headers = dict(model.options.headers)
     for name, variable in model.options.headers_env.items():
         value = environment.get(variable)
         if not value:
@@ -264,8 +264,8 @@ def _headers(model: RemoteModel, environment: Mapping[str, str]) -> dict[str, st
                 f"The environment variable {variable} can't be sent as the header {name}: it has a line "
                 "break, white space at an end, or characters other than printable ASCII."
             )
-        found[name] = value
-    return found
+        headers[name] = value
+    return headers
 
 
 async def _without_bearer(request: httpx2.Request) -> None:
@@ -280,8 +280,8 @@ def _is_openai(model: RemoteModel) -> bool:
 def _name(kind: str, model: RemoteModel) -> str:
     """The URL and the model, without credentials that the URL may contain."""
     url = urlsplit(model.base_url)
-    shown = url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    return f"The {kind} endpoint {shown}" + (f" (model {model.model})" if model.model else "")
+    public_url = url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    return f"The {kind} endpoint {public_url}" + (f" (model {model.model})" if model.model else "")
 
 
 def _status(error: CallError) -> int | None:
@@ -304,8 +304,8 @@ def delay_after(attempt: int, retry_after: str, *, first_delay: float) -> float:
     """
     if re.fullmatch(r"[0-9]{1,9}", retry_after):
         return min(int(retry_after), LONGEST_WAIT)
-    if (left := _seconds_until(retry_after)) is not None:
-        return min(max(left, 0.0), LONGEST_WAIT)
+    if (seconds := _seconds_until(retry_after)) is not None:
+        return min(max(seconds, 0.0), LONGEST_WAIT)
     jitter = random.uniform(0, first_delay / 2)  # noqa: S311 it only spreads clients out, so it need not be unpredictable
     return first_delay * 2.0 ** (attempt - 1) + jitter
 

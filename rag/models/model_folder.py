@@ -153,18 +153,18 @@ def facts_of_folder(folder: Path) -> ModelFacts:
         ConfigurationError: a file is no valid JSON, what refdesk keeps contradicts the publisher's files, or
             they ask for a step that refdesk doesn't have.
     """
-    kept, published = read_facts(folder), published_facts(folder)
-    if kept is None:
+    stored, published = read_facts(folder), published_facts(folder)
+    if stored is None:
         return published
     for name in ("pooling", "dense", "dimension"):
-        ours, theirs = getattr(kept, name), getattr(published, name)
+        ours, theirs = getattr(stored, name), getattr(published, name)
         if ours and theirs and ours != theirs and "graph" not in {ours, theirs}:
             raise ConfigurationError(
                 f"The model in {folder} has the {name} {theirs!r} by its publisher's files, and {ours!r} by "
                 "refdesk's own. Remove the model, and pull or add it again with refdesk-admin model."
             )
-    missing = {name: getattr(published, name) for name in _COMPLETED if getattr(kept, name) in {None, ()}}
-    return replace(kept, **missing)
+    missing = {name: getattr(published, name) for name in _COMPLETED if getattr(stored, name) in {None, ()}}
+    return replace(stored, **missing)
 
 
 def published_facts(folder: Path) -> ModelFacts:
@@ -199,7 +199,7 @@ def _steps(folder: Path) -> list[tuple[str, str]]:
         for at, kind in ((1, "Pooling"), (2, "Dense"))
         if (folder / f"{at}_{kind}" / "config.json").is_file()
     ]
-    steps = [(one["type"].rpartition(".")[2], one.get("path", "")) for one in modules]
+    steps = [(module["type"].rpartition(".")[2], module.get("path", "")) for module in modules]
     if unknown := {kind for kind, _ in steps} - _STEPS:
         raise ConfigurationError(
             f"The model in {folder} needs the step {', '.join(sorted(unknown))} (modules.json), which "
@@ -218,12 +218,12 @@ def _steps(folder: Path) -> list[tuple[str, str]]:
 def _pooling(folder: Path, path: str) -> Pooling:
     """The pooling of a step's config.json, in the older or the newer form."""
     config = _config(folder, f"{path}/config.json")
-    named = config.get("pooling_mode") or [
+    stated = config.get("pooling_mode") or [
         flag.removeprefix("pooling_mode_")
         for flag, on in config.items()
         if flag.startswith("pooling_mode_") and on is True
     ]
-    modes = [named] if isinstance(named, str) else [*named]
+    modes = [stated] if isinstance(stated, str) else [*stated]
     if len(modes) != 1 or modes[0] not in _NAMED:
         raise ConfigurationError(
             f"{folder / path / 'config.json'} asks for the pooling {' and '.join(modes) or 'of no kind'}. "
@@ -250,13 +250,13 @@ def _prompts(folder: Path) -> dict[str, str]:
     """The prefixes of queries and documents, if the publisher names any."""
     config = _config(folder, "config_sentence_transformers.json")
     prompts, usual = config.get("prompts") or {}, config.get("default_prompt_name")
-    found = {}
+    prefixes = {}
     for kind, names in _PROMPTS.items():
         for name in (*names, usual):
             if prompts.get(name):
-                found[kind] = str(prompts[name])
+                prefixes[kind] = str(prompts[name])
                 break
-    return found
+    return prefixes
 
 
 def _window(folder: Path, config: Mapping[str, Any]) -> int | None:
@@ -266,7 +266,7 @@ def _window(folder: Path, config: Mapping[str, Any]) -> int | None:
         positions -= 1 + (config.get("pad_token_id") or 0)
     length = _config(folder, "sentence_bert_config.json").get("max_seq_length")
     of_tokenizer = _config(folder, "tokenizer_config.json").get("model_max_length")
-    stated = [int(one) for one in (positions, length, of_tokenizer) if one and one <= MAX_WINDOW]
+    stated = [int(limit) for limit in (positions, length, of_tokenizer) if limit and limit <= MAX_WINDOW]
     return min(stated, default=None)
 
 
@@ -277,10 +277,10 @@ def _multilingual(folder: Path) -> bool | None:
     except OSError:
         return None
     parts = card.split("\n---", 1)
-    found = _LANGUAGES.search(parts[0]) if card.startswith("---") and len(parts) > 1 else None
-    if not found:
+    match = _LANGUAGES.search(parts[0]) if card.startswith("---") and len(parts) > 1 else None
+    if not match:
         return None
-    languages = re.findall(r"[\w-]*\w", found["inline"] or found["list"] or found["one"] or "")
+    languages = re.findall(r"[\w-]*\w", match["inline"] or match["list"] or match["one"] or "")
     return "multilingual" in languages or len(languages) >= MANY_LANGUAGES
 
 

@@ -112,18 +112,18 @@ class Tokens:
 
         Example: "leap seconds" -> 1; "myocardial" (my, oca, rdial) -> 0.58; "Москва" (м, о, с, к, в, а) -> 0.
         """
-        letters, known = 0, 0.0
+        letters, in_vocabulary = 0, 0.0
         for part in (part for stretch in _sample(text) for part in self._split(stretch)):
             counted = self._kept_counts if len(part) <= _KEPT_LENGTH else self._counts
             of_part = counted(part)
-            letters, known = letters + of_part[0], known + of_part[1]
-        return known / letters if letters else 1.0
+            letters, in_vocabulary = letters + of_part[0], in_vocabulary + of_part[1]
+        return in_vocabulary / letters if letters else 1.0
 
     def _counts(self, text: str) -> tuple[int, float]:
         """The letters in `text`, and how many of them are known."""
         words = [(sum(map(str.isalpha, word)), ids) for word, ids in self._pieces(text)]
-        known = (letters * self._known_share(letters, ids) for letters, ids in words)
-        return sum(letters for letters, _ in words), sum(known)
+        in_vocabulary = (letters * self._known_share(letters, ids) for letters, ids in words)
+        return sum(letters for letters, _ in words), sum(in_vocabulary)
 
     def _pieces(self, text: str) -> Iterator[tuple[str, list[int]]]:
         """The words of `text` as the model's tokenizer delimits them, each with the ids of its tokens."""
@@ -149,7 +149,7 @@ class Tokens:
     @cached_property
     def _has_ideographs(self) -> bool:
         """Whether the vocabulary has as many single signs as one needs to read Chinese or Japanese."""
-        return sum(len(one) == 1 for one in self._tokenizer.get_vocab()) >= IDEOGRAPHS
+        return sum(len(token) == 1 for token in self._tokenizer.get_vocab()) >= IDEOGRAPHS
 
     def _without_space(self, text: str) -> Spans:
         """The same as `_encoded`, for tokenizers whose tokens begin with the space before a word.

@@ -77,8 +77,8 @@ def pattern_size(pattern: str) -> int:
 
 
 def _times(match: re.Match[str]) -> int:
-    least, most = int(match["least"]), int(match["most"] or 0)
-    return max(least + bool(match["open"] and not match["most"]), most, 1)
+    least, maximum = int(match["least"]), int(match["most"] or 0)
+    return max(least + bool(match["open"] and not match["most"]), maximum, 1)
 
 
 def _weight(match: re.Match[str]) -> int:
@@ -110,8 +110,8 @@ class Needle:
     def spans(self, text: str) -> Iterator[Span]:
         """The matches in a text, in order, none overlapping another. Not for a regular expression."""
         in_one_form, at = folded(text, case=self.case), 0
-        while self.words and (place := in_one_form.find(self.words, at)):
-            span, at = place
+        while self.words and (match := in_one_form.find(self.words, at)):
+            span, at = match
             if _is_whole(text, span.end) and (self.match == "text" or stands_alone(text, *span)):
                 yield span
                 at += len(self.words)
@@ -119,7 +119,7 @@ class Needle:
                 at += 1
 
 
-def needle(written: str, match: Match = "text", *, case: bool = False) -> Needle:
+def needle(query: str, match: Match = "text", *, case: bool = False) -> Needle:
     """Check what is searched for, and compile it.
 
     Raises:
@@ -128,22 +128,22 @@ def needle(written: str, match: Match = "text", *, case: bool = False) -> Needle
     """
     if match not in get_args(Match):
         raise InvalidRequestError(f"match must be one of {', '.join(get_args(Match))}, not {match!r}.")
-    if len(written) > MAX_NEEDLE_CHARS:
+    if len(query) > MAX_NEEDLE_CHARS:
         raise InvalidRequestError(
-            f"An exact search takes at most {MAX_NEEDLE_CHARS} characters, not {len(written)}. Shorten it."
+            f"An exact search takes at most {MAX_NEEDLE_CHARS} characters, not {len(query)}. Shorten it."
         )
     if match == "regex":
-        check_regex(written)
-        pattern = f"(?{'' if case else 'i'}m){written}"
-        return Needle(written, match, case, pattern, pattern)
-    text = cleaned(written)
+        check_regex(query)
+        pattern = f"(?{'' if case else 'i'}m){query}"
+        return Needle(query, match, case, pattern, pattern)
+    text = cleaned(query)
     if not text:
         raise InvalidRequestError("There is no visible character to search for.")
     core = literal_pattern(text, case=case)
     words = folded(text, case=case).text
     before = f"(?:^|{NOT_A_WORD})" if match == "words" and is_in_word(text[0]) else ""
     after = f"(?:$|{NOT_A_WORD})" if match == "words" and is_in_word(text[-1]) else f"(?:$|[^{MARKS}])"
-    return Needle(written, match, case, core, f"{before}{core}{after}", words)
+    return Needle(query, match, case, core, f"{before}{core}{after}", words)
 
 
 def _is_whole(text: str, end: int) -> bool:

@@ -32,7 +32,7 @@ _SPACED = {code: " " for code in range(0x3001) if chr(code).isspace()}
 _ONE_FORM: dict[int, int | str] = {
     **_SPACED,
     **_FULL_WIDTH,
-    **{ord(other): plain for plain, alike in _ALIKE.items() for other in alike[1:]},
+    **{ord(variant): plain for plain, alike in _ALIKE.items() for variant in alike[1:]},
 }
 _SPECIAL = frozenset(r"\.+*?()|[]{}^$")
 _DOT_ABOVE = "\u0307"
@@ -45,7 +45,7 @@ _COMPOSED = f".[{MARKS}\u3099\u309a]+|[\u1100-\u115f][\u1160-\u11ff]+"
 """What is one character or fewer when it is composed: a letter with its accents, a syllable of Korean."""
 
 
-def literal_pattern(written: str, *, case: bool) -> str:
+def literal_pattern(text: str, *, case: bool) -> str:
     r"""A pattern for `written`. White space stands for any white space, and é for both of its Unicode forms.
 
     Without `case`, letters match in either case (ß is ss, and İ is i), and those with full width match
@@ -53,7 +53,7 @@ def literal_pattern(written: str, *, case: bool) -> str:
     match in the order in which they are written.
     Example: "a b", case=False -> "[aA]" + SPACE + "[bB]".
     """
-    words = _SPACES.split(cleaned(written))
+    words = _SPACES.split(cleaned(text))
     return SPACE.join(_exact(word) if case else _folded(word) for word in words)
 
 
@@ -97,23 +97,23 @@ def folded(text: str, *, case: bool) -> Folded:
     starts, origins, whole = [0], [0], [False]
     length = at = 0
 
-    def add(part: str, origin: int, *, one: bool) -> None:
+    def add(part: str, origin: int, *, is_whole: bool) -> None:
         nonlocal length
-        if (one, whole[-1]) != (False, False) or origin - origins[-1] != length - starts[-1]:
+        if is_whole or whole[-1] or origin - origins[-1] != length - starts[-1]:
             starts.append(length)
             origins.append(origin)
-            whole.append(one)
+            whole.append(is_whole)
         parts.append(part)
         length += len(part)
 
     for match in _irregular(case=case).finditer(text):
         start, end = match.span()
         if start > at:
-            add(_alike(text[at:start], case=case), at, one=False)
+            add(_alike(text[at:start], case=case), at, is_whole=False)
         part = " " if match[0].isspace() else _alike(unicodedata.normalize("NFC", match[0]), case=case)
-        add(part, start, one=len(part) != end - start)
+        add(part, start, is_whole=len(part) != end - start)
         at = end
-    add(_alike(text[at:], case=case), at, one=False)
+    add(_alike(text[at:], case=case), at, is_whole=False)
     starts.append(length)
     origins.append(len(text))
     whole.append(False)
@@ -133,9 +133,9 @@ def _irregular(*, case: bool) -> re.Pattern[str]:
     return re.compile(f"{_COMPOSED}|{_SEVERAL}" + (f"|[{ligatures}]" if ligatures else ""), re.DOTALL)
 
 
-def cleaned(written: str) -> str:
+def cleaned(text: str) -> str:
     """`written` as stored texts are: composed, without invisible characters and white space around it."""
-    return unicodedata.normalize("NFC", without_hidden(written)).strip()
+    return unicodedata.normalize("NFC", without_hidden(text)).strip()
 
 
 def is_in_word(character: str) -> bool:
@@ -214,8 +214,8 @@ def _letters() -> tuple[Mapping[str, str], Mapping[str, str]]:
     for letter in map(chr, range(0x41, _LAST)):
         folded = letter.casefold()
         if folded != letter:
-            kept = single if len(folded) == 1 else several
-            kept[folded] = kept.get(folded, folded if kept is single else "") + letter
+            letters = single if len(folded) == 1 else several
+            letters[folded] = letters.get(folded, folded if letters is single else "") + letter
     return single, several
 
 

@@ -44,8 +44,8 @@ def jaccard(sets: Sequence[AbstractSet[Hashable]]) -> Likeness:
     _, columns, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     common = counts > 1  # most shingles are in one text only
     has = np.zeros((len(sets), int(common.sum())), np.float32)
-    kept = common[columns]
-    has[rows[kept], (common.cumsum() - 1)[columns[kept]]] = 1
+    is_shared = common[columns]
+    has[rows[is_shared], (common.cumsum() - 1)[columns[is_shared]]] = 1
     shared = has @ has.T
     np.fill_diagonal(shared, sizes)
     united = np.maximum(sizes[:, None] + sizes - shared, 1)
@@ -75,7 +75,7 @@ def diversify(
     value = lambda_ * np.minimum.accumulate(np.asarray(relevance, np.float64))
     redundancy = (1 - lambda_) * likeness.astype(np.float64)
     nearest = np.zeros(len(value))
-    indexes, taken = _indexes(sources or ()), Counter[Hashable]()
+    indexes, counts = _indexes(sources or ()), Counter[Hashable]()
     order: list[int] = []
     while len(order) < len(value):
         at = int((value - nearest).argmax())
@@ -85,18 +85,18 @@ def diversify(
         order.append(at)
         value[at] = -np.inf
         if sources is not None:
-            taken[sources[at]] += 1
-            if taken[sources[at]] == cap:
+            counts[sources[at]] += 1
+            if counts[sources[at]] == cap:
                 value[indexes[sources[at]]] = -np.inf
     return order
 
 
 def _indexes(sources: Sequence[Hashable]) -> dict[Hashable, npt.NDArray[np.intp]]:
     """The indexes of each source's items."""
-    found: dict[Hashable, list[int]] = {}
+    by_source: dict[Hashable, list[int]] = {}
     for index, source in enumerate(sources):
-        found.setdefault(source, []).append(index)
-    return {source: np.array(indexes, np.intp) for source, indexes in found.items()}
+        by_source.setdefault(source, []).append(index)
+    return {source: np.array(indexes, np.intp) for source, indexes in by_source.items()}
 
 
 SHINGLE = 5  # words
@@ -122,15 +122,16 @@ def distinct(texts: Sequence[str], *, threshold: float = 0.9) -> Distinct:
     """
     normal = [" ".join(text.split()) for text in texts]
     alike = (jaccard([_shingles(text) for text in normal]) >= threshold).tolist()  # faster to index
-    kept: list[int] = []
+    chosen: list[int] = []
     repeats: dict[int, int] = {}
     for index, text in enumerate(normal):
-        first = next((one for one in kept if alike[one][index] or normal[one] == text), None)
+        same = (earlier for earlier in chosen if alike[earlier][index] or normal[earlier] == text)
+        first = next(same, None)
         if first is None:
-            kept.append(index)
+            chosen.append(index)
         else:
             repeats[index] = first
-    return Distinct(tuple(kept), repeats)
+    return Distinct(tuple(chosen), repeats)
 
 
 def _shingles(text: str) -> set[int]:

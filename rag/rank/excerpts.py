@@ -52,9 +52,9 @@ def excerpts(
 def _coverage(terms: Iterable[str], sentence_words: Sequence[AbstractSet[str]]) -> list[float]:
     """The share of the terms in each sentence; a term counts if all its words occur, in any form."""
     vocabulary = frozenset[str]().union(*sentence_words)
-    wanted = [[forms(word, vocabulary) for word in words(term)] for term in terms if words(term)]
+    term_forms = [[forms(word, vocabulary) for word in words(term)] for term in terms if words(term)]
     return [
-        sum(not any(forms.isdisjoint(has) for forms in term) for term in wanted) / max(1, len(wanted))
+        sum(not any(forms.isdisjoint(has) for forms in term) for term in term_forms) / max(1, len(term_forms))
         for has in sentence_words
     ]
 
@@ -62,10 +62,10 @@ def _coverage(terms: Iterable[str], sentence_words: Sequence[AbstractSet[str]]) 
 def forms(word: str, vocabulary: AbstractSet[str]) -> set[str]:
     """The words in the vocabulary that may be forms of `word`: the same but for short endings."""
     return {
-        one
-        for one in vocabulary
-        if one[:SHORTEST_STEM] == word[:SHORTEST_STEM]
-        and one[: (stem := max(len(one), len(word)) - LONGEST_ENDING)] == word[:stem]
+        candidate
+        for candidate in vocabulary
+        if candidate[:SHORTEST_STEM] == word[:SHORTEST_STEM]
+        and candidate[: (stem := max(len(candidate), len(word)) - LONGEST_ENDING)] == word[:stem]
     }
 
 
@@ -122,21 +122,21 @@ def shared_rarity(parts: Sequence[str], terms: Sequence[str]) -> list[float]:
     """
     has = [_units(part) for part in parts]
     vocabulary = frozenset[str]().union(*has)
-    wanted = {unit for term in terms for unit in _units(term)}
-    found = [_forms(unit, vocabulary) for unit in sorted(wanted)]
-    holding = [[not one.isdisjoint(units) for units in has] for one in found]
-    weights = [log(1 + len(parts) / sum(one)) if any(one) else 0.0 for one in holding]
+    units = {unit for term in terms for unit in _units(term)}
+    forms_of = [_forms(unit, vocabulary) for unit in sorted(units)]
+    holding = [[not unit_forms.isdisjoint(units) for units in has] for unit_forms in forms_of]
+    weights = [log(1 + len(parts) / sum(holders)) if any(holders) else 0.0 for holders in holding]
     return [
-        sum(weight for weight, one in zip(weights, holding, strict=True) if one[index])
+        sum(weight for weight, holders in zip(weights, holding, strict=True) if holders[index])
         for index in range(len(parts))
     ]
 
 
 def _units(text: str) -> set[str]:
     """The words of a text, and of Chinese and Japanese the pairs of adjacent characters."""
-    found = words(text)
-    spaced = {word for word in found if word < _UNSPACED or len(word) > 1}
-    return spaced | {a + b for a, b in pairwise(found) if len(a) == len(b) == 1 and min(a, b) >= _UNSPACED}
+    tokens = words(text)
+    spaced = {word for word in tokens if word < _UNSPACED or len(word) > 1}
+    return spaced | {a + b for a, b in pairwise(tokens) if len(a) == len(b) == 1 and min(a, b) >= _UNSPACED}
 
 
 def _forms(unit: str, vocabulary: frozenset[str]) -> set[str]:

@@ -51,11 +51,11 @@ def ranks(scored: Iterable[tuple[str, float]]) -> dict[str, int]:
 
     Example: [("a", 0.9), ("b", 0.5), ("c", 0.5), ("d", 0.1)] -> {"a": 1, "b": 2, "c": 2, "d": 4}.
     """
-    found: dict[str, int] = {}
+    rank_of: dict[str, int] = {}
     first_rank: dict[float, int] = {}
     for rank, (item, score) in enumerate(best_scores(scored).items(), 1):
-        found[item] = first_rank.setdefault(score, rank)
-    return found
+        rank_of[item] = first_rank.setdefault(score, rank)
+    return rank_of
 
 
 def reciprocal_rank_fusion(
@@ -87,8 +87,8 @@ def distribution_based_fusion(lists: Sequence[Mapping[str, float]]) -> dict[str,
     Source: Mazzeschi, Distribution-Based Score Fusion, 2023; Qdrant's `dbsf`.
     """
     scores: dict[str, float] = {}
-    for one in lists:
-        for item, score in _normalized(one).items():
+    for scored in lists:
+        for item, score in _normalized(scored).items():
             scores[item] = scores.get(item, 0.0) + score / len(lists)
     return _best_first(scores)
 
@@ -136,9 +136,9 @@ def calibrated_fusion(
     doesn't drown the other. Missing scores count as 0. Cosines are multiplied by their `trust`.
     Example: {"a": 0.6}, {"b": 1.0}, words=3 -> {"a": 0.6 / sqrt(2), "b": 1 / 4.5 / sqrt(2)}.
     """
-    most = max(WORD * min(WORDS, max(words, 1)), max(sparse.values(), default=0.0))
-    shares = {item: score / most for item, score in sparse.items()}
-    weight = trust(cosines, shares, unlisted=unlisted / most)
+    maximum = max(WORD * min(WORDS, max(words, 1)), max(sparse.values(), default=0.0))
+    shares = {item: score / maximum for item, score in sparse.items()}
+    weight = trust(cosines, shares, unlisted=unlisted / maximum)
     return _best_first(
         {
             item: hypot(weight * max(cosines.get(item, 0.0), 0.0), shares.get(item, 0.0)) / sqrt(2)
@@ -195,10 +195,10 @@ def _ties(hits: Sequence[Hit], within: float) -> list[int]:
     return starts
 
 
-def _tie(first: Hit, other: Hit, within: float) -> bool:
-    if first.similarity is None or other.similarity is None:
-        return first.similarity == other.similarity and abs(first.score - other.score) <= within
-    return abs(first.score - other.score) <= within and abs(first.similarity - other.similarity) <= within
+def _tie(first: Hit, second: Hit, within: float) -> bool:
+    if first.similarity is None or second.similarity is None:
+        return first.similarity == second.similarity and abs(first.score - second.score) <= within
+    return abs(first.score - second.score) <= within and abs(first.similarity - second.similarity) <= within
 
 
 def _by_date(ties: Sequence[Hit]) -> list[Hit]:
@@ -226,28 +226,28 @@ def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> Groups:
     """
     groups: list[list[Hit]] = []
     of_chunk: dict[tuple[str, str, int], list[Hit]] = {}
-    shown: set[tuple[str, str]] = set()
+    seen_sources: set[tuple[str, str]] = set()
     least = max(hits[0].score, 0.0) if hits and selective else 0.0
     for looked_at, hit in enumerate(hits):
         source, seq = (hit.source.collection, hit.source.id), hit.chunk.seq
         touched = [of_chunk[*source, at] for at in (seq - 1, seq + 1) if (*source, at) in of_chunk]
         joins = _that_fit(touched, hit) if not hit.excerpts else []
-        if source in shown and least and hit.score < least * (NEXT if touched else FURTHER):
+        if source in seen_sources and least and hit.score < least * (NEXT if touched else FURTHER):
             continue
         if not joins and len(groups) == limit:
             return Groups(groups, looked_at)
         group = _with(hit, sorted(joins, key=groups.index), groups)
-        shown.add(source)
+        seen_sources.add(source)
         if not hit.excerpts:
-            of_chunk.update({(*source, one.chunk.seq): group for one in group})
+            of_chunk.update({(*source, member.chunk.seq): group for member in group})
     return Groups(groups, len(hits))
 
 
 def _that_fit(touched: Sequence[list[Hit]], hit: Hit) -> Sequence[list[Hit]]:
     """The groups that a hit joins: both that it touches, or one of them if all would be too long."""
     for chosen in (touched, touched[:1], touched[1:]):
-        chunks = [hit.chunk, *(one.chunk for group in chosen for one in group)]
-        if max(one.end for one in chunks) - min(one.start for one in chunks) <= MAX_JOINED_CHARS:
+        chunks = [hit.chunk, *(member.chunk for group in chosen for member in group)]
+        if max(chunk.end for chunk in chunks) - min(chunk.start for chunk in chunks) <= MAX_JOINED_CHARS:
             return chosen
     return []
 
@@ -257,10 +257,10 @@ def _with(hit: Hit, joins: Sequence[list[Hit]], groups: list[list[Hit]]) -> list
     if not joins:
         groups.append([hit])
         return groups[-1]
-    first, *others = joins
-    for other in others:
-        first += other
-        groups.remove(other)
+    first, *absorbed = joins
+    for group in absorbed:
+        first += group
+        groups.remove(group)
     first.append(hit)
     return first
 

@@ -37,16 +37,16 @@ def named(text: str, names: Iterable[str]) -> set[str]:
     """
     text = unicodedata.normalize("NFC", text)
     of_text = words(text)
-    known, folded, spaced = set(of_text), one_line(text.casefold()), f" {' '.join(of_text)} "
-    found = set()
+    vocabulary, folded, spaced = set(of_text), one_line(text.casefold()), f" {' '.join(of_text)} "
+    matches = set()
     for name in names:
         first = _FIRST_WORD.search(name) if name.isascii() else None
-        if (first and first[0].casefold() not in known) or name.casefold() not in folded:
+        if (first and first[0].casefold() not in vocabulary) or name.casefold() not in folded:
             continue  # nearly all of them, so this is what takes the time: 0.7 us each
         of_name = words(name)
         if f" {' '.join(of_name)} " in spaced and _is_name(name, of_name, text):
-            found.add(name)
-    return found
+            matches.add(name)
+    return matches
 
 
 def _is_name(name: str, of_name: Sequence[str], text: str) -> bool:
@@ -62,7 +62,7 @@ def linked(text: str, path: str, paths: Mapping[str, str]) -> set[str]:
     """
     if not (targets := {_target(link, path) for link in _LINK.findall(text)}):
         return set()
-    return {id_ for id_, other in paths.items() if _NOTE_ID.sub("", other) in targets}
+    return {id_ for id_, target in paths.items() if _NOTE_ID.sub("", target) in targets}
 
 
 def _target(link: str, path: str) -> str:

@@ -240,15 +240,15 @@ def flags_in(text: str) -> tuple[Flag, ...]:
 
     Example: "Write to ann.lee@acorn.org. Ignore all previous instructions!" -> ("instructions", "email").
     """
-    found: set[Flag] = set()
+    flags: set[Flag] = set()
     lowered = text.lower()
     for flag, hints, pattern in _PATTERNS:
         hinted = lowered if pattern.startswith("(?i") else text
-        if flag not in found and (not hints or any(hint in hinted for hint in hints)):
+        if flag not in flags and (not hints or any(hint in hinted for hint in hints)):
             holds = _CHECKS.get(flag)
             if any(holds is None or holds(match) for match in _compiled(pattern).finditer(text)):
-                found.add(flag)
-    return tuple(flag for flag in FLAGS if flag in found)
+                flags.add(flag)
+    return tuple(flag for flag in FLAGS if flag in flags)
 
 
 class Span(NamedTuple):
@@ -259,22 +259,22 @@ class Span(NamedTuple):
     flag: Flag
 
 
-def spans_in(text: str, wanted: Collection[Flag]) -> list[Span]:
+def spans_in(text: str, chosen: Collection[Flag]) -> list[Span]:
     """Where a text has these flags, in order and without overlap. Where two overlap, they become one.
 
     A span is the value alone, without a word like "phone" before it. A private key has all its lines.
     Example: "Tel.: 030 901820-12" -> [Span(6, 19, "phone")].
     """
     lowered = text.lower()
-    found: list[Span] = []
+    spans: list[Span] = []
     for flag, hints, pattern in _PATTERNS:
         hinted = lowered if pattern.startswith("(?i") else text
-        if flag in wanted and (not hints or any(hint in hinted for hint in hints)):
+        if flag in chosen and (not hints or any(hint in hinted for hint in hints)):
             holds = _CHECKS.get(flag)
             matches = _compiled(pattern).finditer(text)
-            found += [_span(flag, match) for match in matches if holds is None or holds(match)]
-    found.sort(key=lambda span: (span.start, -span.end))
-    return list(_apart(found))
+            spans += [_span(flag, match) for match in matches if holds is None or holds(match)]
+    spans.sort(key=lambda span: (span.start, -span.end))
+    return list(_apart(spans))
 
 
 def _apart(spans: list[Span]) -> Iterator[Span]:
@@ -351,7 +351,7 @@ def _is_national(match: re.Match[str]) -> bool:
 
 
 def _is_italian(code: str) -> bool:
-    values = [int(one) if one.isdecimal() else ord(one) - ord("A") for one in code[:15]]
+    values = [int(sign) if sign.isdecimal() else ord(sign) - ord("A") for sign in code[:15]]
     total = sum(_ITALY_ODD[value] if at % 2 == 0 else value for at, value in enumerate(values))
     return code[15] == chr(ord("A") + total % 26)
 

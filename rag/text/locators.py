@@ -29,7 +29,7 @@ def labels_text(labels: Sequence[str]) -> str:
 
     Example: ["i", "ii", "1", "2", "3"] -> "i to ii, 1 to 3".
     """
-    if all(label == str(place) for place, label in enumerate(labels, 1)):
+    if all(label == str(number) for number, label in enumerate(labels, 1)):
         return ""
     if any(not label or _TO in label or _NEXT in label for label in labels):
         return ""
@@ -50,10 +50,10 @@ def labels_in(text: str) -> list[str]:
         first, _, last = run.partition(_TO)
         labels.append(first)
         if last:
-            most = _value(last) - _value(first)
-            if not 0 < most <= MAX_PAGES - len(labels):
+            count = _value(last) - _value(first)
+            if not 0 < count <= MAX_PAGES - len(labels):
                 return []
-            labels += islice(_following(first), 1, most + 1)
+            labels += islice(_following(first), 1, count + 1)
             if labels[-1] != last:
                 return []
     return labels
@@ -81,19 +81,19 @@ def _value(label: str) -> int:
     number = match["number"]
     if number.isdigit():
         return int(number)
-    value, rest = 0, number.lower()
+    value, remainder = 0, number.lower()
     for worth, letters in _ROMAN:
-        while rest.startswith(letters):
-            value, rest = value + worth, rest.removeprefix(letters)
+        while remainder.startswith(letters):
+            value, remainder = value + worth, remainder.removeprefix(letters)
     return value
 
 
 def _roman(value: int) -> str:
-    written = ""
+    numeral = ""
     for worth, letters in _ROMAN:
         count, value = divmod(value, worth)
-        written += letters * count
-    return written
+        numeral += letters * count
+    return numeral
 
 
 _LETTERS = 26

@@ -162,10 +162,10 @@ async def open_embedders(
     """
 
     def opening(name: str) -> AbstractAsyncContextManager[Embedder]:
-        found = settings.get(name) or installed(name)
-        if found is None:
+        folder = settings.get(name) or installed(name)
+        if folder is None:
             raise ConfigurationError(f"The settings have no embedder {name!r}.")
-        return open_embedder(found, environment, probe=False, breaker=breakers.get(name))
+        return open_embedder(folder, environment, probe=False, breaker=breakers.get(name))
 
     async with opening(DEFAULT_EMBEDDER) as default:
         embedders = Embedders({DEFAULT_EMBEDDER: default}, settings, opening)

@@ -131,8 +131,8 @@ async def _in_language(embedder: Embedder, pairs: Sequence[tuple[str, str]]) -> 
     queries = await embedder.embed([query for query, _ in pairs], "query")
     cosines = queries @ (await embedder.embed([text for _, text in pairs], "document")).T
     answers = float(cosines.trace())
-    others = len(pairs) * (len(pairs) - 1)
-    return (float(cosines.sum()) - answers) / others, answers / len(pairs)
+    mismatches = len(pairs) * (len(pairs) - 1)
+    return (float(cosines.sum()) - answers) / mismatches, answers / len(pairs)
 
 
 def of_passages(sources: Sequence[str], vectors: Vectors) -> float | None:
@@ -146,9 +146,9 @@ def of_passages(sources: Sequence[str], vectors: Vectors) -> float | None:
     if len(vectors) < MIN_PASSAGES or len(set(names.tolist())) < MIN_SOURCES:
         return None
     random = np.random.default_rng(SEED)
-    one, other = random.integers(0, len(vectors), (2, PAIRS))
-    apart = names[one] != names[other]
-    cosines = np.einsum("ij,ij->i", vectors[one[apart]], vectors[other[apart]])
+    first, second = random.integers(0, len(vectors), (2, PAIRS))
+    apart = names[first] != names[second]
+    cosines = np.einsum("ij,ij->i", vectors[first[apart]], vectors[second[apart]])
     return _bounded(float(np.quantile(cosines, QUARTILE))) if len(cosines) else None
 
 

@@ -106,9 +106,9 @@ class EmbeddingCache:
 
         def found(connection: sqlite3.Connection) -> dict[str, Vectors]:
             vectors: dict[str, Vectors] = {}
-            for some in _slices(list(keys)):
-                marks = ", ".join("?" * len(some))
-                rows = connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", some)  # noqa: S608 only marks
+            for part in _slices(list(keys)):
+                marks = ", ".join("?" * len(part))
+                rows = connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", part)  # noqa: S608 only marks
                 vectors |= {keys[key]: np.frombuffer(vector, "<f4") for key, vector in rows}
             return vectors
 
@@ -142,13 +142,13 @@ class EmbeddingCache:
             with connection:
                 row = connection.execute("SELECT control FROM models WHERE model = ?", [model]).fetchone()
                 before = np.frombuffer(row[0], "<f4") if row else vector
-                same = before.shape == vector.shape and float(before @ vector) >= SAME_MODEL
-                if not same:
+                is_same = before.shape == vector.shape and float(before @ vector) >= SAME_MODEL
+                if not is_same:
                     connection.execute("DELETE FROM vectors WHERE model = ?", [model])
-                if row is None or not same:
+                if row is None or not is_same:
                     values = [model, vector.tobytes()]
                     connection.execute("INSERT OR REPLACE INTO models VALUES (?, ?, NULL, NULL)", values)
-            return same
+            return is_same
 
         if not self._with(checked, otherwise=True):
             self._note(OTHER_MODEL)
@@ -260,7 +260,7 @@ def forget(
         with closing(_opened(data)) as connection:
             where, values = "owner >= ? AND owner < ?", [f"{tenant}.", f"{tenant}/"]  # "/" follows "."
             if collections is not None:
-                values = [owner(tenant, one) for one in collections]
+                values = [owner(tenant, collection) for collection in collections]
                 where = f"owner IN ({', '.join('?' * len(values))})"
             with connection:
                 connection.execute("CREATE TEMP TABLE kept (key BLOB PRIMARY KEY)")
@@ -288,7 +288,7 @@ def owners(data: Path, tenant: str) -> set[str]:
             rows = connection.execute("SELECT DISTINCT owner FROM vectors").fetchall()
     except sqlite3.Error:
         return set()
-    return {one.partition(".")[2] for (one,) in rows if one.partition(".")[0] == tenant}
+    return {name.partition(".")[2] for (name,) in rows if name.partition(".")[0] == tenant}
 
 
 def _opened(data: Path) -> sqlite3.Connection:
@@ -347,13 +347,13 @@ class CachedEmbedder(WrappedEmbedder):
         if kind == "query":
             return await self.inner.embed(texts, kind)
         dimension = self.identity.dimension
-        known = await to_thread.run_sync(self.cache.known, texts)
-        known = {text: vector for text, vector in known.items() if vector.shape == (dimension,)}
-        used, missing = list(known), [text for text in dict.fromkeys(texts) if text not in known]
+        vectors = await to_thread.run_sync(self.cache.known, texts)
+        vectors = {text: vector for text, vector in vectors.items() if vector.shape == (dimension,)}
+        used, missing = list(vectors), [text for text in dict.fromkeys(texts) if text not in vectors]
         self.cached += len(texts) - len(missing)
         await to_thread.run_sync(self.cache.keep, (), used)
-        known |= await self._embedded(missing)
-        return np.stack([known[text] for text in texts]) if texts else np.empty((0, dimension), np.float32)
+        vectors |= await self._embedded(missing)
+        return np.stack([vectors[text] for text in texts]) if texts else np.empty((0, dimension), np.float32)
 
     async def _embedded(self, texts: Sequence[str]) -> dict[str, Vectors]:
         vectors: dict[str, Vectors] = {}

@@ -89,10 +89,10 @@ class LocalEmbedder:
         """One vector of unit length per text; texts longer than the window are truncated."""
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
         rows = np.empty((len(texts), self.identity.dimension), np.float32)
-        left = iter(range(len(texts)))  # one step of it is atomic
+        rows_to_fill = iter(range(len(texts)))  # one step of it is atomic
 
         def fill() -> None:
-            for row in left:
+            for row in rows_to_fill:
                 rows[row] = self.encoder.vector(self.tokens.ids(prefix + texts[row], self.limit))
                 from_thread.check_cancelled()
 
@@ -164,7 +164,7 @@ def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
     former = "cls" if facts.pooling == "cls" else "mean"
     if head.dense or head.pooling not in {"graph", former}:
         sha.update(head.pooling.encode())
-        for path in [folder / one / WEIGHTS for one in facts.dense if head.dense]:
+        for path in [folder / layer / WEIGHTS for layer in facts.dense if head.dense]:
             with path.open("rb") as file:
                 sha.update(hashlib.file_digest(file, "sha256").digest())
     return sha.hexdigest()[:12]
@@ -229,22 +229,22 @@ def head_of(
 
 
 def _pooling(
-    folder: Path, facts: ModelFacts, asked: Pooling | None, output: npt.NDArray[np.float32]
+    folder: Path, facts: ModelFacts, setting: Pooling | None, output: npt.NDArray[np.float32]
 ) -> Pooling:
-    told = facts.pooling
+    published = facts.pooling
     if output.ndim != TOKEN_RANK:
-        if asked not in {None, "graph"}:
+        if setting not in {None, "graph"}:
             raise ConfigurationError(
-                f"embedder.pooling is {asked!r}, but the graph of the model in {folder} returns one vector "
+                f"embedder.pooling is {setting!r}, but the graph of the model in {folder} returns one vector "
                 "per text. Remove the setting."
             )
         return "graph"
-    if asked and told not in {None, "graph", asked}:
+    if setting and published not in {None, "graph", setting}:
         raise ConfigurationError(
-            f"embedder.pooling is {asked!r}, but by its files the model in {folder} has the pooling "
-            f"{told!r}. Remove the setting. If the files are wrong, correct them."
+            f"embedder.pooling is {setting!r}, but by its files the model in {folder} has the pooling "
+            f"{published!r}. Remove the setting. If the files are wrong, correct them."
         )
-    pooling = asked or told
+    pooling = setting or published
     if pooling == "graph":
         raise ConfigurationError(
             f"The model in {folder} is said to pool in its graph, which returns a vector per token. "
@@ -259,27 +259,27 @@ def _pooling(
     return pooling
 
 
-def _cut(folder: Path, facts: ModelFacts, wanted: int | None, whole: int) -> int:
+def _cut(folder: Path, facts: ModelFacts, setting: int | None, whole: int) -> int:
     """How many components of `whole` are kept; 0: all."""
-    if wanted in {None, whole}:
+    if setting in {None, whole}:
         return 0
-    if wanted not in facts.truncations:
+    if setting not in facts.truncations:
         allowed = ", ".join(map(str, sorted({*facts.truncations, whole})))
         raise ConfigurationError(
-            f"embedder.dimensions is {wanted}, but the vectors of the model in {folder} can have {allowed} "
+            f"embedder.dimensions is {setting}, but the vectors of the model in {folder} can have {allowed} "
             "dimensions, as far as its files say it (matryoshka_dimensions in config.json)."
         )
-    return wanted or 0
+    return setting or 0
 
 
 def prefixes_of(settings: EmbedderSettings, facts: ModelFacts) -> tuple[str, str]:
     """The prefixes of queries and of documents: of the settings where they say it, else of the files."""
-    found = []
+    prefixes = []
     for kind in ("query_prefix", "document_prefix"):
-        asked, published = getattr(settings, kind), getattr(facts, kind)
-        if asked is not None and published and asked != published:
+        setting, published = getattr(settings, kind), getattr(facts, kind)
+        if setting is not None and published and setting != published:
             log.warning(
-                "embedder.%s is %r, but the files of the model %s say %r.", kind, asked, facts.name, published
+                "embedder.%s is %r, but the files of %s say %r.", kind, setting, facts.name, published
             )
-        found.append((published if asked is None else asked) or "")
-    return found[0], found[1]
+        prefixes.append((published if setting is None else setting) or "")
+    return prefixes[0], prefixes[1]

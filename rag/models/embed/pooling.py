@@ -59,8 +59,8 @@ class Dense(NamedTuple):
 
     def __call__(self, vectors: Rows) -> Rows:
         """Shape (texts, in) -> (texts, out)."""
-        made = vectors @ self.weight.T
-        return self.activation(made if self.bias is None else made + self.bias)
+        values = vectors @ self.weight.T
+        return self.activation(values if self.bias is None else values + self.bias)
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ class RemoteEmbedder:
         """
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
         cut = [self._truncated(text) for text in texts]
-        given, counts = [prefix + text for text, _ in cut], [count for _, count in cut]
+        inputs, counts = [prefix + text for text, _ in cut], [count for _, count in cut]
         dimension = self.identity.dimension
 
         async def request(batch: Sequence[str]) -> Vectors:
@@ -202,7 +202,7 @@ class RemoteEmbedder:
             return np.zeros_like(await self.model.vectors([CONTROL], dimension))
 
         delay = self.model.endpoint.first_delay
-        async for part in in_batches(given, counts, self.size, request, alone, first_delay=delay):
+        async for part in in_batches(inputs, counts, self.size, request, alone, first_delay=delay):
             yield part
 
     def _truncated(self, text: str) -> tuple[str, int]:
@@ -263,12 +263,12 @@ async def _probed(model: VectorModel) -> Vectors:
     vectors = await model.vectors([CONTROL])
     if not vectors.any():
         raise model.invalid(1, 0)
-    found: int = vectors.shape[1]
-    wanted = model.settings.dimensions
-    if wanted not in {None, found}:
+    dimension: int = vectors.shape[1]
+    expected = model.settings.dimensions
+    if expected not in {None, dimension}:
         raise ConfigurationError(
-            f"{model.endpoint.name} returns vectors with {found} dimensions, but embedder.dimensions is "
-            f"{wanted}. Remove that setting, or use a model that can shorten its vectors."
+            f"{model.endpoint.name} returns vectors with {dimension} dimensions, but embedder.dimensions is "
+            f"{expected}. Remove that setting, or use a model that can shorten its vectors."
         )
     return vectors
 
@@ -320,9 +320,9 @@ class BatchSize:
                 return number
         return min(self.now, len(counts) - start)
 
-    def limit(self, most: int) -> None:
+    def limit(self, texts: int) -> None:
         """Take at most this many texts at once."""
-        self.most = self.now = most
+        self.most = self.now = texts
 
     def slow_down(self, refused: int) -> None:
         """Halve the batches after one of this size came too fast."""

@@ -43,7 +43,7 @@ class Place:
         return self.hub.file_url(self.repository, self.commit, file.path)
 
 
-def download(place: Place, file: RemoteFile, target: Path, came: Callable[[int], None]) -> str:
+def download(origin: Place, file: RemoteFile, target: Path, came: Callable[[int], None]) -> str:
     """Fetch a file to `target`, and return its SHA-256. `came` is told of the bytes as they come.
 
     What an interrupted download left is used. A connection that breaks is made again.
@@ -56,24 +56,24 @@ def download(place: Place, file: RemoteFile, target: Path, came: Callable[[int],
     """
     part = target.with_name(target.name + PART)
     with _writing(part):
-        left = _size(part)
-        came(left)
-        if not file.size or left < file.size:
-            _append(place, file, part, came)
+        resumed = _size(part)
+        came(resumed)
+        if not file.size or resumed < file.size:
+            _append(origin, file, part, came)
         if sha256 := _checked(part, file):
             part.replace(target)
             return sha256
         came(-_size(part))
         part.unlink()
-    if left:  # perhaps of another file: once more, as a whole
-        return download(place, file, target, came)
+    if resumed:  # perhaps of another file: once more, as a whole
+        return download(origin, file, target, came)
     raise WrongBytesError(
-        f"{place.url(file)} has not the bytes that it must have, so it was deleted. If a mirror or a proxy "
+        f"{origin.url(file)} has not the bytes that it must have, so it was deleted. If a mirror or a proxy "
         "stands between, it may have changed the file."
     )
 
 
-def _append(place: Place, file: RemoteFile, part: Path, came: Callable[[int], None]) -> None:
+def _append(origin: Place, file: RemoteFile, part: Path, came: Callable[[int], None]) -> None:
     """Fetch what `part` lacks.
 
     Raises:
@@ -81,24 +81,24 @@ def _append(place: Place, file: RemoteFile, part: Path, came: Callable[[int], No
         WrongBytesError: the file is larger than it must be.
     """
     try:
-        with _Part(part, file.size, came) as opened, place.hub.errors(place.repository):
+        with _Part(part, file.size, came) as opened, origin.hub.errors(origin.repository):
             http_get(
-                place.url(file),
+                origin.url(file),
                 opened,
                 resume_size=opened.tell(),
-                headers=place.hub.headers,
+                headers=origin.hub.headers,
                 tqdm_class=silent_tqdm,  # type: ignore[arg-type]  # the library's own stand-in
             )
     except WrongBytesError as error:
         part.unlink()
-        raise WrongBytesError(f"{place.url(file)} {error}") from error
+        raise WrongBytesError(f"{origin.url(file)} {error}") from error
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno:
             raise
-        raise LaterError(f"{place.hub.endpoint} states no possible size of {file.path}.") from error
+        raise LaterError(f"{origin.hub.endpoint} states no possible size of {file.path}.") from error
     if _size(part) < file.size:
         raise LaterError(
-            f"{place.hub.endpoint} sent only a part of {file.path}. What came is kept: run the same command "
+            f"{origin.hub.endpoint} sent only a part of {file.path}. What came is kept: run the same command "
             "again."
         )
 
@@ -106,12 +106,12 @@ def _append(place: Place, file: RemoteFile, part: Path, came: Callable[[int], No
 class _Part(FileIO):
     """What came of a file so far. The library appends, or begins again where a hub ignores the range.
 
-    `most` bytes are allowed, any number if it is 0.
+    At most `limit` bytes are accepted, any number if it is 0.
     """
 
-    def __init__(self, path: Path, most: int, came: Callable[[int], None]) -> None:
+    def __init__(self, path: Path, limit: int, came: Callable[[int], None]) -> None:
         super().__init__(path, "ab")
-        self._most, self._came = most, came
+        self._limit, self._came = limit, came
 
     def write(self, block: Buffer) -> int:
         """Append a block.
@@ -119,11 +119,11 @@ class _Part(FileIO):
         Raises:
             WrongBytesError: there would be more than allowed.
         """
-        if self._most and self.tell() + memoryview(block).nbytes > self._most:
-            raise WrongBytesError(f"is larger than {self._most:,} bytes, its size. It was deleted.")
-        written = super().write(block)
-        self._came(written)
-        return written
+        if self._limit and self.tell() + memoryview(block).nbytes > self._limit:
+            raise WrongBytesError(f"is larger than {self._limit:,} bytes, its size. It was deleted.")
+        count = super().write(block)
+        self._came(count)
+        return count
 
     def truncate(self, size: int | None = None) -> int:
         """Cut the file."""
@@ -160,9 +160,9 @@ def checked_copy(source: Path, file: RemoteFile, target: Path) -> str:
     """
     part = target.with_name(target.name + PART)
     with _writing(part):
-        with source.open("rb") as opened, part.open("wb") as written:
+        with source.open("rb") as opened, part.open("wb") as copy:
             while block := opened.read(READ_BYTES):
-                written.write(block)
+                copy.write(block)
         if sha256 := _checked(part, file):
             part.replace(target)
             return sha256

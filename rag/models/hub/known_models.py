@@ -69,7 +69,7 @@ class KnownModel(BaseModel):
     @property
     def pinned(self) -> bool:
         """Whether the checksum of every file is known."""
-        return all(one.sha256 for one in self.files)
+        return all(file.sha256 for file in self.files)
 
     def facts(self, files: tuple[ModelFile, ...]) -> ModelFacts:
         """What is kept beside the model's files once they are here."""
@@ -88,7 +88,7 @@ class _List(BaseModel):
 def known_models() -> dict[str, KnownModel]:
     """All of them by name, in the order of the file."""
     models = _List.model_validate(tomllib.loads(LIST.read_text(encoding="utf-8"))).model
-    return {one.name: one for one in models}
+    return {model.name: model for model in models}
 
 
 GRAPHS = ("model.onnx", "onnx/model.onnx")
@@ -108,26 +108,26 @@ SAFE = re.compile(r"(?!.*(^|/)\.)[\w.+-]+(/[\w.+-]+)*", re.ASCII)
 LISTED = 12  # graphs in a message
 
 
-def graph_among(paths: Collection[str], asked: str | None) -> str:
+def graph_among(paths: Collection[str], graph: str | None) -> str:
     """The path of the graph: the one that is asked for, or the usual one, or the only one.
 
     Raises:
         ConfigurationError: there is none, or there are several and none is asked for.
     """
     graphs = sorted(path for path in paths if path.endswith(".onnx") and SAFE.fullmatch(path))
-    if asked is None:
+    if graph is None:
         usual = [path for path in GRAPHS if path in graphs]
         if usual or len(graphs) == 1:
             return (usual or graphs)[0]
-    elif asked in graphs:
-        return asked
+    elif graph in graphs:
+        return graph
     if not graphs:
         raise ConfigurationError(
             "There is no ONNX graph (a file .onnx). Use a model that is published in ONNX format, or export "
             "it yourself and add the folder with refdesk-admin model add."
         )
-    shown = ", ".join(graphs[:LISTED]) + (" …" if len(graphs) > LISTED else "")
-    raise ConfigurationError(f"Choose the graph with --graph. There are: {shown}.")
+    listed = ", ".join(graphs[:LISTED]) + (" …" if len(graphs) > LISTED else "")
+    raise ConfigurationError(f"Choose the graph with --graph. There are: {listed}.")
 
 
 def files_of(paths: Collection[str], graph: str) -> Sequence[str]:

@@ -54,15 +54,15 @@ class CrossEncoder:
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
         """The probability that each text answers the query; texts longer than the window are truncated."""
-        found: list[float | None] = [None] * len(texts)
+        scores: list[float | None] = [None] * len(texts)
 
         async def fill(index: int, text: str) -> None:
-            found[index] = await to_thread.run_sync(self.score, query, text, limiter=self.runs)
+            scores[index] = await to_thread.run_sync(self.score, query, text, limiter=self.runs)
 
         async with anyio.create_task_group() as group:
             for index, text in enumerate(texts):
                 group.start_soon(fill, index, text)
-        return found
+        return scores
 
     def score(self, query: str, text: str) -> float | None:
         """The probability for one pair; None if the model's output is not finite."""
@@ -232,7 +232,7 @@ def _listed(folder: Path) -> Sequence[str]:
     """The layers that the publisher lists."""
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-        return [one["path"] for one in modules if one["type"].rpartition(".")[2] in STEPS]
+        return [module["path"] for module in modules if module["type"].rpartition(".")[2] in STEPS]
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

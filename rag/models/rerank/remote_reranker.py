@@ -35,16 +35,16 @@ class RemoteReranker:
         Raises:
             ProviderError: the endpoint failed, or its reply is invalid or has no score at all.
         """
-        size, found = len(texts), list[float | None]()
-        while len(found) < len(texts):
-            batch = texts[len(found) : len(found) + size]
+        size, scores = len(texts), list[float | None]()
+        while len(scores) < len(texts):
+            batch = texts[len(scores) : len(scores) + size]
             try:
-                found += await self._raw_scores(query, batch)
+                scores += await self._raw_scores(query, batch)
             except RefusedError:
                 if len(batch) == 1:
                     raise
                 size = len(batch) // 2
-        return probabilities(found)
+        return probabilities(scores)
 
     async def _raw_scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
         """The scores of one reply, as the endpoint scales them."""

@@ -81,15 +81,15 @@ async def copy_to_bucket(data: Path, bucket: Bucket, *, replace: bool = False) -
         BusyError: somebody writes to a collection; keys and rights were copied. Or another copy has begun.
         StoreError: the bucket can't be read or written, or what it holds isn't what was sent.
     """
-    known = _tenants(data)
+    names = _tenants(data)
     reader = Reader(data, timeout_seconds=WAIT_SECONDS)
     with ExitStack() as locks:
         target = locks.enter_context(_copying(data, bucket, replace=replace))
         await to_thread.run_sync(target.send_rights)
         try:
-            for tenant in known:
-                for one in await reader.collections(tenant):
-                    locks.enter_context(locked(data, f"{tenant}.{one.name}", seconds=WAIT_SECONDS))
+            for tenant in names:
+                for collection in await reader.collections(tenant):
+                    locks.enter_context(locked(data, f"{tenant}.{collection.name}", seconds=WAIT_SECONDS))
             locks.enter_context(locked(data, "catalog", seconds=WAIT_SECONDS))
         except BusyError as error:
             raise BusyError(f"{error} Keys and access records were copied; documents weren't.") from error
@@ -115,8 +115,8 @@ async def copy_rights(data: Path, bucket: Bucket, *, replace: bool = False) -> i
 
 
 def _tenants(data: Path) -> tuple[str, ...]:
-    if known := tenants(data):
-        return tuple(known)
+    if names := tenants(data):
+        return tuple(names)
     raise ConfigurationError(f"There is no desk in {data} to copy. Run refdesk-admin ingest first.")
 
 
@@ -135,7 +135,7 @@ def _copying(data: Path, bucket: Bucket, *, replace: bool) -> Iterator[_Target]:
 
 def _tables(data: Path) -> list[str]:
     """All tables in the order in which they are copied: access records first, the catalog last."""
-    names = (one.stem for one in database_folder(data).glob("*.lance"))
+    names = (folder.stem for folder in database_folder(data).glob("*.lance"))
     return sorted(names, key=lambda name: (name == schema.COLLECTIONS, not _is_access(name), name))
 
 
@@ -169,13 +169,13 @@ def _copy(target: _Target, tables: Iterable[str]) -> dict[str, int]:
             target.send_rights()
             target.send(step[begin : begin + SENDERS])
         target.note()
-    wanted = target.send_rights().union(*steps)
-    stale = target.present.keys() - wanted - {LEDGER}
+    expected = target.send_rights().union(*steps)
+    stale = target.present.keys() - expected - {LEDGER}
     target.delete(stale)
-    target.check(wanted)
+    target.check(expected)
     return {
-        "objects": len(wanted),
-        "bytes": sum(target.notes[name].size for name in wanted),
+        "objects": len(expected),
+        "bytes": sum(target.notes[name].size for name in expected),
         "sent": target.sent,
         "deleted": len(stale),
     }
@@ -184,35 +184,36 @@ def _copy(target: _Target, tables: Iterable[str]) -> dict[str, int]:
 def _rights_steps(data: Path) -> Iterator[list[str]]:
     """The files with keys, tenants and access records, each step to be sent when the former is there."""
     files = [data / KEYS, data / "key", *_below(data / "tenants")]
-    yield _names(data, (one for one in files if one.exists()))
+    yield _names(data, (file for file in files if file.exists()))
     yield from _table_steps(data, filter(_is_access, _tables(data)))
 
 
 def _document_steps(data: Path, tables: Iterable[str]) -> Iterator[list[str]]:
     """All other files, likewise."""
     yield from _table_steps(data, tables)
-    yield _names(data, (one for one in _below(data / "runs") if one.suffix == ".json"))
+    yield _names(data, (file for file in _below(data / "runs") if file.suffix == ".json"))
 
 
 def _table_steps(data: Path, tables: Iterable[str]) -> Iterator[list[str]]:
     for table in tables:
         folder = table_folder(data, table)
         versions = _below(folder / "_versions")  # looked for first: what they name is there then
-        yield _names(data, (one for one in _below(folder) if one.parent.name != "_versions"))
+        yield _names(data, (file for file in _below(folder) if file.parent.name != "_versions"))
         yield _names(data, versions)
 
 
 def _names(data: Path, files: Iterable[Path]) -> list[str]:
-    return [one.relative_to(data).as_posix() for one in files]
+    return [file.relative_to(data).as_posix() for file in files]
 
 
 def _below(folder: Path) -> list[Path]:
-    return sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.startswith("."))
+    return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
 
 
 def held_of_desk(bucket: Bucket) -> dict[str, tuple[int, str | None]]:
     """What a bucket holds beside turns: sizes and tags by name."""
-    return {name: one for name, one in listed(bucket).items() if not name.startswith(f"{TURNS}/")}
+    objects = listed(bucket).items()
+    return {name: facts for name, facts in objects if not name.startswith(f"{TURNS}/")}
 
 
 def _holds_rows(name: str) -> bool:
@@ -277,7 +278,7 @@ class _Target:
         """Send keys, tenants and access records, unless they are as they were sent. Returns their names."""
         steps = list(_rights_steps(self.data))
         names = {name for step in steps for name in step}
-        rights = {name: (one.st_mtime_ns, one.st_size) for name in names if (one := self._stat(name))}
+        rights = {name: (stat.st_mtime_ns, stat.st_size) for name in names if (stat := self._stat(name))}
         if rights == self.rights:
             return names
         if not (self.data / KEYS).exists():
@@ -306,9 +307,9 @@ class _Target:
         try:
             with (self.data / name).open("rb") as file:
                 digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
-                known = self.notes.get(name)
-                if known and known[:2] == (digest, size) and self.present.get(name) == (size, known.tag):
-                    return known
+                note = self.notes.get(name)
+                if note and note[:2] == (digest, size) and self.present.get(name) == (size, note.tag):
+                    return note
                 file.seek(0)
                 tag = put(self.bucket, name, file) if _holds_rows(name) else self._put(name, file.read())
         except OSError as error:
@@ -336,15 +337,15 @@ class _Target:
         if names:
             self.note()
 
-    def check(self, wanted: Collection[str]) -> None:
+    def check(self, expected: Collection[str]) -> None:
         """Compare what the bucket holds now with what it should hold.
 
         Raises:
             StoreError: they differ.
         """
-        there = held_of_desk(self.bucket)
-        wrong = [name for name in wanted if there.get(name) != (self.notes[name].size, self.notes[name].tag)]
-        if wrong or there.keys() - wanted - {LEDGER}:
+        objects, notes = held_of_desk(self.bucket), self.notes
+        wrong = [name for name in expected if objects.get(name) != (notes[name].size, notes[name].tag)]
+        if wrong or objects.keys() - expected - {LEDGER}:
             raise StoreError(
                 f"{self.bucket} holds other objects than were sent. Does anybody else write to it? Run the "
                 "same command again."

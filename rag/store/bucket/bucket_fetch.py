@@ -66,10 +66,10 @@ async def fetch_from_bucket(bucket: Bucket, data: Path) -> Fetched:
         sizes = await to_thread.run_sync(_fetched, bucket, data)
         reader = Reader(data, timeout_seconds=WAIT_SECONDS)
         documents = {
-            f"{tenant}/{one.name}": await (await reader.open(one)).source_count()
+            f"{tenant}/{collection.name}": await (await reader.open(collection)).source_count()
             for tenant in tenants(data)
-            for one in await reader.collections(tenant)
-            if not one.attached
+            for collection in await reader.collections(tenant)
+            if not collection.attached
         }
     return Fetched(len(sizes), sum(sizes.values()), documents)
 
@@ -85,8 +85,8 @@ def _places(data: Path) -> list[Path]:
     return [data / part for part in PARTS]
 
 
-def _holds(place: Path) -> bool:
-    return place.is_file() or any(one.is_file() for one in place.rglob("*"))
+def _holds(path: Path) -> bool:
+    return path.is_file() or any(file.is_file() for file in path.rglob("*"))
 
 
 def _fetched(bucket: Bucket, data: Path) -> dict[str, int]:
@@ -104,8 +104,8 @@ def _fetched(bucket: Bucket, data: Path) -> dict[str, int]:
                 pass
         if (last_turn(bucket), held_of_desk(bucket)) != (turn, there):
             raise BusyError(f"Somebody copied to {bucket} meanwhile. Run the same command again.")
-        for place in _places(data):  # what a fetch that was killed has put there
-            shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+        for path in _places(data):  # what a fetch that was killed has put there
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         note_fetched(data, bucket, token)
         for name in sorted(names, key=_order):
             (data / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -98,10 +98,10 @@ def listed(bucket: Bucket, prefix: str | None = None) -> dict[str, tuple[int, st
         StoreError: as `put`.
     """
     try:
-        found = [one for some in bucket.store.list(prefix) for one in some]
+        entries = [entry for page in bucket.store.list(prefix) for entry in page]
     except Exception as error:
         raise bucket.failure("read", error) from error
-    return {one["path"]: (one["size"], _bare(one["e_tag"])) for one in found}
+    return {entry["path"]: (entry["size"], _bare(entry["e_tag"])) for entry in entries}
 
 
 def _bare(tag: str | None) -> str | None:
@@ -173,9 +173,9 @@ def check_bucket(bucket: Bucket) -> Iterator[Checked]:
         text = "These credentials can only read: right for servers. The checks that write were left out."
         yield Checked("rights", "fine", text)
     else:
-        found = [*_writing(bucket, probe)]
-        yield from found
-        if any(one.state == "wrong" for one in found):
+        checks = [*_writing(bucket, probe)]
+        yield from checks
+        if any(check.state == "wrong" for check in checks):
             return  # nobody should copy a desk to it
     problem = data_folder_problem(bucket)
     yield Checked("desk", "note" if problem else "fine", problem or f"There is a desk in {bucket}.")
@@ -189,8 +189,8 @@ def _answers(bucket: Bucket) -> str:
         began = time.perf_counter()
         bucket.read(f"{PROBES}/{uuid.uuid4().hex}")
         seconds.append(time.perf_counter() - began)
-    usual, most = (1000 * one for one in (statistics.median(seconds), max(seconds)))
-    return f"A small request takes {usual:.0f} ms, and took {most:.0f} ms at most."
+    usual, longest = statistics.median(seconds), max(seconds)
+    return f"A small request takes {1000 * usual:.0f} ms, and took {1000 * longest:.0f} ms at most."
 
 
 def _writing(bucket: Bucket, probe: str) -> Iterator[Checked]:
@@ -201,11 +201,11 @@ def _writing(bucket: Bucket, probe: str) -> Iterator[Checked]:
             "These credentials can write. Give servers others, which can only list and read.",
         )
         yield _clock(bucket, probe)
-        found = bucket.read(probe) == probe.encode() and probe in listed(bucket, PROBES)
+        is_visible = bucket.read(probe) == probe.encode() and probe in listed(bucket, PROBES)
         text = "What is written is read and listed at once."
-        if not found:
+        if not is_visible:
             text = "What was just written can't be read or isn't listed yet: servers could miss revocations."
-        yield Checked("read after write", "fine" if found else "wrong", text)
+        yield Checked("read after write", "fine" if is_visible else "wrong", text)
         once = creates_once(bucket)
         text = "Of several writers that create an object, one succeeds."
         if not once:
@@ -223,10 +223,10 @@ def _writing(bucket: Bucket, probe: str) -> Iterator[Checked]:
 def _clock(bucket: Bucket, probe: str) -> Checked:
     """Compare the time at which the store says that an object was written with ours."""
     try:
-        written: datetime = bucket.store.head(probe)["last_modified"]
+        written_at: datetime = bucket.store.head(probe)["last_modified"]
     except Exception as error:
         raise bucket.failure("read", error) from error
-    skew = abs((datetime.now(UTC) - written).total_seconds())
+    skew = abs((datetime.now(UTC) - written_at).total_seconds())
     text = f"The clocks of this machine and of the store differ by {skew:.0f} s."
     return Checked("clock", "fine" if skew < SKEW_SECONDS else "wrong", text)
 
@@ -244,8 +244,8 @@ def creates_once(bucket: Bucket) -> bool:
     try:
         with ThreadPoolExecutor(WRITERS) as threads:
             for name in names:
-                made = threads.map(partial(put_new, bucket, name), [b"1"] * WRITERS)
-                if sum(made) > 1:  # none, if an answer was lost and the library tried again
+                created = threads.map(partial(put_new, bucket, name), [b"1"] * WRITERS)
+                if sum(created) > 1:  # none, if an answer was lost and the library tried again
                     return False
             return not put_new(bucket, names[0], b"2")
     finally:

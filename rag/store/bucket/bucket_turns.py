@@ -37,8 +37,8 @@ def take_turn(bucket: Bucket, data: Path, *, replace: bool) -> int:
     """
     numbers = _numbers(bucket)
     last = max(numbers, default=0)
-    known, current = _noted(data).get(str(bucket), []), token_of(bucket, last)
-    if last and current not in known and not replace:
+    tokens, current = _noted(data).get(str(bucket), []), token_of(bucket, last)
+    if last and current not in tokens and not replace:
         raise ConfigurationError(
             f"Another data folder was copied to {bucket} since {data} was. Documents, access rights and "
             "keys that were changed in that one aren't here. Nothing was copied. To go on from what the "
@@ -46,7 +46,7 @@ def take_turn(bucket: Bucket, data: Path, *, replace: bool) -> int:
             f"with what {data} has, repeat the copy with --replace."
         )
     token = secrets.token_hex(16)
-    _note(data, bucket, [token, *([current] if current in known else [])])
+    _note(data, bucket, [token, *([current] if current in tokens else [])])
     if not put_new(bucket, _name(last + 1), token.encode()):
         raise BusyError(f"Another copy to {bucket} has just begun. Try again later.")
     if put_new(bucket, _name(last + 1), token.encode()):  # the copy came here from another store

@@ -66,7 +66,7 @@ class Opened:
     @property
     def own(self) -> list[Collection]:
         """The collections that have tables here."""
-        return [one for one in self.collections if not one.attached]
+        return [collection for collection in self.collections if not collection.attached]
 
 
 Check: TypeAlias = "Callable[[Opened], Awaitable[list[Finding]]]"
@@ -79,13 +79,13 @@ async def check_files(data: Path) -> list[Finding]:
 
 def _check_reserve(data: Path) -> Finding:
     folders = [data, data / "locks", data / "tenants", database_folder(data)]
-    if missing := [one.name for one in folders if not one.is_dir()]:
+    if missing := [folder.name for folder in folders if not folder.is_dir()]:
         return Finding("folder", missing[0], "The folder is missing.", FIX, partial(_prepare, data))
     file = reserve_file(data)
     if not file.exists() or file.stat().st_size < RESERVE_BYTES:
         problem = "The reserve, which lets rights be taken away on a full disk, is not complete."
         return Finding("folder", file.name, problem, FIX, partial(_prepare, data))
-    if closed := [one for one in folders if not os.access(one, os.W_OK)]:
+    if closed := [folder for folder in folders if not os.access(folder, os.W_OK)]:
         note = (
             f"{closed[0]} can't be written: its disk is read-only, or this user may not. Servers can search "
             "it, but nothing can be ingested, changed or mended from here."
@@ -120,9 +120,9 @@ async def open_folder(data: Path) -> tuple[Opened | None, Finding]:
     """The folder with its catalog, and what was found of that; None if it can't be read."""
     folder = table_folder(data, schema.COLLECTIONS)
     database = await connect(data)
-    held = frozenset(held_locks(data))
+    locks = frozenset(held_locks(data))
     if not folder.exists():
-        return Opened(data, database, (), held), Finding("catalog", "collections")
+        return Opened(data, database, (), locks), Finding("catalog", "collections")
     if table_maintenance.empty_manifests(folder):
         mend = partial(repair, folder)
         return None, Finding("catalog", "collections", "A power failure left it unreadable.", FIX, mend)
@@ -137,7 +137,8 @@ async def open_folder(data: Path) -> tuple[Opened | None, Finding]:
             return None, Finding("catalog", "collections", fault, CHECK_THE_DISK)
         remedy = "Restore a backup into a new data folder (refdesk-admin restore FILE --data DIR)."
         return None, Finding("catalog", "collections", "It is damaged: no document can be found.", remedy)
-    return Opened(data, database, sorted(collections, key=lock_name), held), Finding("catalog", "collections")
+    collections.sort(key=lock_name)
+    return Opened(data, database, collections, locks), Finding("catalog", "collections")
 
 
 def lock_name(collection: Collection) -> str:
@@ -152,14 +153,14 @@ async def repair(folder: Path) -> None:
 
 async def check_tenants(desk: Opened) -> list[Finding]:
     """Whether every tenant that has collections is known, so that it can be named."""
-    found = []
-    for tenant in sorted({one.tenant for one in desk.collections}):
+    findings = []
+    for tenant in sorted({collection.tenant for collection in desk.collections}):
         missing = not tenant_file(desk.data, tenant).exists()
-        fields = any(one.fields for one in desk.collections if one.tenant == tenant)
+        fields = any(collection.fields for collection in desk.collections if collection.tenant == tenant)
         problem = "It has collections, but is not in the list of tenants." if missing else ""
         mend = partial(_note_tenant, desk.data, tenant, filterable=fields) if missing else None
-        found.append(Finding("tenant", tenant, problem, FIX if missing else "", mend))
-    return found
+        findings.append(Finding("tenant", tenant, problem, FIX if missing else "", mend))
+    return findings
 
 
 async def _note_tenant(data: Path, tenant: str, *, filterable: bool) -> None:
@@ -168,15 +169,15 @@ async def _note_tenant(data: Path, tenant: str, *, filterable: bool) -> None:
 
 async def check_access(desk: Opened) -> list[Finding]:
     """Whether the access records of each tenant can be read. Older ones are never put in their place."""
-    found = []
-    for tenant in sorted({one.tenant for one in desk.collections}):
+    findings = []
+    for tenant in sorted({collection.tenant for collection in desk.collections}):
         folder = table_folder(desk.data, schema.access_table(tenant))
         if folder.exists() and table_maintenance.empty_manifests(folder):
             problem = "A power failure left them unreadable: nobody finds anything."
-            found.append(Finding("access records", tenant, problem, FIX, partial(repair, folder)))
+            findings.append(Finding("access records", tenant, problem, FIX, partial(repair, folder)))
         else:
-            found.append(await _records_of(desk, tenant))
-    return found
+            findings.append(await _records_of(desk, tenant))
+    return findings
 
 
 async def _records_of(desk: Opened, tenant: str) -> Finding:
@@ -193,20 +194,20 @@ async def _records_of(desk: Opened, tenant: str) -> Finding:
 
 async def check_stray(desk: Opened) -> list[Finding]:
     """Whether there is something in the folder that nothing uses."""
-    found = []
+    findings = []
     restoring = desk.data / RESTORING
     if restoring.exists() and LOCK not in desk.held:
         problem = "A restore was killed before it was in force. If collections are missing, run it again."
-        found.append(Finding("stray", RESTORING, problem, FIX, partial(_remove_restoring, desk)))
+        findings.append(Finding("stray", RESTORING, problem, FIX, partial(_remove_restoring, desk)))
     spool = desk.data / "spool"
     for folder in sorted(spool.iterdir()) if spool.is_dir() else ():
         if folder.name not in desk.held:
             problem = "A killed run left copies of documents."
             mend = partial(_remove_spool, desk, folder)
-            found.append(Finding("stray", f"spool/{folder.name}", problem, FIX, mend))
+            findings.append(Finding("stray", f"spool/{folder.name}", problem, FIX, mend))
     if "catalog" not in desk.held and LOCK not in desk.held:
-        found += _stray_tables(desk)
-    return found or [Finding("stray", str(desk.data))]
+        findings += _stray_tables(desk)
+    return findings or [Finding("stray", str(desk.data))]
 
 
 async def _remove_restoring(desk: Opened) -> None:
@@ -221,41 +222,42 @@ async def _remove_spool(desk: Opened, folder: Path) -> None:
 
 def _stray_tables(desk: Opened) -> list[Finding]:
     """Tables of collections that the catalog doesn't have: a killed command left them."""
-    known = {f"{name}.lance" for one in desk.own for name in collection_tables.named_tables(one)}
+    named = {f"{name}.lance" for own in desk.own for name in collection_tables.named_tables(own)}
     folder = database_folder(desk.data)
-    found = [_unfinished(one) for one in desk.own if one.coming and lock_name(one) not in desk.held]
-    for name in sorted(one.name for one in folder.iterdir()) if folder.is_dir() else ():
-        kind, _, rest = name.removesuffix(".lance").partition("__tenant_")
-        held = ".".join(rest.partition("__build_")[0].split("__src_")) in desk.held
-        if kind in {"chunks", "sources"} and name not in known and not held:
+    findings = [_unfinished(own) for own in desk.own if own.coming and lock_name(own) not in desk.held]
+    for name in sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ():
+        kind, _, key = name.removesuffix(".lance").partition("__tenant_")
+        is_held = ".".join(key.partition("__build_")[0].split("__src_")) in desk.held
+        if kind in {"chunks", "sources"} and name not in named and not is_held:
             problem = "The catalog has no collection for this table. Nobody finds what is in it."
             remedy = (
                 "If a restore was killed, run it again. Otherwise delete the table: refdesk-admin doctor "
                 "--fix --yes."
             )
-            mend = partial(_drop, desk, *rest.split("__src_"))
-            found.append(Finding("stray", name, problem, remedy, mend, "the documents in it"))
-    return found
+            mend = partial(_drop, desk, *key.split("__src_"))
+            findings.append(Finding("stray", name, problem, remedy, mend, "the documents in it"))
+    return findings
 
 
-def _unfinished(one: Collection) -> Finding:
+def _unfinished(collection: Collection) -> Finding:
     return Finding(
         "stray",
-        lock_name(one),
+        lock_name(collection),
         "A rebuild of the collection was interrupted. Searches use the tables from before it.",
-        f"To complete it, run refdesk-admin collection rebuild {one.name}; to drop it, refdesk-admin purge.",
+        f"To complete it, run refdesk-admin collection rebuild {collection.name}; to drop it, "
+        "refdesk-admin purge.",
     )
 
 
 async def _drop(desk: Opened, tenant: str, name: str) -> None:
     """Drop the tables of a collection that the catalog doesn't have, or of builds that its row lacks."""
     name, _, _ = name.partition("__build_")
-    own = next((one for one in desk.own if (one.tenant, one.name) == (tenant, name)), None)
+    collection = next((own for own in desk.own if lock_name(own) == f"{tenant}.{name}"), None)
     with (
         locked(desk.data, f"{tenant}.{name}", seconds=0),
         locked(desk.data, "catalog", seconds=CATALOG_WAIT_SECONDS),
     ):
-        if own:
-            await collection_tables.drop_others(desk.data, own)
+        if collection:
+            await collection_tables.drop_others(desk.data, collection)
         else:
             await collection_tables.drop_tables(desk.data, desk.database, tenant, name)

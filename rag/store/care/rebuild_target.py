@@ -47,9 +47,9 @@ class RebuildTarget:
             rows = (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
         return {row["id"]: row for row in rows}
 
-    async def sample(self, most: int) -> tuple[list[str], Vectors]:
+    async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         """As `CollectionWriter.sample`."""
-        return await sampled(self._chunks, most)
+        return await sampled(self._chunks, limit)
 
     async def ids(self) -> set[str]:
         """The ids of the sources that it has anything of: a kill can leave chunks without their source."""
@@ -59,8 +59,8 @@ class RebuildTarget:
 
     async def put(self, sources: Sequence[WholeSource]) -> None:
         """Store sources with their chunks, in place of what it has of them."""
-        rows = [one.row for one in sources]
-        chunks = [one.table for one in sources if one.table.num_rows]
+        rows = [source.row for source in sources]
+        chunks = [source.table for source in sources if source.table.num_rows]
         with engine_errors("writing"):
             await self._chunks.delete(schema.one_of("source_id", [row["id"] for row in rows]))
             if chunks:
@@ -89,15 +89,15 @@ class RebuildTarget:
         columns = ["source_id", "revision"]
         alike: dict[str, list[str]] = defaultdict(list)
         with engine_errors("copying access records"):
-            held = (await self._chunks.query().select(columns).to_arrow()).group_by(columns).aggregate([])
-            for row in held.to_pylist():
+            labelled = (await self._chunks.query().select(columns).to_arrow()).group_by(columns).aggregate([])
+            for row in labelled.to_pylist():
                 values = table_rows.label_values(access.get(row["source_id"]))
                 if values["revision"] != row["revision"]:
                     alike[json.dumps(values)].append(row["source_id"])
-            for written, ids in alike.items():
-                await self._chunks.update(json.loads(written), where=schema.one_of("source_id", ids))
+            for labels, ids in alike.items():
+                await self._chunks.update(json.loads(labels), where=schema.one_of("source_id", ids))
 
-    async def finish(self, wanted: Mapping[str, str]) -> None:
+    async def finish(self, generations: Mapping[str, str]) -> None:
         """Complete the indexes and flush everything. `wanted` are the generations of all sources, by id.
 
         Raises:
@@ -115,8 +115,8 @@ class RebuildTarget:
         complete = all(
             counts.get((id_, row["generation"]), 0) == row["chunk_count"] for id_, row in rows.items()
         )
-        held = {id_: row["generation"] for id_, row in rows.items()}
-        if not complete or held != dict(wanted) or len(counts) > len(rows):
+        present = {id_: row["generation"] for id_, row in rows.items()}
+        if not complete or present != dict(generations) or len(counts) > len(rows):
             raise StoreError(
                 f"The rebuilt tables of the collection {self.collection.name!r} lack something, so it stays "
                 f"as it is. Run refdesk-admin collection rebuild {self.collection.name} --restart."
@@ -127,21 +127,21 @@ class RebuildTarget:
 
 async def open_target(data: Path, collection: Collection, coming: Build) -> RebuildTarget:
     """The tables of a build that is to come, made anew if they don't have the collection's columns."""
-    made = with_build(collection, coming)
-    names = table_names(made)
+    build = with_build(collection, coming)
+    names = table_names(build)
     for name in names:
         table_maintenance.repair(table_folder(data, name))
     with engine_errors("opening the rebuilt tables"):
         database = await connect(data)
         tables = [await open_if_there(database, name) for name in names]
-        columns = schema.chunks_schema(made.embedder.dimension, made.fields)
+        columns = schema.chunks_schema(build.embedder.dimension, build.fields)
         if None in tables or set(await _existing(tables[0]).schema()) != set(columns):
             for name in names:
                 await database.drop_table(name, ignore_missing=True)
-            await create_tables(database, made)
+            await create_tables(database, build)
         chunks, sources = [await database.open_table(name) for name in names]
         await table_maintenance.create_chunk_indexes(chunks)
-    return RebuildTarget(data, made, chunks, sources)
+    return RebuildTarget(data, build, chunks, sources)
 
 
 def _existing(table: lancedb.AsyncTable | None) -> lancedb.AsyncTable:
@@ -149,9 +149,9 @@ def _existing(table: lancedb.AsyncTable | None) -> lancedb.AsyncTable:
     return table
 
 
-def same_text(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Whether the chunks made from one row of a source are also those of the other."""
-    return one["generation"] == other["generation"] and _declared(one) == _declared(other)
+    return first["generation"] == second["generation"] and _declared(first) == _declared(second)
 
 
 def _declared(row: Mapping[str, Any]) -> dict[str, Any]:

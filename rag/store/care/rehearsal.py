@@ -60,7 +60,7 @@ class Rehearsal(CollectionWriter):
         records = self.before if records is None else records
         if self._exists:
             return await super().known(_WithLost(records, self.collection.name))
-        self.ids.learn(one for one in records.values() if one.collection == self.collection.name)
+        self.ids.learn(record for record in records.values() if record.collection == self.collection.name)
         return {}
 
     async def records(self) -> dict[str, AccessRecord]:
@@ -70,10 +70,10 @@ class Rehearsal(CollectionWriter):
     def _settled(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
         settled = {}
         for id_, (uri, claim) in claims.items():
-            others = [self.after[one].access for one in sorted(claim.floor) if one in self.after]
+            floor = [self.after[other].access for other in sorted(claim.floor) if other in self.after]
             name = self.collection.name
             fresh = AccessRecord(id_, name, uri, claim.access, claim.content, claim.requested)
-            settled[id_] = settle(self.after.get(id_), claim, others, fresh)
+            settled[id_] = settle(self.after.get(id_), claim, floor, fresh)
         self.after |= settled
         return settled
 
@@ -87,7 +87,7 @@ class Rehearsal(CollectionWriter):
 
     async def move(self, moved: Mapping[str, Moved]) -> dict[str, AccessRecord]:
         """The records that these sources would have at their new URIs."""
-        return self._settled({id_: (one.uri, one.claim) for id_, one in moved.items()})
+        return self._settled({id_: (move.uri, move.claim) for id_, move in moved.items()})
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Note that these sources would be gone."""
@@ -117,7 +117,7 @@ class Rehearsal(CollectionWriter):
 
     async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """Who could see these sources."""
-        return {id_: one.access for id_ in ids if (one := self.after.get(id_)) and one.present}
+        return {id_: record.access for id_ in ids if (record := self.after.get(id_)) and record.present}
 
     async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:  # noqa: ARG002 nothing is stored
         """Nothing is stored; no chunk lacks its vector any more."""

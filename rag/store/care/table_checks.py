@@ -28,12 +28,12 @@ NAMED = 5  # documents in a finding; --fix mends all
 
 async def check_tables(desk: Opened) -> list[Finding]:
     """Whether every row of every collection can be read, and every index."""
-    return [await _check_tables(desk, one) for one in desk.own]
+    return [await _check_tables(desk, collection) for collection in desk.own]
 
 
-async def _check_tables(desk: Opened, one: Collection) -> Finding:
-    part = lock_name(one)
-    for folder in table_folders(desk.data, one):
+async def _check_tables(desk: Opened, collection: Collection) -> Finding:
+    part = lock_name(collection)
+    for folder in table_folders(desk.data, collection):
         if not folder.exists():
             remedy = (
                 "Restore a backup (refdesk-admin restore FILE --yes). Or make it anew, empty (refdesk-admin "
@@ -43,16 +43,16 @@ async def _check_tables(desk: Opened, one: Collection) -> Finding:
                 f"The table {folder.name} is missing.",
                 "the texts in the collection's other table",
             )
-            return Finding("tables", part, problem, remedy, partial(_make_anew, desk, one), loses)
+            return Finding("tables", part, problem, remedy, partial(_make_anew, desk, collection), loses)
         if table_maintenance.empty_manifests(folder):
             problem = f"A power failure left the table {folder.name} unreadable."
-            return Finding("tables", part, problem, FIX, partial(repair_collection, desk, one))
+            return Finding("tables", part, problem, FIX, partial(repair_collection, desk, collection))
         try:
             wrong = await table_damage(desk.database, folder.stem)
         except StoreError as error:
             return Finding("tables", part, f"The table {folder.name} can't be read. {error}", CHECK_THE_DISK)
         if wrong:
-            mend = partial(_roll_back, desk, one, folder)
+            mend = partial(_roll_back, desk, collection, folder)
             remedy = (
                 "Restore a backup (refdesk-admin restore FILE --yes). Or go back to the newest version that "
                 "can be read (refdesk-admin doctor --fix --yes), and ingest again."
@@ -64,60 +64,60 @@ async def _check_tables(desk: Opened, one: Collection) -> Finding:
     return Finding("tables", part)
 
 
-async def repair_collection(desk: Opened, one: Collection) -> None:
+async def repair_collection(desk: Opened, collection: Collection) -> None:
     """Remove what a killed run left in the tables of a collection, whatever is noted of them."""
-    forget_swept(desk.data, one.tenant, one.name)
-    async with open_writer(desk.data, one):  # which repairs and sweeps
+    forget_swept(desk.data, collection.tenant, collection.name)
+    async with open_writer(desk.data, collection):  # which repairs and sweeps
         pass
 
 
-async def _make_anew(desk: Opened, one: Collection) -> None:
-    await make_tables_anew(desk.data, one)
-    await repair_collection(desk, one)
-    await _let_readers_open_anew(desk, one)
+async def _make_anew(desk: Opened, collection: Collection) -> None:
+    await make_tables_anew(desk.data, collection)
+    await repair_collection(desk, collection)
+    await _let_readers_open_anew(desk, collection)
 
 
-async def _roll_back(desk: Opened, one: Collection, folder: Path) -> None:
-    with locked(desk.data, lock_name(one), seconds=0):
+async def _roll_back(desk: Opened, collection: Collection, folder: Path) -> None:
+    with locked(desk.data, lock_name(collection), seconds=0):
         await roll_back(desk.database, folder)
-    await repair_collection(desk, one)
-    await _let_readers_open_anew(desk, one)
+    await repair_collection(desk, collection)
+    await _let_readers_open_anew(desk, collection)
 
 
-async def _let_readers_open_anew(desk: Opened, one: Collection) -> None:
+async def _let_readers_open_anew(desk: Opened, collection: Collection) -> None:
     """Commit to the catalog, so that servers forget rows in memory: versions and addresses now come again."""
-    await change_collection(desk.data, one.tenant, one.name, lambda now: now)
+    await change_collection(desk.data, collection.tenant, collection.name, lambda now: now)
 
 
 async def check_indexes(desk: Opened) -> list[Finding]:
     """Whether every index is there, can be read and has its rows."""
-    found = []
-    for one in desk.own:
-        problem = await index_problem(desk.database, one)
-        mend = partial(_index, desk, one) if problem else None
-        found.append(Finding("indexes", lock_name(one), problem, FIX if problem else "", mend))
-    return found
+    findings = []
+    for collection in desk.own:
+        problem = await index_problem(desk.database, collection)
+        mend = partial(_index, desk, collection) if problem else None
+        findings.append(Finding("indexes", lock_name(collection), problem, FIX if problem else "", mend))
+    return findings
 
 
-async def _index(desk: Opened, one: Collection) -> None:
-    async with open_writer(desk.data, one, mends_indexes=True):
+async def _index(desk: Opened, collection: Collection) -> None:
+    async with open_writer(desk.data, collection, mends_indexes=True):
         pass
 
 
 async def check_leftovers(desk: Opened) -> list[Finding]:
     """Whether chunks, sources and access records agree."""
-    found = []
-    for one in desk.own:
+    findings = []
+    for collection in desk.own:
         problem, remedy, mend = "", "", None
-        if lock_name(one) not in desk.held:  # a running ingestion is between two steps
-            problem, remedy, mend = await _leftovers(desk, one)
-        found.append(Finding("leftovers", lock_name(one), problem, remedy, mend))
-    return found
+        if lock_name(collection) not in desk.held:  # a running ingestion is between two steps
+            problem, remedy, mend = await _leftovers(desk, collection)
+        findings.append(Finding("leftovers", lock_name(collection), problem, remedy, mend))
+    return findings
 
 
-async def _leftovers(desk: Opened, one: Collection) -> tuple[str, str, Mend | None]:
+async def _leftovers(desk: Opened, collection: Collection) -> tuple[str, str, Mend | None]:
     try:
-        wrong = await disagreements(desk.database, one)
+        wrong = await disagreements(desk.database, collection)
     except StoreError:
         return "A table is damaged, so the tables can't be compared.", "Mend the tables first.", None
     if wrong.orphans or wrong.records:
@@ -125,28 +125,28 @@ async def _leftovers(desk: Opened, one: Collection) -> tuple[str, str, Mend | No
             f"{wrong.orphans} chunks belong to no source, and {wrong.records} access records don't fit: a "
             "run was killed. Nobody sees them."
         )
-        return problem, FIX, partial(repair_collection, desk, one)
+        return problem, FIX, partial(repair_collection, desk, collection)
     if wrong.incomplete:
         problem = f"{wrong.incomplete} sources lack chunks, as after a power failure."
-        return problem, f"Run refdesk-admin ingest again for the files of {one.name}.", None
+        return problem, f"Run refdesk-admin ingest again for the files of {collection.name}.", None
     return "", "", None
 
 
 async def check_rights(desk: Opened) -> list[Finding]:
     """Whether the chunks hold copies of the access records that are there."""
-    found = []
-    for one in desk.own:
+    findings = []
+    for collection in desk.own:
         copies: Mapping[str, Access | None] = {}
-        if lock_name(one) not in desk.held:  # a running ingestion is between two steps
+        if lock_name(collection) not in desk.held:  # a running ingestion is between two steps
             with suppress(StoreError):  # which other findings say
-                copies = await torn_copies(desk.database, one)
-        found.append(_torn(desk, one, copies))
-    return found
+                copies = await torn_copies(desk.database, collection)
+        findings.append(_torn(desk, collection, copies))
+    return findings
 
 
-def _torn(desk: Opened, one: Collection, copies: Mapping[str, Access | None]) -> Finding:
+def _torn(desk: Opened, collection: Collection, copies: Mapping[str, Access | None]) -> Finding:
     if not copies:
-        return Finding("rights", lock_name(one))
+        return Finding("rights", lock_name(collection))
     first = sorted(copies)[:NAMED]
     problem = (
         f"Newer versions of a table were lost, as when a copy of the folder is put back in part: the access "
@@ -157,24 +157,24 @@ def _torn(desk: Opened, one: Collection, copies: Mapping[str, Access | None]) ->
         f"{FIX} It makes that the record. Then look at them, and set again what was lost: refdesk-admin "
         f"access show {' '.join(first)}{' …' if len(copies) > NAMED else ''}."
     )
-    return Finding("rights", lock_name(one), problem, remedy, partial(_mend_rights, desk, one))
+    return Finding("rights", lock_name(collection), problem, remedy, partial(_mend_rights, desk, collection))
 
 
-async def _mend_rights(desk: Opened, one: Collection) -> None:
-    async with open_writer(desk.data, one) as writer:
-        await writer.mend_access(await torn_copies(desk.database, one))
+async def _mend_rights(desk: Opened, collection: Collection) -> None:
+    async with open_writer(desk.data, collection) as writer:
+        await writer.mend_access(await torn_copies(desk.database, collection))
         await writer.finish()
 
 
 async def check_versions(desk: Opened) -> list[Finding]:
     """Whether old versions have built up."""
-    found = []
-    for one in desk.own:
-        there = [folder for folder in table_folders(desk.data, one) if folder.exists()]
+    findings = []
+    for collection in desk.own:
+        there = [folder for folder in table_folders(desk.data, collection) if folder.exists()]
         old = max(map(table_maintenance.old_versions, there), default=0)
         problem, mend = "", None
         if old > 2 * table_maintenance.MAX_OLD_VERSIONS:
             problem = f"{old} old versions are kept; an ingestion drops them, but none has run since."
-            mend = partial(_index, desk, one)
-        found.append(Finding("versions", lock_name(one), problem, FIX if mend else "", mend))
-    return found
+            mend = partial(_index, desk, collection)
+        findings.append(Finding("versions", lock_name(collection), problem, FIX if mend else "", mend))
+    return findings

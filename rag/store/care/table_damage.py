@@ -91,14 +91,14 @@ async def disagreements(database: lancedb.AsyncConnection, collection: Collectio
             database, schema.access_table(collection.tenant), ["id", "collection", "present"]
         )
     stored = Counter(zip(chunks["source_id"].to_pylist(), chunks["generation"].to_pylist(), strict=True))
-    named = {(row["id"], row["generation"]): row["chunk_count"] for row in sources.to_pylist()}
+    expected = {(row["id"], row["generation"]): row["chunk_count"] for row in sources.to_pylist()}
     present = {
         row["id"] for row in records.to_pylist() if row["present"] and row["collection"] == collection.name
     }
     return Disagreements(
-        sum(count for one, count in stored.items() if one not in named),
-        len(present ^ {id_ for id_, _ in named}),
-        sum(stored[one] != count for one, count in named.items()),
+        sum(count for key, count in stored.items() if key not in expected),
+        len(present ^ {id_ for id_, _ in expected}),
+        sum(stored[key] != count for key, count in expected.items()),
     )
 
 
@@ -149,18 +149,18 @@ async def torn_copies(
         StoreError: a table can't be read.
     """
     chunks_name, sources_name = table_names(collection)
-    wanted = None if ids is None else [*ids]
+    chosen = None if ids is None else [*ids]
     with engine_errors("comparing access records"):
         sources = await database.open_table(sources_name)
         chunks = await database.open_table(chunks_name)
         records = await database.open_table(schema.access_table(collection.tenant))
         # The records last: one that changes meanwhile is not marked as copied.
         columns = ["source_id", "generation", "labels", "revision"]
-        first = chunks.query().where(_of("source_id", wanted, "(seq = 0)")).select(columns)
+        first = chunks.query().where(_of("source_id", chosen, "(seq = 0)")).select(columns)
         copies = (await first.to_arrow()).to_pylist()
-        stored = sources.query().where(_of("id", wanted)).select(["id", "generation"])
+        stored = sources.query().where(_of("id", chosen)).select(["id", "generation"])
         generations = {row["id"]: row["generation"] for row in (await stored.to_arrow()).to_pylist()}
-        copied = records.query().where(_of("id", wanted, f"{schema.PRESENT} AND copied"))
+        copied = records.query().where(_of("id", chosen, f"{schema.PRESENT} AND copied"))
         rows = (await copied.select(["id", "revision"]).to_arrow()).to_pylist()
     revisions = {row["id"]: row["revision"] for row in rows}
     return {

@@ -105,8 +105,8 @@ class ArchiveWriter:
     def add_rows(self, name: str, batch: pa.RecordBatch) -> None:
         """Add rows as an Arrow file with compressed columns."""
         buffer = io.BytesIO()
-        with pa.ipc.new_file(buffer, batch.schema, options=_COMPRESSED) as written:
-            written.write_batch(batch)
+        with pa.ipc.new_file(buffer, batch.schema, options=_COMPRESSED) as file:
+            file.write_batch(batch)
         self.add(name, buffer.getvalue())
 
     def finish(self) -> None:
@@ -276,27 +276,27 @@ async def back_up(data: Path, tenant: str, file: Path) -> Saved:
         for row in moment.rows
     )
     about = About(format=FORMAT, refdesk=installed("refdesk"), tenant=tenant, at=now, collections=members)
-    with writing_archive(file) as written:
-        written.add(ABOUT, about.model_dump_json(indent=1).encode())
-        written.add(KEY, read_key(data))
-        written.add(KEYS, moment.keys.model_dump_json(indent=1, exclude_none=True).encode())
+    with writing_archive(file) as archive:
+        archive.add(ABOUT, about.model_dump_json(indent=1).encode())
+        archive.add(KEY, read_key(data))
+        archive.add(KEYS, moment.keys.model_dump_json(indent=1, exclude_none=True).encode())
         access = moment.tables[schema.access_table(tenant)]
-        records = await _rows(written, access, "access", RECORDS_AT_ONCE)
+        records = await _rows(archive, access, "access", RECORDS_AT_ONCE)
         saved = [
-            await _collection(written, collection_record(dict(row)), moment.tables) for row in moment.rows
+            await _collection(archive, collection_record(dict(row)), moment.tables) for row in moment.rows
         ]
     return Saved(tenant, now, tuple(saved), records, len(moment.keys.keys))
 
 
 async def _collection(
-    written: ArchiveWriter, collection: Collection, tables: dict[str, lancedb.AsyncTable]
+    archive: ArchiveWriter, collection: Collection, tables: dict[str, lancedb.AsyncTable]
 ) -> SavedCollection:
     """Add the tables of a collection; an attached one has none."""
     counts = {"sources": 0, "chunks": 0}
     for table, kind, count in _tables_of(collection):
         if table in tables:
             part = f"collections/{collection.name}/{kind}"
-            counts[kind] = await _rows(written, tables[table], part, count)
+            counts[kind] = await _rows(archive, tables[table], part, count)
     return SavedCollection(collection.name, **counts)
 
 
@@ -344,15 +344,15 @@ def _keys_of(data: Path, tenant: str) -> Keys:
     return Keys(keys=tuple(key for key in keys if key.tenant == tenant))
 
 
-async def _rows(written: ArchiveWriter, table: lancedb.AsyncTable, folder: str, count: int) -> int:
+async def _rows(archive: ArchiveWriter, table: lancedb.AsyncTable, folder: str, count: int) -> int:
     """Add all rows of a table in parts of `count`. Returns how many there were."""
     total = 0
     with engine_errors(f"reading {folder}"):
         part = 0
         async for batch in await table.query().to_batches(max_batch_length=count):
-            await to_thread.run_sync(written.add_rows, f"{folder}/{part:05}.arrow", batch)
+            await to_thread.run_sync(archive.add_rows, f"{folder}/{part:05}.arrow", batch)
             part, total = part + 1, total + batch.num_rows
         if not part:  # the columns all the same
             empty = pa.RecordBatch.from_pylist([], schema=await table.schema())
-            written.add_rows(f"{folder}/{part:05}.arrow", empty)
+            archive.add_rows(f"{folder}/{part:05}.arrow", empty)
     return total

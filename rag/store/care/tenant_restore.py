@@ -128,35 +128,39 @@ async def restore(
         BusyError: another process writes to one of them.
         StoreError: the storage failed.
     """
-    wanted = [_collection(one, tenant) for one in backup.about.collections]
-    _refuse_foreign_tables(data, wanted)
+    collections = [_collection(member, tenant) for member in backup.about.collections]
+    _refuse_foreign_tables(data, collections)
     prepare(data)
     with ExitStack() as stack:
         stack.enter_context(locked(data, LOCK, seconds=0))
-        for name in sorted(one.name for one in wanted):
+        for name in sorted(collection.name for collection in collections):
             stack.enter_context(locked(data, f"{tenant}.{name}", seconds=0))
         stack.enter_context(engine_errors("restoring the backup"))
         present = await _present(data, tenant)
-        if not overwrite and (there := sorted({one.name for one in wanted} & present.keys())):
+        if not overwrite and (
+            there := sorted({collection.name for collection in collections} & present.keys())
+        ):
             raise ConfigurationError(
                 f"The tenant {tenant!r} already has the collections of the backup: {', '.join(there)}. Add "
                 "--yes to replace them."
             )
         folder = stack.enter_context(_folder(data))
         records = await _records(data, tenant)
-        gone = {id_ for id_, one in records.items() if not one.present and one.uri.startswith(PURGED)}
+        gone = {
+            id_ for id_, record in records.items() if not record.present and record.uri.startswith(PURGED)
+        }
         away = frozenset() if exact else frozenset(gone | {*forgotten} - records.keys())
-        loaded = await _load(folder, backup, wanted, away)
+        loaded = await _load(folder, backup, collections, away)
         if not exact:
-            wanted = [_narrowed(one, present.get(one.name)) for one in wanted]
-        result = await _switch(data, folder, backup.about.tenant, wanted, loaded, exact=exact)
-        others = tuple(sorted(present.keys() - {one.name for one in wanted}))
-    for one in wanted:
-        if not one.attached:
-            async with open_writer(data, one) as writer:  # updates labels, and drops what no source names
+            collections = [_narrowed(collection, present.get(collection.name)) for collection in collections]
+        result = await _switch(data, folder, backup.about.tenant, collections, loaded, exact=exact)
+        untouched = tuple(sorted(present.keys() - {collection.name for collection in collections}))
+    for collection in collections:
+        if not collection.attached:
+            async with open_writer(data, collection) as writer:  # updates labels, and deletes orphans
                 await writer.finish()
     purged = tuple(sorted({local_path(uri) or uri for uri in loaded.purged.values()}))
-    return replace(result, at=backup.about.at, purged=purged, others=others, keys=loaded.keys)
+    return replace(result, at=backup.about.at, purged=purged, others=untouched, keys=loaded.keys)
 
 
 @contextmanager
@@ -188,10 +192,10 @@ def _collection(member: tenant_backup.Member, tenant: str) -> Collection:
         ) from error
 
 
-def _narrowed(wanted: Collection, present: Collection | None) -> Collection:
+def _narrowed(collection: Collection, present: Collection | None) -> Collection:
     """The collection, hidden by default if it is that now."""
     hidden = present is not None and present.visibility == "restricted"
-    return replace(wanted, visibility="restricted") if hidden else wanted
+    return replace(collection, visibility="restricted") if hidden else collection
 
 
 async def _present(data: Path, tenant: str) -> dict[str, Collection]:
@@ -200,7 +204,7 @@ async def _present(data: Path, tenant: str) -> dict[str, Collection]:
     if table is None:
         return {}
     rows = (await table.query().where(f"(tenant = {literal(tenant)})").to_arrow()).to_pylist()
-    return {one.name: one for one in map(catalog.collection_record, rows)}
+    return {collection.name: collection for collection in map(catalog.collection_record, rows)}
 
 
 async def _records(data: Path, tenant: str) -> dict[str, AccessRecord]:
@@ -211,10 +215,10 @@ async def _records(data: Path, tenant: str) -> dict[str, AccessRecord]:
         return await table.records()
 
 
-def _refuse_foreign_tables(data: Path, wanted: Iterable[Collection]) -> None:
+def _refuse_foreign_tables(data: Path, collections: Iterable[Collection]) -> None:
     """Refuse a collection that is attached to a table of this desk: it would pass by that table's rights."""
     tables = database_folder(data).resolve()
-    for collection in wanted:
+    for collection in collections:
         attached = collection.attached
         if attached and "://" not in attached.table and Path(attached.table).resolve().is_relative_to(tables):
             raise ConfigurationError(
@@ -237,7 +241,9 @@ def _keys_of(backup: Archive, content: bytes) -> bytes:
     return content
 
 
-async def _load(folder: Path, backup: Archive, wanted: Sequence[Collection], away: frozenset[str]) -> _Loaded:
+async def _load(
+    folder: Path, backup: Archive, collections: Sequence[Collection], away: frozenset[str]
+) -> _Loaded:
     """Make the tables of the backup in a folder, without the sources that stay away."""
     loaded = _Loaded()
     database = await connect_to(str(folder))
@@ -251,15 +257,15 @@ async def _load(folder: Path, backup: Archive, wanted: Sequence[Collection], awa
             case ["access", _]:
                 stored = [schema.stored_record(row) for row in tenant_backup.rows_of(content).to_pylist()]
                 loaded.records |= {record.id: record for record in stored}
-            case ["collections", collection, kind, _]:
-                (one,) = [one for one in wanted if one.name == collection]
-                rows = loaded.kept(collection, kind, tenant_backup.rows_of(content), away)
-                await _add(database, tables, one, kind, rows)
-    for one in wanted:
-        if not one.attached:
-            chunks, sources = (tables[name] for name in _names(one))
+            case ["collections", name, kind, _]:
+                (collection,) = [collection for collection in collections if collection.name == name]
+                rows = loaded.kept(name, kind, tenant_backup.rows_of(content), away)
+                await _add(database, tables, collection, kind, rows)
+    for collection in collections:
+        if not collection.attached:
+            chunks, sources = (tables[name] for name in _names(collection))
             await table_maintenance.create_chunk_indexes(chunks)
-            await table_maintenance.compact(chunks, sources, one)
+            await table_maintenance.compact(chunks, sources, collection)
     return loaded
 
 
@@ -277,7 +283,9 @@ async def _add(
         needed = schema.SOURCES_SCHEMA
         if kind == "chunks":
             needed = schema.chunks_schema(collection.embedder.dimension, collection.fields)
-        if lacking := [one.name for one in needed if not one.nullable and one.name not in rows.schema.names]:
+        if lacking := [
+            column.name for column in needed if not column.nullable and column.name not in rows.schema.names
+        ]:
             raise ConfigurationError(f"The backup has no {lacking[0]!r} of {kind}: another version made it.")
         tables[name] = await database.create_table(name, schema=rows.schema)
     if rows.num_rows:
@@ -289,37 +297,44 @@ def _names(collection: Collection) -> tuple[str, str]:
 
 
 async def _switch(
-    data: Path, folder: Path, from_tenant: str, wanted: Sequence[Collection], loaded: _Loaded, *, exact: bool
+    data: Path,
+    folder: Path,
+    from_tenant: str,
+    collections: Sequence[Collection],
+    loaded: _Loaded,
+    *,
+    exact: bool,
 ) -> Restored:
     """Bring the tables and the access records into force. The caller holds the locks of the collections."""
-    tenant, names, started = wanted[0].tenant, [one.name for one in wanted], time.time()
+    tenant, names = collections[0].tenant, [collection.name for collection in collections]
+    started = time.time()
     table_maintenance.sync_to_disk(folder, 0)
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
         if not table_folder(data, schema.COLLECTIONS).exists():
             write_whole(data / "key", loaded.key)
-        backup = {id_: one for id_, one in loaded.records.items() if id_ not in loaded.purged}
-        backup = with_ids_of(read_key(data), backup, wanted, from_tenant, loaded.key)
+        backup = {id_: record for id_, record in loaded.records.items() if id_ not in loaded.purged}
+        backup = with_ids_of(read_key(data), backup, collections, from_tenant, loaded.key)
         database = await connect(data)
-        collections = await database.create_table(
+        stored = await database.create_table(
             schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True
         )
         await create_access_table(database, tenant)
-        note_tenant(data, tenant, filterable=any(one.fields for one in wanted))
-        await collections.delete(f"(tenant = {literal(tenant)}) AND {schema.one_of('name', names)}")
+        note_tenant(data, tenant, filterable=any(collection.fields for collection in collections))
+        await stored.delete(f"(tenant = {literal(tenant)}) AND {schema.one_of('name', names)}")
         table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
         async with access_table(data, tenant) as table:
             rights = merged_records(await table.records(), backup, loaded.sources, names, exact=exact)
             await table.put(rights.records)
-        for one in wanted:
-            await collection_tables.drop_tables(data, database, tenant, one.name)
-            for name in _names(one) if not one.attached else ():
+        for collection in collections:
+            await collection_tables.drop_tables(data, database, tenant, collection.name)
+            for name in _names(collection) if not collection.attached else ():
                 (folder / f"{name}.lance").rename(table_folder(data, name))
         flush_folder(database_folder(data))
-        await collections.add(pa.concat_tables([catalog.collection_row(one) for one in wanted]))
+        await stored.add(pa.concat_tables([*map(catalog.collection_row, collections)]))
         table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
     return Restored(
         tenant,
-        {one.name: sum(name == one.name for name in loaded.sources.values()) for one in wanted},
+        {name: sum(name == of_source for of_source in loaded.sources.values()) for name in names},
         narrowed=_paths(rights.narrowed),
         returned=_paths(rights.returned),
         dropped=_paths(rights.dropped),
@@ -327,7 +342,7 @@ async def _switch(
 
 
 def _paths(records: Iterable[AccessRecord]) -> tuple[str, ...]:
-    return tuple(sorted(local_path(one.uri) or one.uri for one in records))
+    return tuple(sorted(local_path(record.uri) or record.uri for record in records))
 
 
 # Which access records a restored tenant gets: those of the backup, narrowed by the present ones.
@@ -361,34 +376,36 @@ def merged_records(
     restored stay: they apply if the document comes back.
     """
     put, narrowed, returned = [], [], []
-    for id_, one in backup.items():
-        own = present.get(id_)
-        if one.is_folder:
-            put.append(one if exact or own is None else replace(one, access=narrower(one.access, own.access)))
+    for id_, record in backup.items():
+        current = present.get(id_)
+        if record.is_folder:
+            if current and not exact:
+                record = replace(record, access=narrower(record.access, current.access))  # noqa: PLW2901 a folder's
+            put.append(record)
         elif id_ in restored:
-            kept = _merged_source(one, own, exact=exact)
-            put.append(kept)
-            narrowed += [] if same_access(kept.access, one.access) else [kept]
-            returned += [kept] if own and not own.present else []
-        elif own is None:
-            put.append(replace(one, present=False, copied=True))
+            merged = _merged_source(record, current, exact=exact)
+            put.append(merged)
+            narrowed += [] if same_access(merged.access, record.access) else [merged]
+            returned += [merged] if current and not current.present else []
+        elif current is None:
+            put.append(replace(record, present=False, copied=True))
     dropped = [
-        one
-        for id_, one in present.items()
-        if one.present and one.collection in collections and id_ not in restored
+        record
+        for id_, record in present.items()
+        if record.present and record.collection in collections and id_ not in restored
     ]
-    put += [replace(one, present=False, copied=True) for one in dropped]
+    put += [replace(record, present=False, copied=True) for record in dropped]
     return MergedRecords(put, narrowed, returned, dropped)
 
 
-def _merged_source(one: AccessRecord, own: AccessRecord | None, *, exact: bool) -> AccessRecord:
-    if own is None:
-        return replace(one, present=True)
-    known = dict.fromkeys((*one.former, own.content, own.uri, *own.former))
-    former = tuple(part for part in known if part and part not in {one.content, one.uri})[:KEPT_FORMER]
-    restored = replace(one, present=True, former=former)
-    access = one.access if exact else narrower(one.access, own.access)
-    return restored if same_access(access, one.access) else revised(restored, access)
+def _merged_source(record: AccessRecord, current: AccessRecord | None, *, exact: bool) -> AccessRecord:
+    if current is None:
+        return replace(record, present=True)
+    earlier = dict.fromkeys((*record.former, current.content, current.uri, *current.former))
+    former = tuple(part for part in earlier if part and part not in {record.content, record.uri})
+    restored = replace(record, present=True, former=former[:KEPT_FORMER])
+    access = record.access if exact else narrower(record.access, current.access)
+    return restored if same_access(access, record.access) else revised(restored, access)
 
 
 def with_ids_of(
@@ -402,7 +419,10 @@ def with_ids_of(
 
     The records were made with the key `old`, for `tenant`; `collections` are of the tenant that gets them.
     """
-    ids = [(SourceIds(replace(one, tenant=tenant), old), SourceIds(one, key)) for one in collections]
+    ids = [
+        (SourceIds(replace(collection, tenant=tenant), old), SourceIds(collection, key))
+        for collection in collections
+    ]
     changed = {}
     for id_, record in records.items():
         new = (now.of_folder(record.uri) for before, now in ids if before.of_folder(record.uri) == id_)

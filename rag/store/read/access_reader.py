@@ -52,9 +52,9 @@ class AccessReader:
 
         Call `refresh` first: this answers from the cache.
         """
-        wanted, known = set(ids), self._records
-        if missing := wanted - known.keys():
-            originals = {id_: one for id_ in missing if (one := schema.original_id(id_))}
+        chosen, cache = set(ids), self._records
+        if missing := chosen - cache.keys():
+            originals = {id_: original for id_ in missing if (original := schema.original_id(id_))}
             wanted_rows = schema.one_of("id", missing | {*originals.values()})
             rows = await self._rows(wanted_rows, schema.RECORD_COLUMNS)
             records = {row["id"]: schema.stored_record(row) for row in rows}
@@ -62,10 +62,10 @@ class AccessReader:
             access = {id_: record.access for id_, record in records.items()}
             for id_ in missing:
                 if id_ in originals:
-                    known[id_] = _then_and_now(access.get(id_), access.get(originals[id_]))
+                    cache[id_] = _then_and_now(access.get(id_), access.get(originals[id_]))
                 else:
-                    known[id_] = None if id_ in records and records[id_].is_tombstone else access.get(id_)
-        return {id_: known[id_] for id_ in wanted}
+                    cache[id_] = None if id_ in records and records[id_].is_tombstone else access.get(id_)
+        return {id_: cache[id_] for id_ in chosen}
 
     async def has_any(self, collection: str, where: str) -> bool:
         """Whether any source of a collection satisfies the predicate on labels.
@@ -82,8 +82,8 @@ class AccessReader:
         """The records of a collection's sources that satisfy the predicate on labels, by id."""
         condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
         rows = await self._table_of(condition, ["id", "revision", *schema.ACCESS_COLUMNS])
-        found = await to_thread.run_sync(_records, rows)
-        return await self.records(found) if any(map(schema.original_id, found)) else found
+        records = await to_thread.run_sync(_records, rows)
+        return await self.records(records) if any(map(schema.original_id, records)) else records
 
     async def page(self, collection: str, after: str, limit: int, where: str) -> dict[str, int]:
         """Up to `limit` ids of a collection's sources that follow `after` and satisfy the predicate.
@@ -151,8 +151,8 @@ class AccessReader:
 
 def _then_and_now(then: Access | None, now: Access | None) -> Access | None:
     """The access of a tag's source. Unless both are the same, it has a revision that no row has."""
-    both = narrower(then, now)
-    return then if same_access(both, then) else both and replace(both, revision=-both.revision)
+    access = narrower(then, now)
+    return then if same_access(access, then) else access and replace(access, revision=-access.revision)
 
 
 def _records(rows: pa.Table) -> dict[str, Access | None]:

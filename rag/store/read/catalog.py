@@ -60,7 +60,7 @@ def collection_record(row: dict[str, Any]) -> Collection:
 
 
 def _chunking(stored: Iterable[dict[str, Any]]) -> tuple[Chunking, ...]:
-    return tuple(Chunking(**one) for one in stored)
+    return tuple(Chunking(**chunking) for chunking in stored)
 
 
 def _build(

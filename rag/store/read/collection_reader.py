@@ -150,8 +150,8 @@ class CollectionReader:
         await self.has_any(NAMES_GROUP)  # any predicate on labels
         with engine_errors("reading indexes"):
             await read_indexes(self._sources)
-            one = await self._rows(self._sources.query().select(["id"]).limit(1))
-            await self.sources(row["id"] for row in one)  # where a file has what, for the sources to come
+            first = await self._rows(self._sources.query().select(["id"]).limit(1))
+            await self.sources(row["id"] for row in first)  # where a file has what, for the sources to come
             if self.memory:
                 await self.memory.filled()
             else:
@@ -165,8 +165,8 @@ class CollectionReader:
         collection, that of each chunk.
         """
         with engine_errors("searching by meaning"):
-            if self.memory and (kept := await self._kept(where, await self._chunks.version())):
-                rows, among = kept
+            if self.memory and (copy := await self._kept(where, await self._chunks.version())):
+                rows, among = copy
                 return _listed(rows, *await rows.nearest(vector, limit, among))
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
             # Refined, because a quantized index returns approximate distances.
@@ -175,10 +175,10 @@ class CollectionReader:
             if await self._is_narrow(where):
                 query = query.bypass_vector_index()
             columns = [*CHUNK_COLUMNS, "vector", "_distance", *(["_rowid"] if self.memory else [])]
-            found = await self._table(query.where(where).select(columns).limit(limit))
+            hits = await self._table(query.where(where).select(columns).limit(limit))
         if self.memory:
-            return _measured(found, vector)
-        return _scored(stored_chunks(found), 1.0 - found["_distance"].to_numpy())
+            return _measured(hits, vector)
+        return _scored(stored_chunks(hits), 1.0 - hits["_distance"].to_numpy())
 
     async def _is_narrow(self, where: str) -> bool:
         """Whether so few chunks satisfy a predicate that measuring each takes less than reading the index."""
@@ -208,19 +208,19 @@ class CollectionReader:
             terms, match = [], words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
         with engine_errors("searching by words"):
             rarest = await self._rarest()
-            if kept := await self._kept(where, version):
-                rows, among = kept
+            if copy := await self._kept(where, version):
+                rows, among = copy
                 reads_all = len(among) == len(rows)  # the words of other rows must not show in the time taken
                 if not len(among) or (reads_all and terms and rows.has_none_of(terms)):
                     return []
                 condition = EVERYTHING if reads_all else where
-                found = await self._by_words(match, limit, condition, ["_rowid", "_score"])
-                positions = rows.positions(found["_rowid"].to_numpy())
+                hits = await self._by_words(match, limit, condition, ["_rowid", "_score"])
+                positions = rows.positions(hits["_rowid"].to_numpy())
                 if positions is not None:  # otherwise a commit came meanwhile
-                    return _listed(rows, positions, found["_score"].to_numpy() / rarest)
-            found = await self._by_words(match, limit, where, [*CHUNK_COLUMNS, "vector", "_score"])
-        scores = found["_score"].to_numpy() / rarest
-        return _scored(self._stored_chunks(found), scores)
+                    return _listed(rows, positions, hits["_score"].to_numpy() / rarest)
+            hits = await self._by_words(match, limit, where, [*CHUNK_COLUMNS, "vector", "_score"])
+        scores = hits["_score"].to_numpy() / rarest
+        return _scored(self._stored_chunks(hits), scores)
 
     async def _by_words(self, match: FullTextQuery, limit: int, where: str, columns: list[str]) -> pa.Table:
         query = self._chunks.query().nearest_to_text(match)
@@ -339,13 +339,13 @@ class CollectionReader:
         """
         with engine_errors("reading sources"):
             await self._forget_if_changed()
-            known = self._summaries
-            wanted = set(ids)
-            if missing := wanted - known.keys():
+            cache = self._summaries
+            chosen = set(ids)
+            if missing := chosen - cache.keys():
                 query = self._sources.query().where(schema.one_of("id", missing))
                 rows = await self._rows(query.select(schema.SUMMARY_COLUMNS).limit(len(missing)))
-                known |= dict.fromkeys(missing) | await self._with_access(rows)
-        return {id_: source for id_ in wanted if (source := known[id_])}
+                cache |= dict.fromkeys(missing) | await self._with_access(rows)
+        return {id_: source for id_ in chosen if (source := cache[id_])}
 
     async def text(self, source_id: str) -> tuple[StoredSource, tuple[Heading, ...], str] | None:
         """A source with its outline and whole text, None if it doesn't exist."""
@@ -368,28 +368,29 @@ class CollectionReader:
         """
         with engine_errors("reading sources"):
             await self._forget_if_changed()
-            if (known := self._attributes) is None:
+            if (attributes := self._attributes) is None:
                 columns = ["id", "title", "date", "metadata"]
                 rows = await self._rows(self._sources.query().select(columns))
-                known = {
+                attributes = {
                     row["id"]: schema.attributes(
                         row["title"], json.loads(row["metadata"]).get("path"), row["date"]
                     )
                     for row in rows
                 }
-                self._attributes = known if len(known) <= SOURCES_KEPT else None
-        return known
+                self._attributes = attributes if len(attributes) <= SOURCES_KEPT else None
+        return attributes
 
     async def expiries(self) -> Mapping[str, datetime]:
         """When those sources expire that do, by id. Cached until the next commit to sources or rights."""
         with engine_errors("reading sources"):
             await self._forget_if_changed()
-            if (known := self._expiries) is None:
+            if (expiries := self._expiries) is None:
                 query = self._sources.query().select(["id", "metadata", "date", "fields", "ingested_at"])
-                keep_days = self.collection.keep_days
-                expiries = {row["id"]: schema.expiry_of(row, keep_days) for row in await self._rows(query)}
-                known = self._expiries = {id_: at for id_, at in expiries.items() if at is not None}
-        return known
+                keep_days, rows = self.collection.keep_days, await self._rows(query)
+                expiries = self._expiries = {
+                    row["id"]: expiry for row in rows if (expiry := schema.expiry_of(row, keep_days))
+                }
+        return expiries
 
     async def listing(self) -> list[Source]:
         """All sources, ordered by id."""
@@ -411,15 +412,15 @@ class CollectionReader:
         """
         await self._access.refresh()
         page: list[Listed] = []
-        while wanted := limit - len(page):
-            chosen = await self._access.page(self.collection.name, after, wanted, where)
-            found = await self.sources(chosen)
+        while missing := limit - len(page):
+            chosen = await self._access.page(self.collection.name, after, missing, where)
+            sources = await self.sources(chosen)
             page += [
                 Listed(source, source.generation, revision)
                 for id_, revision in chosen.items()
-                if (source := found.get(id_))
+                if (source := sources.get(id_))
             ]
-            if len(chosen) < wanted:
+            if len(chosen) < missing:
                 break
             *_, after = chosen
         return page
@@ -434,20 +435,20 @@ class CollectionReader:
         condition = f"(seq = 0) AND (source_id > {literal(after)}) AND {where}"
 
         def first_chunks(query: lancedb.AsyncQuery) -> object:
-            found = query.where(condition).select(["source_id", "generation", "revision"])
-            return found if rows is None else found.limit(rows)
+            selected = query.where(condition).select(["source_id", "generation", "revision"])
+            return selected if rows is None else selected.limit(rows)
 
         chosen = (await self.chunk_rows(first_chunks)).to_pylist()
         ids = {*sorted({row["source_id"] for row in chosen})[:first]}
-        found = await self.sources(ids)
+        sources = await self.sources(ids)
         listed = [
             Listed(source, row["generation"], row["revision"])
             for row in chosen
-            if (source := found.get(row["source_id"]))
+            if (source := sources.get(row["source_id"]))
         ]
         # While a source is replaced, it has first chunks of two generations.
         listed.sort(key=lambda one: one.generation == one.stored.generation)
-        by_id = {one.stored.source.id: one for one in listed}
+        by_id = {entry.stored.source.id: entry for entry in listed}
         return [by_id[id_] for id_ in sorted(by_id)]
 
     async def walk(self, where: str, beginning: str | None = None) -> AsyncIterator[list[StoredSource]]:
@@ -605,7 +606,7 @@ def matching(words: Sequence[Word], *, every: bool) -> FullTextQuery:
 
 def _in_any_form(word: Word) -> FullTextQuery:
     forms = [words_in(schema.TERMS, form, every=True) for form in word.forms]
-    return BooleanQuery([(Occur.SHOULD, one) for one in forms])
+    return BooleanQuery([(Occur.SHOULD, query) for query in forms])
 
 
 def _listed(rows: RowsInMemory, positions: Positions, scores: npt.NDArray[np.floating]) -> Ranking:

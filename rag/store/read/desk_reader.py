@@ -99,13 +99,13 @@ class Reader:
             version = await catalog.version()
             if version != self._version:
                 rows = (await catalog.query().to_arrow()).to_pylist()
-                found = sorted(map(collection_record, rows), key=lambda one: one.name)
-                self._collections = tuple(map(self._seen_as, found) if self._seen_as else found)
+                collections = sorted(map(collection_record, rows), key=lambda collection: collection.name)
+                self._collections = tuple(map(self._seen_as, collections) if self._seen_as else collections)
                 self._version = version
                 self._open.clear()  # a new collection can have the name of a removed one
                 self._attached = None
                 self._access.clear()
-        return tuple(one for one in self._collections if one.tenant == tenant)
+        return tuple(collection for collection in self._collections if collection.tenant == tenant)
 
     async def open(self, collection: Collection) -> CollectionReader:
         """The collection's tables; kept open until it is made again.
@@ -182,7 +182,7 @@ class Reader:
 
     def _room_needed(self) -> int:
         """How large a new cache the indexes need; 0 if the present one is good enough."""
-        needed = sum(one.index_bytes for one in self._open.values())
+        needed = sum(reader.index_bytes for reader in self._open.values())
         room = min(int(needed * CACHE_ROOM), self._most_cached)
         if min(needed, room) > self._cache_bytes:
             return room
@@ -206,7 +206,7 @@ class Reader:
         collections = await self.collections(tenant)
         if not collections:
             return False
-        if any(one.attached and one.attached.allow for one in collections):
+        if any(collection.attached and collection.attached.allow for collection in collections):
             return True  # these tables change without our knowing
         return await (await self._opened_access(tenant)).names_groups()
 

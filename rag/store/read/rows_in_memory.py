@@ -83,14 +83,14 @@ class RowsInMemory:
     def size(self) -> int:
         """The memory that this takes, in bytes."""
         rows: list[Any] = [self.addresses, self.coarse, self.fine, self.scales, self.columns]
-        return sum(one.nbytes for one in [*rows, *self.selections.values()])
+        return sum(array.nbytes for array in [*rows, *self.selections.values()])
 
     def positions(self, addresses: npt.NDArray[np.uint64]) -> Positions | None:
         """Where the rows at these addresses are; None if one is not here, because it is newer."""
-        found = np.searchsorted(self.addresses, addresses)
-        if len(addresses) and (found.max() >= len(self) or (self.addresses[found] != addresses).any()):
+        places = np.searchsorted(self.addresses, addresses)
+        if len(addresses) and (places.max() >= len(self) or (self.addresses[places] != addresses).any()):
             return None
-        return found
+        return places
 
     def has_none_of(self, terms: Iterable[str]) -> bool:
         """Whether it is known that no row has any of these words, so that the index needn't be asked."""
@@ -143,18 +143,18 @@ def _follow(positions: Positions) -> bool:
     return bool(positions[-1] - positions[0] + 1 == len(positions))
 
 
-def _highest(scores: npt.NDArray[np.float32], most: int) -> Positions:
+def _highest(scores: npt.NDArray[np.float32], count: int) -> Positions:
     """Where the highest scores are, in the order of the scores' places."""
-    if most >= len(scores):
+    if count >= len(scores):
         return np.arange(len(scores))
-    return np.sort(np.argpartition(scores, len(scores) - most)[-most:])
+    return np.sort(np.argpartition(scores, len(scores) - count)[-count:])
 
 
 class Budget:
     """How many bytes the copies of all tables may take."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self.turn = anyio.Lock()  # one copy at a time: what is being made counts for nothing yet
         self._tables: WeakSet[TableInMemory] = WeakSet()
 
@@ -164,21 +164,21 @@ class Budget:
 
     async def close(self) -> None:
         """Stop copying."""
-        tasks = [one.copying for one in self._tables if one.copying]
+        tasks = [table.copying for table in self._tables if table.copying]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def room(self, table: TableInMemory) -> int:
         """How large a copy of this table may be, if those that nobody searches are dropped."""
-        return self.most - sum(one.size for one in self._tables if one is not table and not one.idle)
+        return self.limit - sum(other.size for other in self._tables if other is not table and not other.idle)
 
     def make_room(self, table: TableInMemory, size: int) -> None:
         """Drop what nobody searches, the longest unused first, until so much more fits."""
-        others = sorted((one for one in self._tables if one is not table), key=lambda one: one.used)
-        for other in others:
-            if sum(one.size for one in others) + size > self.most and other.idle:
-                other.drop()
+        others = sorted((other for other in self._tables if other is not table), key=lambda other: other.used)
+        for candidate in others:
+            if sum(other.size for other in others) + size > self.limit and candidate.idle:
+                candidate.drop()
 
 
 class TableInMemory:
@@ -313,14 +313,14 @@ class TableInMemory:
             rows = await self._at(new[part])
             coarse[part], fine[part], scales[part] = _split(vectors_of(rows))
             columns.append(rows.select(self._columns).combine_chunks())
-            if sum(one.nbytes for one in columns) + vectors_size > room:
+            if sum(rows.nbytes for rows in columns) + vectors_size > room:
                 return None
         read = RowsInMemory(
             version, new, coarse, fine, scales, pa.concat_tables([former.columns[:0], *columns])
         )
         words = await self._words() if len(addresses) <= FEW_ROWS and TERMS in schema.names else None
-        made = await to_thread.run_sync(_merged, former, read, addresses)
-        return replace(made, version=version, words=words) if made.size <= room else None
+        merged = await to_thread.run_sync(_merged, former, read, addresses)
+        return replace(merged, version=version, words=words) if merged.size <= room else None
 
     async def _words(self) -> frozenset[str] | None:
         """All words of the rows, None while some lack theirs."""
@@ -348,16 +348,16 @@ def _no_rows(dimension: int, columns: pa.Table) -> RowsInMemory:
 
 def _merged(former: RowsInMemory, new: RowsInMemory, addresses: npt.NDArray[np.uint64]) -> RowsInMemory:
     """The rows at these addresses, each of which one of the two has."""
-    known = np.isin(addresses, former.addresses)
-    kept = np.searchsorted(former.addresses, addresses[known])
+    is_old = np.isin(addresses, former.addresses)
+    places = np.searchsorted(former.addresses, addresses[is_old])
 
     def joined(old: npt.NDArray[Any], added: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        both = np.empty((len(addresses), *old.shape[1:]), old.dtype)
-        both[known], both[~known] = old[kept], added
-        return both
+        rows = np.empty((len(addresses), *old.shape[1:]), old.dtype)
+        rows[is_old], rows[~is_old] = old[places], added
+        return rows
 
-    order = np.argsort(np.concatenate([np.flatnonzero(known), np.flatnonzero(~known)]))
-    columns = pa.concat_tables([former.columns.take(kept), new.columns]).take(order).combine_chunks()
+    order = np.argsort(np.concatenate([np.flatnonzero(is_old), np.flatnonzero(~is_old)]))
+    columns = pa.concat_tables([former.columns.take(places), new.columns]).take(order).combine_chunks()
     return RowsInMemory(
         new.version,
         addresses,

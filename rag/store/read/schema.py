@@ -156,10 +156,10 @@ def field_column(name: str) -> str:
 def attributes(title: str, path: str | None, date: datetime | None) -> dict[str, Value]:
     """What a source can be filtered by without being declared; those that it has."""
     texts = {"title": title, "path": path}
-    named: dict[str, Value] = {
+    values: dict[str, Value] = {
         name: unicodedata.normalize("NFC", text) for name, text in texts.items() if text is not None
     }
-    return named | ({} if date is None else {"date": date})
+    return values | ({} if date is None else {"date": date})
 
 
 def field_columns(fields: Mapping[str, FieldType]) -> pa.Schema:

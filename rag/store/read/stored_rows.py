@@ -82,8 +82,8 @@ class StoredSource:
 
     def values(self, declared: Container[str]) -> Mapping[str, Value]:
         """All that a filter can go by: the fields that are declared, and else what every source has."""
-        others = {name: value for name, value in self.attributes.items() if name not in declared}
-        return {**others, **self.fields}
+        undeclared = {name: value for name, value in self.attributes.items() if name not in declared}
+        return {**undeclared, **self.fields}
 
     @property
     def attributes(self) -> Mapping[str, Value]:

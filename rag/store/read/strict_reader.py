@@ -57,11 +57,11 @@ class StrictReader:
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `CollectionReader.dense`, by the true distances of all readable rows."""
-        taken = limit + 1
-        rows = await self._nearest(vector, taken, where)
-        while rows.num_rows == taken and rows["_distance"][limit - 1] == rows["_distance"][-1]:
-            taken *= TIED
-            rows = await self._nearest(vector, taken, where)
+        count = limit + 1
+        rows = await self._nearest(vector, count, where)
+        while rows.num_rows == count and rows["_distance"][limit - 1] == rows["_distance"][-1]:
+            count *= TIED
+            rows = await self._nearest(vector, count, where)
         first = rows.slice(0, limit)
         distances = cast("list[float]", first["_distance"].to_pylist())
         pairs = zip(stored_chunks(first), distances, strict=True)
@@ -93,22 +93,22 @@ class StrictReader:
         ours = column == TERMS
         words = query_words(text, self.languages, names=ours)
         terms = search_terms(words)
-        asked = {word.forms[0][0]: word.written for word in words} if not ours else {}
+        as_written = {word.forms[0][0]: word.written for word in words} if not ours else {}
         holds = {
-            term: await self._holding([asked.get(term, term)], column, self.readable)
+            term: await self._holding([as_written.get(term, term)], column, self.readable)
             for term in dict.fromkeys(terms)
         }
-        known = Matches(self.rows, terms, [holds[term] for term in terms])
+        matches = Matches(self.rows, terms, [holds[term] for term in terms])
         among = None
         if terms and where != self.readable:
-            among = await self._holding([asked.get(term, term) for term in terms], column, where)
+            among = await self._holding([as_written.get(term, term) for term in terms], column, where)
         if terms and every:
             having = _having_every(words, holds)
             among = having if among is None else among & having
-        indexes = known.first(COUNTED * limit, among)
+        indexes = matches.first(COUNTED * limit, among)
         rows = await self.reader.chunks(list(indexes), where + self.hidden)
-        analysed = await self._analysed(rows, column)
-        scores = known.scores([(indexes[row.id], found) for row, found in zip(rows, analysed, strict=True)])
+        places = [indexes[row.id] for row in rows]
+        scores = matches.scores(list(zip(places, await self._analysed(rows, column), strict=True)))
         rarest = log(max(len(self.rows), 2))
         scored = [Scored(row, score / rarest) for row, score in zip(rows, scores, strict=True)]
         return sorted(scored, key=lambda one: (-one.score, one.stored.id, one.stored.generation))[:limit]
@@ -118,21 +118,21 @@ class StrictReader:
         if column != TERMS or not rows:
             return [stems(row.body, self.reader.collection.usual_language, names=False) for row in rows]
         chosen = one_of("id", {row.id for row in rows})
-        found = await self.reader.chunk_rows(
+        stored = await self.reader.chunk_rows(
             lambda query: query.where(chosen).select(["id", "generation", TERMS])
         )
-        words = {(one["id"], one["generation"]): one[TERMS] for one in found.to_pylist()}
+        words = {(row["id"], row["generation"]): row[TERMS] for row in stored.to_pylist()}
         return [(words.get((row.id, row.generation)) or "").split() for row in rows]
 
     async def _holding(self, words: Sequence[str], column: str, where: str) -> npt.NDArray[np.bool_]:
         """Which of the rows contain any of the words."""
         match = words_in(column, words, every=False)
-        found = await self.reader.chunk_rows(
+        matching = await self.reader.chunk_rows(
             lambda query: (
                 query.nearest_to_text(match).where(where + self.hidden).select(["id", "_score"]).limit(ALL)
             )
         )
-        return self.rows.marked(found["id"])
+        return self.rows.marked(matching["id"])
 
 
 def _having_every(words: Iterable[Word], holds: Mapping[str, npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
@@ -143,7 +143,7 @@ def _having_every(words: Iterable[Word], holds: Mapping[str, npt.NDArray[np.bool
         for word in words
     ]
     return cast(
-        "npt.NDArray[np.bool_]", np.logical_and.reduce([np.logical_or.reduce(one) for one in in_forms])
+        "npt.NDArray[np.bool_]", np.logical_and.reduce([np.logical_or.reduce(forms) for forms in in_forms])
     )
 
 
@@ -174,8 +174,8 @@ async def readable_only(
 
 def _languages(collection: Collection, sources: Sequence[StoredSource]) -> tuple[Language, ...]:
     """As `asked_languages`, of a collection that holds only these sources."""
-    held = Counter(analysed_in(collection, one.source.metadata) for one in sources)
-    ranked = sorted(held, key=lambda language: (-held[language], language))
+    counts = Counter(analysed_in(collection, source.source.metadata) for source in sources)
+    ranked = sorted(counts, key=lambda language: (-counts[language], language))
     return asked_languages(replace(collection, languages=tuple(ranked)))
 
 

@@ -150,8 +150,8 @@ class _Scan:
     async def examine(self, batch: pa.RecordBatch) -> None:
         """Scan a batch in a thread."""
         scan = partial(_matched_sources, batch, self.firsts, self.needle, self.until, self.pace)
-        some, whole = await to_thread.run_sync(scan, limiter=self.limiter)
-        self.found |= {one.id: one for one in some}
+        matches, whole = await to_thread.run_sync(scan, limiter=self.limiter)
+        self.found |= {source.id: source for source in matches}
         self.stopped = self.stopped or not whole
         self.room.release()
 
@@ -164,14 +164,14 @@ def _matched_sources(
         batch = batch.filter(pa.array(may, pa.bool_()))
     texts = batch["text"]
     steps = _literal_steps(texts, needle) if needle.words else _regex_steps(texts, needle, pace)
-    held = np.zeros(len(texts), dtype=np.bool_)
+    has_match = np.zeros(len(texts), dtype=np.bool_)
     whole = True
     for rows, matched in steps:
-        np.logical_or.at(held, rows, matched)
+        np.logical_or.at(has_match, rows, matched)
         if time.monotonic() > until:
             whole = False
             break
-    chosen = batch.drop_columns(["text"]).filter(pa.array(held))
+    chosen = batch.drop_columns(["text"]).filter(pa.array(has_match))
     titled = _matched(chosen["title"], needle).tolist()
     ids = cast("list[str]", chosen["id"].to_pylist())
     values = zip(ids, titled, chosen["date"].to_pylist(), strict=True)
@@ -190,8 +190,8 @@ def _literal_steps(texts: Any, needle: Needle) -> Iterator[tuple[Any, Any]]:  # 
     """Rows of texts with whether each has a match."""
     rows = max(1, len(texts) * LITERAL_BYTES // max(1, texts.nbytes))
     for first in range(0, len(texts), rows):
-        some = texts.slice(first, rows)
-        yield np.arange(first, first + len(some)), _matched(some, needle)
+        part = texts.slice(first, rows)
+        yield np.arange(first, first + len(part)), _matched(part, needle)
 
 
 def _regex_steps(texts: Any, needle: Needle, pace: _Pace) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 the same
@@ -213,26 +213,26 @@ def _regex_steps(texts: Any, needle: Needle, pace: _Pace) -> Iterator[tuple[Any,
 def _matched(texts: Any, needle: Needle) -> npt.NDArray[np.bool_]:  # noqa: ANN401 Arrow's arrays
     mask = cast("Any", pc.match_substring_regex(texts, needle.core)).to_numpy(zero_copy_only=False)
     if needle.core != needle.pattern and mask.any():
-        some = texts.filter(pa.array(mask))
-        mask[mask] = pc.match_substring_regex(some, needle.pattern).to_numpy(zero_copy_only=False)
+        candidates = texts.filter(pa.array(mask))
+        mask[mask] = pc.match_substring_regex(candidates, needle.pattern).to_numpy(zero_copy_only=False)
     return cast("npt.NDArray[np.bool_]", mask)
 
 
-def spans(text: str, needle: Needle, most: int, until: float) -> list[Span]:
+def spans(text: str, needle: Needle, limit: int, until: float) -> list[Span]:
     """The first `most` matches in a text, in order, none of them empty; fewer if the time is over."""
     find = needle.spans if needle.words else partial(_regex_spans, needle)
-    found: list[Span] = []
+    matches: list[Span] = []
     at = 0
-    while at < len(text) and len(found) < most and time.monotonic() < until:
+    while at < len(text) and len(matches) < limit and time.monotonic() < until:
         # A window begins with a line, so that ^ and word boundaries match there as in the whole text.
         begin = max(text.rfind("\n", 0, at) + 1, at - OVERLAP)
         end = min(len(text), at + WINDOW + OVERLAP)
         last = len(text) if end == len(text) else at + WINDOW
-        matches = (Span(begin + one.start, begin + one.end) for one in find(text[begin:end]))
-        inside = [one for one in matches if at <= one.start < last]
-        found += inside
+        in_window = (Span(begin + span.start, begin + span.end) for span in find(text[begin:end]))
+        inside = [span for span in in_window if at <= span.start < last]
+        matches += inside
         at = max(last, inside[-1].end if inside else 0)
-    return found[:most]
+    return matches[:limit]
 
 
 def _regex_spans(needle: Needle, text: str) -> Iterator[Span]:
@@ -241,9 +241,9 @@ def _regex_spans(needle: Needle, text: str) -> Iterator[Span]:
     marked = pc.replace_substring_regex(
         pa.array([text], pa.large_string()), needle.pattern, f"{first}\\0{last}"
     )[0].as_py()
-    before, *rest = marked.split(first)
+    before, *pieces = marked.split(first)
     at = len(before)
-    for part in rest:
+    for part in pieces:
         match, _, after = part.partition(last)
         if match:
             yield Span(at, at + len(match))
@@ -278,10 +278,10 @@ async def chunk_places(reader: CollectionReader, ids: Iterable[str], where: str)
 
 def chunks_of_texts(rows: Iterable[Mapping[str, Any]], text: str) -> list[Chunk]:
     """The chunks of rows, with their texts from the text of their source."""
-    same = ("id", "source_id", "seq", "start", "end", "tokens", "page")
+    plain = ("id", "source_id", "seq", "start", "end", "tokens", "page")
     return [
         Chunk(
-            **{name: row[name] for name in same},
+            **{name: row[name] for name in plain},
             text=text[row["start"] : row["end"]],
             section=tuple(row["section"]),
         )

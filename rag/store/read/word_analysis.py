@@ -84,32 +84,32 @@ class _Name:
 
 def _name(match: re.Match[str]) -> _Name | None:
     """The forms of a match of `_NAME`, None if it is a plain word."""
-    written = match[0]
-    if written.isdecimal() or (written.isalpha() and (written.islower() or written.istitle())):
+    text = match[0]
+    if text.isdecimal() or (text.isalpha() and (text.islower() or text.istitle())):
         return None  # most words, at a tenth of the time
     if match["sign"]:  # C++, C#, .NET
-        letters = written.strip("+#.")
-        return _Name((letters,), written, (letters,))
-    pieces = tuple(_JOINT.split(written))
-    if _GROUPED.fullmatch(written):
+        letters = text.strip("+#.")
+        return _Name((letters,), text, (letters,))
+    pieces = tuple(_JOINT.split(text))
+    if _GROUPED.fullmatch(text):
         return _Name(("".join(pieces),), "", ())
     run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
     inside = run
-    if not _BRAND.fullmatch(written) or match.string.startswith(("(", "[", "{", "<"), match.end()):
+    if not _BRAND.fullmatch(text) or match.string.startswith(("(", "[", "{", "<"), match.end()):
         inside = tuple(part for piece in run for part in _CASE.split(piece))
     if len(inside) == 1:
         return None
     if len(inside) > _MOST_PARTS:
         run = inside = pieces
-    return _Name(run, _whole(written, pieces), inside, pieces if pieces != run else ())
+    return _Name(run, _whole(text, pieces), inside, pieces if pieces != run else ())
 
 
-def _whole(written: str, pieces: Sequence[str]) -> str:
+def _whole(text: str, pieces: Sequence[str]) -> str:
     """The pieces as one word; empty if that is none: "don't", or too long."""
     whole = "".join(pieces)
-    if all(map(str.isdecimal, pieces)) and not {*_JOINT.findall(written)} - {".", ","}:
+    if all(map(str.isdecimal, pieces)) and not {*_JOINT.findall(text)} - {".", ","}:
         whole = ".".join(pieces)  # 3.14 is not 314
-    elif len(pieces) == 2 and ("'" in written or "’" in written):  # noqa: PLR2004 two
+    elif len(pieces) == 2 and ("'" in text or "’" in text):  # noqa: PLR2004 two
         is_plain = pieces[1] in _ENDINGS or (len(pieces[0]) <= 2 and pieces[0].islower())  # noqa: PLR2004 l', qu'
         whole = "" if is_plain else whole
     return whole if len(whole) <= _LONGEST else ""
@@ -136,7 +136,7 @@ def query_terms(query: str, languages: Iterable[Language]) -> list[str]:
     """
     words = query.split()
     plain = [word.strip(_PUNCTUATION).casefold() for word in words]
-    listed = [STOP_WORDS.get(one, frozenset()) for one in languages]
+    listed = [STOP_WORDS.get(language, frozenset()) for language in languages]
     stop_words = max(listed, key=lambda one: sum(word in one for word in plain), default=frozenset())
     return [word for word, bare in zip(words, plain, strict=True) if bare not in stop_words] or words
 
@@ -164,26 +164,26 @@ def query_words(query: str, languages: Sequence[Language], *, names: bool = True
     An index that the engine made of texts has no other forms of `names`.
     Example: "Which PD-1s were running?" -> PD-1s (pd + 1 + s, pd1s), were, running (run).
     """
-    found: list[Word] = []
+    words: list[Word] = []
     if "Vietnamese" in languages and _VIETNAMESE.search(normalize("NFC", query)):
         languages = ["Vietnamese"]
     counted = " ".join(query_terms(query, languages))
     for text, name in _cut(counted) if names else [(counted, None)]:
         if name is None:
-            found += _plain_words(text, languages)
+            words += _plain_words(text, languages)
             continue
-        forms = [tuple(_ready(form, one)) for one in languages for form in name.forms]
-        found.append(Word(text, tuple(dict.fromkeys(forms))))
-    return found
+        forms = [tuple(_ready(form, language)) for language in languages for form in name.forms]
+        words.append(Word(text, tuple(dict.fromkeys(forms))))
+    return words
 
 
 def _plain_words(text: str, languages: Sequence[Language]) -> list[Word]:
-    written = {token.position: token.text for token in _tokens(text, "none", as_written=True)}
-    forms: dict[int, list[tuple[str]]] = {at: [] for at in written}
-    for one in languages:
-        for token in _tokens(text, one):
+    plain = {token.position: token.text for token in _tokens(text, "none", as_written=True)}
+    forms: dict[int, list[tuple[str]]] = {at: [] for at in plain}
+    for language in languages:
+        for token in _tokens(text, language):
             forms.setdefault(token.position, []).append((token.text,))
-    return [Word(written.get(at, ""), tuple(dict.fromkeys(one))) for at, one in forms.items()]
+    return [Word(plain.get(at, ""), tuple(dict.fromkeys(forms[at]))) for at in forms]
 
 
 def search_terms(words: Sequence[Word]) -> list[str]:
@@ -192,9 +192,9 @@ def search_terms(words: Sequence[Word]) -> list[str]:
     Only the first `MAX_TERMS` words count, and as many other forms as make that many terms.
     """
     first = [term for word in words[:MAX_TERMS] for term in word.forms[0]]
-    others = dict.fromkeys(term for word in words for form in word.forms[1:] for term in form)
-    more = [term for term in others if term not in frozenset(first)]
-    return first + more[: max(0, MAX_TERMS - len(first))]
+    alternatives = dict.fromkeys(term for word in words for form in word.forms[1:] for term in form)
+    extra = [term for term in alternatives if term not in frozenset(first)]
+    return first + extra[: max(0, MAX_TERMS - len(first))]
 
 
 def terms_of(body: str, language: Language) -> str:
@@ -209,13 +209,13 @@ def terms_of(body: str, language: Language) -> str:
 
 def stems(text: str, language: Language, *, names: bool = True) -> list[str]:
     """The stems of a text as in the full-text index, with repetitions; see `query_words`."""
-    run, named = _run(text) if names else (text, [])
-    found = [token.text for token in _tokens(run, language)]
-    others = _ready([word for name in named for word in name.added], language)
+    run, cut = _run(text) if names else (text, [])
+    terms = [token.text for token in _tokens(run, language)]
+    alternatives = _ready([word for name in cut for word in name.added], language)
     if names and language in _ACCENTED:
-        others += [token.text for token in _tokens(run, language, fold=True)]
-    there = frozenset(found)
-    return found + [term for term in dict.fromkeys(others) if term not in there]
+        alternatives += [token.text for token in _tokens(run, language, fold=True)]
+    there = frozenset(terms)
+    return terms + [term for term in dict.fromkeys(alternatives) if term not in there]
 
 
 def _run(text: str) -> tuple[str, list[_Name]]:

@@ -69,12 +69,12 @@ async def forget_builds(data: Path, collection: Collection) -> bool:
 
     Returns whether the catalog named any.
     """
-    if named := bool(collection.former or collection.coming):
+    if had_builds := bool(collection.former or collection.coming):
         await change_collection(
             data, collection.tenant, collection.name, lambda one: replace(one, former=None, coming=None)
         )
     await collection_tables.drop_others(data, replace(collection, former=None, coming=None))
-    return named
+    return had_builds
 
 
 @asynccontextmanager
@@ -215,9 +215,9 @@ async def _drop_without_row(data: Path, tenant: str, name: str, forget: Iterable
     await collection_tables.drop_tables(data, await connect(data), tenant, name)
     async with access_table(data, tenant) as table:
         records = [*(await table.records(f"(collection = {literal(name)})")).values()]
-        present = [one for one in records if one.present or not one.copied]
-        await table.put([replace(one, present=False, copied=True) for one in present])
-        await table.forget([*forget, *filter(original_id, (one.id for one in records))])
+        present = [record for record in records if record.present or not record.copied]
+        await table.put([replace(record, present=False, copied=True) for record in present])
+        await table.forget([*forget, *filter(original_id, (record.id for record in records))])
     return there or bool(present)
 
 

@@ -53,8 +53,8 @@ def table_names(collection: Collection) -> tuple[str, str]:
 
 def named_tables(collection: Collection) -> set[str]:
     """The tables of all builds that the catalog's row of a collection names."""
-    made = [with_build(collection, one) for one in (collection.former, collection.coming) if one]
-    return {name for one in (collection, *made) for name in table_names(one)}
+    builds = [with_build(collection, build) for build in (collection.former, collection.coming) if build]
+    return {name for build in (collection, *builds) for name in table_names(build)}
 
 
 def current_build(collection: Collection) -> Build:
@@ -88,12 +88,12 @@ def with_builds_switched(collection: Collection) -> Collection:
 
 def build_numbers(data: Path, tenant: str, name: str) -> set[int]:
     """The numbers of all builds that have tables."""
-    found = set()
+    numbers = set()
     for beginning in (schema.chunks_table(tenant, name), schema.sources_table(tenant, name)):
         for folder in database_folder(data).glob(f"{beginning}*.lance"):
             if match := _BUILD_NUMBER.fullmatch(folder.name.removeprefix(beginning)):
-                found.add(int(match[1] or 0))
-    return found
+                numbers.add(int(match[1] or 0))
+    return numbers
 
 
 async def create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:
@@ -138,9 +138,9 @@ def check_space(data: Path, collection: Collection, coming: Build) -> None:
 
 async def drop_others(data: Path, collection: Collection) -> None:
     """Drop the tables that the catalog's row doesn't name, as an interrupted rebuild can leave them."""
-    named = {collection.build, *(one.number for one in (collection.former, collection.coming) if one)}
+    numbers = {collection.build, *(build.number for build in (collection.former, collection.coming) if build)}
     with engine_errors("dropping earlier tables"):
-        await drop_tables(data, await connect(data), collection.tenant, collection.name, but=named)
+        await drop_tables(data, await connect(data), collection.tenant, collection.name, but=numbers)
 
 
 Values: TypeAlias = "Callable[[Source], Mapping[str, Value]]"
@@ -159,16 +159,16 @@ async def add_fields(
     columns = schema.field_columns(fields)
     await chunks.add_columns(columns)
     rows = (await sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
-    found = {
+    by_source = {
         row["id"]: table_rows.stored_fields(values(schema.source_record(row, collection))) for row in rows
     }
-    await _update(sources, [_source(row, fields, found[row["id"]]) for row in rows], _OF_SOURCES)
+    await _update(sources, [_source(row, fields, by_source[row["id"]]) for row in rows], _OF_SOURCES)
     ids: dict[str, list[str]] = defaultdict(list)
     for id_ in cast("list[str]", (await chunks.query().select(["id"]).to_arrow())["id"].to_pylist()):
         ids[split_chunk_id(id_)[0]].append(id_)
     filled = [
         {"id": id_} | {schema.field_column(name): value for name, value in of_source.items()}
-        for source_id, of_source in found.items()
+        for source_id, of_source in by_source.items()
         if of_source
         for id_ in ids[source_id]
     ]
@@ -178,8 +178,8 @@ async def add_fields(
 async def drop_fields(chunks: lancedb.AsyncTable, names: Iterable[str]) -> None:
     """Drop the columns of these fields, with their indexes, where there are any."""
     there = set((await chunks.schema()).names)
-    if left := [column for name in names if (column := schema.field_column(name)) in there]:
-        await chunks.drop_columns(left)
+    if columns := [column for name in names if (column := schema.field_column(name)) in there]:
+        await chunks.drop_columns(columns)
 
 
 _OF_SOURCES = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in ("id", "fields")])
@@ -187,8 +187,8 @@ _OF_SOURCES = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in ("id", "f
 
 def _source(row: Mapping[str, Any], fields: Iterable[str], values: Mapping[str, object]) -> dict[str, Any]:
     """The row of a source with these values for the fields, and else what it has."""
-    kept = {name: value for name, value in json.loads(row["fields"]).items() if name not in fields}
-    return {"id": row["id"], "fields": json.dumps({**kept, **values}, ensure_ascii=False)}
+    remaining = {name: value for name, value in json.loads(row["fields"]).items() if name not in fields}
+    return {"id": row["id"], "fields": json.dumps({**remaining, **values}, ensure_ascii=False)}
 
 
 async def _update(table: lancedb.AsyncTable, rows: list[dict[str, Any]], columns: pa.Schema) -> None:

@@ -99,7 +99,7 @@ class CollectionWriter:
         `records` are the tenant's access records, if the caller has read them already.
         """
         records = await self.records() if records is None else records
-        self.ids.learn(one for one in records.values() if one.collection == self.collection.name)
+        self.ids.learn(record for record in records.values() if record.collection == self.collection.name)
         with engine_errors("reading sources"):
             columns = ["id", "uri", "digest", "chunk_count", "title", "metadata", "fields"]
             columns += ["date", "ingested_at"]
@@ -126,7 +126,7 @@ class CollectionWriter:
         with engine_errors("writing"), self._steps():
             self._changed = True
             records, behind = await self._access.settle(
-                {id_: (uri, until_stored(one)) for id_, (uri, one) in claims.items()}
+                {id_: (uri, until_stored(claim)) for id_, (uri, claim) in claims.items()}
             )
             items = [item for item in items if records[item.source.id].present]
             claims = {item.source.id: claims[item.source.id] for item in items}
@@ -142,8 +142,8 @@ class CollectionWriter:
         self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]
     ) -> None:
         """The three steps of the module's docstring."""
-        for some in _slices(items):
-            chunks = partial(self._chunk_rows, some, generation, records)
+        for part in _slices(items):
+            chunks = partial(self._chunk_rows, part, generation, records)
             await self._chunks.add(await to_thread.run_sync(chunks))
         rows = [table_rows.source_row(item, generation=generation) for item in items]
         upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
@@ -166,10 +166,10 @@ class CollectionWriter:
 
         The records go first here too: at its new URI a source is never more visible than it may be there.
         """
-        records, _ = await self._access.settle({id_: (one.uri, one.claim) for id_, one in moved.items()})
+        records, _ = await self._access.settle({id_: (move.uri, move.claim) for id_, move in moved.items()})
         rows = [
-            {"id": id_, "uri": one.uri, "metadata": json.dumps(dict(one.metadata), ensure_ascii=False)}
-            for id_, one in moved.items()
+            {"id": id_, "uri": move.uri, "metadata": json.dumps(dict(move.metadata), ensure_ascii=False)}
+            for id_, move in moved.items()
         ]
         with engine_errors("moving sources"):
             self._changed = True
@@ -192,8 +192,8 @@ class CollectionWriter:
     async def describe(self, metadata: Mapping[str, Mapping[str, str]]) -> None:
         """Give sources, by id, other metadata for readers. Declared fields and texts stay."""
         rows = [
-            {"id": id_, "metadata": json.dumps(dict(one), ensure_ascii=False)}
-            for id_, one in metadata.items()
+            {"id": id_, "metadata": json.dumps(dict(entries), ensure_ascii=False)}
+            for id_, entries in metadata.items()
         ]
         if rows:
             with engine_errors("describing sources"):
@@ -246,16 +246,16 @@ class CollectionWriter:
         the engine would rewrite those of all other chunks too.
         """
         column = rows.schema.get_field_index("vector")
-        given = rows.set_column(column, rows.schema.field("vector"), schema.vector_column(vectors))
+        filled = rows.set_column(column, rows.schema.field("vector"), schema.vector_column(vectors))
         with engine_errors("writing vectors"):
             if vectors.any():
                 self._changed = True
                 upsert = self._chunks.merge_insert("id").when_matched_update_all()
-                await upsert.execute(_chosen(given, vectors, zero=False))
+                await upsert.execute(_chosen(filled, vectors, zero=False))
             lacking = Counter((await self.without_vector(ids))["source_id"].to_pylist())
-            left = {id_: lacking[id_] for id_ in ids}
-            await self._note_without_vector(left)
-        return left
+            counts = {id_: lacking[id_] for id_ in ids}
+            await self._note_without_vector(counts)
+        return counts
 
     async def _note_without_vector(self, counts: Mapping[str, int]) -> None:
         """Note how many chunks of each source have no vector, where that has changed."""
@@ -323,7 +323,7 @@ class CollectionWriter:
         labels from the record itself, so a crash in here changes no answer.
         """
         for records in await self._access.stale():
-            ids = [one.id for one in records]
+            ids = [record.id for record in records]
             with engine_errors("copying access records"):
                 self._changed = True
                 values = table_rows.label_values(records[0].access)
@@ -353,15 +353,15 @@ class CollectionWriter:
 
     async def _remove_leftovers(self) -> None:
         leftovers: dict[str, list[str]] = defaultdict(list)
-        named = await self._named_chunks()
+        expected = await self._named_chunks()
         stored = await self._stored_chunks()
-        for source_id, generation in stored.keys() - named.keys():
+        for source_id, generation in stored.keys() - expected.keys():
             leftovers[generation].append(source_id)
         for generation, ids in leftovers.items():
             self._changed = True
             orphaned = schema.one_of("source_id", ids)
             await self._chunks.delete(f"{orphaned} AND (generation = {literal(generation)})")
-        self._incomplete = frozenset(key[0] for key, chunks in named.items() if stored[key] != chunks)
+        self._incomplete = frozenset(key[0] for key, chunks in expected.items() if stored[key] != chunks)
         self._swept = not self._incomplete
 
     async def add_fields(self, fields: Mapping[str, FieldType], values: Values) -> None:
@@ -378,11 +378,11 @@ class CollectionWriter:
 
     async def drop_fields(self, names: Iterable[str]) -> None:
         """Drop the columns of these fields, which the catalog doesn't declare any more."""
-        kept = {name: kind for name, kind in self.collection.fields.items() if name not in names}
+        remaining = {name: kind for name, kind in self.collection.fields.items() if name not in names}
         with engine_errors("dropping fields"):
             self._changed = True
             await collection_tables.drop_fields(self._chunks, names)
-        self.collection = replace(self.collection, fields=kept)
+        self.collection = replace(self.collection, fields=remaining)
 
     async def finish(self, keep: timedelta | None = None) -> None:
         """Update the indexes, compact the tables, and flush to disk what this writer wrote.
@@ -396,9 +396,9 @@ class CollectionWriter:
                 or await table_maintenance.needs_vector_index(self._chunks)
             )
             if works:
-                both = self._chunks, self._sources
+                tables = self._chunks, self._sources
                 try:
-                    await table_maintenance.compact(*both, self.collection, swept=self._swept, keep=keep)
+                    await table_maintenance.compact(*tables, self.collection, swept=self._swept, keep=keep)
                 except Exception:
                     self._flush()  # what is committed stands, compacted or not
                     raise
@@ -408,9 +408,9 @@ class CollectionWriter:
                 note_swept(self.data, self.collection)
                 self._noted = True
 
-    async def sample(self, most: int) -> tuple[list[str], Vectors]:
+    async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         """The source ids and vectors of at most so many chunks, from all over the collection."""
-        return await sampled(self._chunks, most)
+        return await sampled(self._chunks, limit)
 
     async def rebuild_indexes(self) -> None:
         """Make all indexes anew, also those that can't be read, and compact the tables."""
@@ -470,19 +470,19 @@ class CollectionWriter:
 
 def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
     """The sources in parts with as many chunks as fit into memory as rows; a long source comes in several."""
-    some: list[NewSource] = []
+    batch: list[NewSource] = []
     room = ROWS_AT_ONCE
     for item in items:
         for at in range(0, len(item.passages), ROWS_AT_ONCE):
             part = slice(at, at + ROWS_AT_ONCE)
-            one = replace(item, passages=item.passages[part], vectors=item.vectors[part])
-            if len(one.passages) > room:
-                yield some
-                some, room = [], ROWS_AT_ONCE
-            some.append(one)
-            room -= len(one.passages)
-    if some:
-        yield some
+            piece = replace(item, passages=item.passages[part], vectors=item.vectors[part])
+            if len(piece.passages) > room:
+                yield batch
+                batch, room = [], ROWS_AT_ONCE
+            batch.append(piece)
+            room -= len(piece.passages)
+    if batch:
+        yield batch
 
 
 def _chosen(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:

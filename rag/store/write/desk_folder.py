@@ -144,11 +144,11 @@ def is_full(error: BaseException | None) -> bool:
     return False
 
 
-def cannot(what: str, error: OSError) -> RefdeskError:
+def cannot(problem: str, error: OSError) -> RefdeskError:
     """The error to raise if the data folder can't be written; `what` names the part of it."""
     if error.errno in FULL:
-        return StoreError(f"{what}: {error.strerror}. Free some disk space and try again.")
-    return ConfigurationError(f"{what}: {error.strerror}.")
+        return StoreError(f"{problem}: {error.strerror}. Free some disk space and try again.")
+    return ConfigurationError(f"{problem}: {error.strerror}.")
 
 
 def spool_folder(data: Path, tenant: str, name: str) -> Path:

@@ -71,19 +71,19 @@ def held_locks(data: Path) -> dict[str, Holder | None]:
     Where the folder can't be written no lock can be tried. Then one counts as held if its holder's name is
     there: what a running command is doing must not be called leftovers.
     """
-    held: dict[str, Holder | None] = {}
+    holders: dict[str, Holder | None] = {}
     for file in sorted((data / "locks").glob("*.lock")):
         try:
             with FileLock(file, timeout=0):
                 pass
         except Timeout:
-            held[file.stem] = _holder(data, file.stem)
+            holders[file.stem] = _holder(data, file.stem)
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise ConfigurationError(f"The lock {file} can't be read: {error.strerror}.") from error
             if holder := _holder(data, file.stem):
-                held[file.stem] = holder
-    return held
+                holders[file.stem] = holder
+    return holders
 
 
 def _file(data: Path, name: str, kind: str) -> Path:

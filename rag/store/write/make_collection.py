@@ -269,14 +269,14 @@ def _renamed(rows: pa.Table, letters: str) -> pa.Table:
 
 def left_behind(tag: Collection, now: Mapping[str, AccessRecord]) -> list[str]:
     """The ids of records that a tag of this name has left whose making was killed."""
-    return [id_ for id_, one in now.items() if one.collection == tag.name and original_id(id_)]
+    return [id_ for id_, record in now.items() if record.collection == tag.name and original_id(id_)]
 
 
 def copied_records(
     tag: Collection, before: Mapping[str, AccessRecord], now: Mapping[str, AccessRecord], letters: str
 ) -> Iterator[AccessRecord]:
     """The records of a tag's sources: those of the originals `now`, which the rows hold as of `before`."""
-    for id_, one in now.items():
-        if one.collection == tag.tag_of and one.present:
-            copied = one.copied and before.get(id_) == one
-            yield AccessRecord(id_ + letters, tag.name, one.uri, one.access, copied=copied)
+    for id_, record in now.items():
+        if record.collection == tag.tag_of and record.present:
+            copied = record.copied and before.get(id_) == record
+            yield AccessRecord(id_ + letters, tag.name, record.uri, record.access, copied=copied)

@@ -36,8 +36,8 @@ class SourceIds:
     def learn(self, records: Iterable[AccessRecord]) -> None:
         """Note the ids in use, those of removed sources included. A present source goes before those."""
         records = sorted(records, key=lambda one: one.present)
-        self._by_uri |= {one.uri: one.id for one in records}
-        self._taken |= {one.id for one in records}
+        self._by_uri |= {record.uri: record.id for record in records}
+        self._taken |= {record.id for record in records}
 
     def of(self, uri: str) -> str:
         """The id of the source at `uri`."""

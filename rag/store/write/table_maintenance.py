@@ -238,11 +238,11 @@ async def _drop_versions(table: lancedb.AsyncTable, folder: Path, before: set[Pa
         warnings.simplefilter("ignore")  # that it fails running queries: these are repeated
         await table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
     manifests = sorted(file for file in _files(folder) if file.suffix == ".manifest")  # the newest first
-    left = (before & _files(folder)) - {*manifests[:1]}
-    for file in sorted(left, key=lambda file: file.suffix != ".manifest"):  # they name the others
+    obsolete = (before & _files(folder)) - {*manifests[:1]}
+    for file in sorted(obsolete, key=lambda file: file.suffix != ".manifest"):  # they name the others
         file.unlink()
     versions: list[Any] = await table.list_versions()  # type: ignore[no-untyped-call]
-    if len(versions) != 1 or left & _files(folder):
+    if len(versions) != 1 or obsolete & _files(folder):
         raise StoreError(
             "The purge is incomplete: old files are still there. Stop all other processes that use the data "
             "folder, and run refdesk-admin purge again."
@@ -258,8 +258,8 @@ def _files(folder: Path) -> set[Path]:
 async def is_behind(table: lancedb.AsyncTable) -> bool:
     """Whether more rows are missing from the indexes than may be, as after an interrupted run."""
     rows = await table.count_rows()
-    most = max(min(rows * TAIL_SHARE, TAIL_ROWS), rows * LEAST_TAIL_SHARE) if rows >= LARGE_ROWS else 0
-    return any((index.num_unindexed_rows or 0) > most for index in await table.list_indices())
+    allowed = max(min(rows * TAIL_SHARE, TAIL_ROWS), rows * LEAST_TAIL_SHARE) if rows >= LARGE_ROWS else 0
+    return any((index.num_unindexed_rows or 0) > allowed for index in await table.list_indices())
 
 
 async def _has_built_up(table: lancedb.AsyncTable, keep: timedelta | None = None) -> bool:
@@ -335,7 +335,7 @@ MERGED_BYTES = 16 * 1024**2  # of texts of sources, which are read whole
 FILE_BITS = 32  # of a row's address, which has the number of its file above
 
 
-async def merge_tail(table: lancedb.AsyncTable, most: int = LOOKED_AT, *, whole: bool = False) -> None:
+async def merge_tail(table: lancedb.AsyncTable, limit: int = LOOKED_AT, *, whole: bool = False) -> None:
     """Merge the last files of a table with a column `id` into one, if they lie in its last `most` rows.
 
     Either those of about one size or, with `whole`, all of them but the oldest, of which there may be more.
@@ -343,18 +343,18 @@ async def merge_tail(table: lancedb.AsyncTable, most: int = LOOKED_AT, *, whole:
     their texts are merged as far as these fit into `MERGED_BYTES`.
     """
     rows = await table.count_rows()
-    most = min(most, rows)
-    if not most:
+    limit = min(limit, rows)
+    if not limit:
         return
     texts = "length" in (await table.schema()).names
     places = (
-        await _last_rows(table, most, rows).with_row_id().select(["length"] if texts else ["id"]).to_arrow()
+        await _last_rows(table, limit, rows).with_row_id().select(["length"] if texts else ["id"]).to_arrow()
     )
     files = [address >> FILE_BITS for address in cast("list[int]", places["_rowid"].to_pylist())]
     if texts:
         read = itertools.accumulate(reversed(cast("list[int]", places["length"].to_pylist())))
         files = files[len(files) - sum(size <= MERGED_BYTES for size in read) :]
-    sizes = [len([*same]) for _, same in itertools.groupby(files)]
+    sizes = [len([*group]) for _, group in itertools.groupby(files)]
     merged = _all_but_the_oldest(sizes) if whole else rows_to_merge(sizes)
     if not merged:
         return
@@ -377,12 +377,12 @@ def rows_to_merge(sizes: Sequence[int]) -> int:
 
     Example: [9000, 50, 10, 1, 1, 1, 1] -> 4, and 15 with one file of 1 more.
     """
-    taken = files = 0
+    merged = files = 0
     for size in reversed(sizes[1:]):
-        if files >= FEW_FILES // 2 and size > 2 * taken:
+        if files >= FEW_FILES // 2 and size > 2 * merged:
             break
-        taken, files = taken + size, files + 1
-    return taken if files > 1 else 0
+        merged, files = merged + size, files + 1
+    return merged if files > 1 else 0
 
 
 def _last_rows(table: lancedb.AsyncTable, count: int, rows: int) -> lancedb.AsyncQuery:

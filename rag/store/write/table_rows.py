@@ -136,7 +136,7 @@ def chunk_id(source_id: str, seq: int) -> str:
 def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collection: Collection) -> pa.Table:
     """The passages of a source with their vectors and words, as rows of the chunk table of a collection."""
     passages, count = new.passages, len(new.passages)
-    same = {
+    constants = {
         "source_id": new.source.id,
         "generation": generation,
         **label_values(access),
@@ -154,9 +154,9 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
         "vector": vector_column(new.vectors),
     }
     language = analysed_in(collection, new.source.metadata)
-    columns[TERMS] = [terms_of(one, language) for one in columns["body"]]
+    columns[TERMS] = [terms_of(text, language) for text in columns["body"]]
     schema = chunks_schema(new.vectors.shape[1], collection.fields)
-    columns |= {name: [same.get(name)] * count for name in schema.names if name not in columns}
+    columns |= {name: [constants.get(name)] * count for name in schema.names if name not in columns}
     return pa.table(columns, schema=schema)
 
 
@@ -251,15 +251,15 @@ def _visible(chunks: pa.Table, row: Mapping[str, Any]) -> pa.Table:
     return chunks.filter(ours).sort_by("seq")
 
 
-async def sampled(chunks: lancedb.AsyncTable, most: int) -> tuple[list[str], Vectors]:
+async def sampled(chunks: lancedb.AsyncTable, limit: int) -> tuple[list[str], Vectors]:
     """The source ids and vectors of at most so many chunks, at equal distances in the table.
 
     A chunk for which there is no vector has zeros.
     """
     with engine_errors("reading vectors"):
         count = await chunks.count_rows()
-        offsets = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int)).tolist() if count else []
-        if not offsets:
+        if not (limit := min(limit, count)):
             return [], np.empty((0, 1), np.float32)
-        found = await chunks.take_offsets(offsets).select(["source_id", "vector"]).to_arrow()
-    return cast("list[str]", found["source_id"].to_pylist()), schema.vectors_of(found)
+        offsets = np.unique(np.linspace(0, count - 1, limit).astype(int)).tolist()
+        rows = await chunks.take_offsets(offsets).select(["source_id", "vector"]).to_arrow()
+    return cast("list[str]", rows["source_id"].to_pylist()), schema.vectors_of(rows)

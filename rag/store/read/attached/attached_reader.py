@@ -62,10 +62,10 @@ class AttachedAccess:
 
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """Who may see these rows, by id. Nobody, if rows of the same id don't agree."""
-        wanted = sorted(set(ids))
-        if self._sources.columns.allow is None or not wanted:
-            return dict.fromkeys(wanted, ALL_MAY)
-        return dict.fromkeys(wanted) | self._agreed(await self._entries(one_of("id", wanted)))
+        chosen = sorted(set(ids))
+        if self._sources.columns.allow is None or not chosen:
+            return dict.fromkeys(chosen, ALL_MAY)
+        return dict.fromkeys(chosen) | self._agreed(await self._entries(one_of("id", chosen)))
 
     async def all_records(self) -> dict[str, Access | None]:
         """As `records`, of all rows."""
@@ -109,12 +109,12 @@ class AttachedAccess:
     async def _entries(self, where: str, limit: int | None = None) -> list[tuple[str, Any]]:
         """The ids of rows, and their lists of entries; None where everybody may see all rows."""
         columns = self._sources.columns
-        wanted = {"id": columns.source_id, "theirs": columns.id}
+        select = {"id": columns.source_id, "theirs": columns.id}
         if columns.allow:
-            wanted["allow"] = columns.allow
+            select["allow"] = columns.allow
         with engine_errors("reading an attached table"):
             condition = f"({await self._sources.usable()} AND {self._sources.translation(where)})"
-            query = self._sources.table.query().where(condition).select(wanted)
+            query = self._sources.table.query().where(condition).select(select)
             rows = await (query if limit is None else query.limit(limit)).to_arrow(timeout=self._timeout)
         ids = cast("list[str]", rows["id"].to_pylist())
         self._sources.memory.learn(ids, cast("list[str]", rows["theirs"].to_pylist()))
@@ -122,11 +122,11 @@ class AttachedAccess:
 
     def _agreed(self, rows: Sequence[tuple[str, Any]]) -> dict[str, Access | None]:
         """The access of each id; nobody's, if its rows don't agree."""
-        found: dict[str, Access | None] = {}
+        agreed: dict[str, Access | None] = {}
         for id_, entries in rows:
             access = self._access(entries)
-            found[id_] = access if found.setdefault(id_, access) == access else None
-        return found
+            agreed[id_] = access if agreed.setdefault(id_, access) == access else None
+        return agreed
 
     def _access(self, entries: Sequence[str | None] | None) -> Access | None:
         columns = self._sources.columns
@@ -261,7 +261,8 @@ class AttachedReader(CollectionReader):
 
     async def statistics(self) -> Statistics:
         """Numbers for operators."""
-        columns, known = self._attached.columns, [one for one in (self.full_text, self.nearest) if one]
+        columns = self._attached.columns
+        indexes = [index for index in (self.full_text, self.nearest) if index]
         with engine_errors("counting the rows of an attached table"):
             rows = await self._attached.count_rows()
             vectors = await self._counted(f"({columns.vector} IS NOT NULL)") if columns.vector else 0
@@ -269,8 +270,8 @@ class AttachedReader(CollectionReader):
             sources=rows,
             chunks=rows,
             without_vector=rows - vectors,
-            indexes=tuple(f"{', '.join(one.columns)} ({one.index_type})" for one in known),
-            unindexed=max((one.num_unindexed_rows or 0 for one in known), default=0),
+            indexes=tuple(f"{', '.join(index.columns)} ({index.index_type})" for index in indexes),
+            unindexed=max((index.num_unindexed_rows or 0 for index in indexes), default=0),
         )
 
     async def survey(self) -> Survey:
@@ -299,6 +300,5 @@ def lowest_last(chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
 def index_on(column: str | None, indexes: Sequence[IndexConfig], *, of_text: bool) -> IndexConfig | None:
     """The full-text or the vector index on a column of another table, None if it has none."""
     kinds = ("FTS",) if of_text else ("Ivf", "Hnsw")
-    return next(
-        (one for one in indexes if column in one.columns and str(one.index_type).startswith(kinds)), None
-    )
+    on_column = (index for index in indexes if column in index.columns)
+    return next((index for index in on_column if str(index.index_type).startswith(kinds)), None)

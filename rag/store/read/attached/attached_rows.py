@@ -61,9 +61,9 @@ def complete(rows: pa.Table) -> pa.Table:
     needed = rows[f"{OURS}their_id"], rows[f"{OURS}length"]
     if not any(column.null_count for column in needed):
         return rows
-    for at, one in enumerate(rows.schema):
-        if one.type == pa.string_view():  # which can't be filtered
-            rows = rows.set_column(at, one.name, rows.column(at).cast(pa.string()))
+    for at, column in enumerate(rows.schema):
+        if column.type == pa.string_view():  # which can't be filtered
+            rows = rows.set_column(at, column.name, rows.column(at).cast(pa.string()))
     return rows.filter(pc.and_(needed[0].is_valid(), needed[1].is_valid()))
 
 
@@ -71,30 +71,30 @@ def chunk_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collectio
     """Rows of the chunk table with the columns `names`. Each source has one chunk, of number 0."""
     count = rows.num_rows
     schema = chunks_schema(columns.dimension, collection.fields)
-    made: dict[str, Any] = {}
+    row: dict[str, Any] = {}
     for name in names:
         match name:
             case "seq" | "start":
-                made[name] = [0] * count
+                row[name] = [0] * count
             case "page":
-                made[name] = [None] * count
+                row[name] = [None] * count
             case "section":
-                made[name] = [[]] * count
+                row[name] = [[]] * count
             case "revision":
-                made[name] = _revisions(rows, columns)
+                row[name] = _revisions(rows, columns)
             case "end":
-                made[name] = rows[f"{OURS}length"].cast(pa.int64())
+                row[name] = rows[f"{OURS}length"].cast(pa.int64())
             case "tokens":
-                made[name] = _tokens(rows)
+                row[name] = _tokens(rows)
             case "vector":
-                made[name] = vector_column(_vectors(rows, columns))
+                row[name] = vector_column(_vectors(rows, columns))
             case "_distance" | "_score" | "_rowid":
-                made[name] = rows[name]
+                row[name] = rows[name]
             case _:
-                made[name] = rows[OURS + name].cast(schema.field(name).type)
+                row[name] = rows[OURS + name].cast(schema.field(name).type)
     typed = {
         name: pa.array(values, schema.field(name).type) if isinstance(values, list) else values
-        for name, values in made.items()
+        for name, values in row.items()
     }
     return pa.table(typed)
 
@@ -109,9 +109,9 @@ def source_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collecti
         id_ = row[f"{OURS}id"]
         if id_ not in distinct or row[f"{OURS}generation"] < distinct[id_][f"{OURS}generation"]:
             distinct[id_] = row
-    made = [_source(row, columns, collection) for row in distinct.values()]
+    sources = [_source(row, columns, collection) for row in distinct.values()]
     schema = pa.schema([SOURCES_SCHEMA.field(name) for name in names])
-    return pa.Table.from_pylist([{name: row[name] for name in names} for row in made], schema=schema)
+    return pa.Table.from_pylist([{name: row[name] for name in names} for row in sources], schema=schema)
 
 
 def _source(row: Mapping[str, Any], columns: Columns, collection: Collection) -> dict[str, Any]:
@@ -137,10 +137,10 @@ def _source(row: Mapping[str, Any], columns: Columns, collection: Collection) ->
 
 def _fields(values: Mapping[str, Any], columns: Columns) -> dict[str, object]:
     """The declared fields that have a value, as `rag.store.read.schema.fields_record` reads them."""
-    given = {name: values.get(f"field_{name}") for name in columns.fields}
+    fields = {name: values.get(f"field_{name}") for name in columns.fields}
     listed = {
-        name: [one for one in value if one is not None] if isinstance(value, list) else value
-        for name, value in given.items()
+        name: [entry for entry in value if entry is not None] if isinstance(value, list) else value
+        for name, value in fields.items()
     }
     return {
         name: value

@@ -87,8 +87,8 @@ class AttachedTable:
         versions = Path(self.attachment.table, "_versions")
         for name in (f"{MAX_VERSION - number:020}", str(number)):
             with suppress(OSError):
-                found = (versions / f"{name}.manifest").stat()
-                return number, found.st_ino, found.st_mtime_ns
+                status = (versions / f"{name}.manifest").stat()
+                return number, status.st_ino, status.st_mtime_ns
         return (next(_calls),)
 
     async def count_rows(self, where: str = "(true)") -> int:
@@ -160,17 +160,17 @@ class AttachedQuery:
         if isinstance(names, Mapping):
             computed = {name: table.translation(sql) for name, sql in names.items()}
             return AttachedQuery(table, self._query.select(computed), self._conditions)
-        wanted = {
+        select = {
             f"{OURS}their_id": columns.id,
             f"{OURS}source_id": columns.source_id,
             f"{OURS}length": f"character_length({columns.text})",
         }
         if table.kind == "sources":
-            wanted |= _source_columns(columns, text="text" in names)
+            select |= _source_columns(columns, text="text" in names)
         else:
-            wanted |= _chunk_columns(table, names)
-        wanted |= {name: name for name in names if name in ENGINES}
-        return AttachedQuery(table, self._query.select(wanted), self._conditions, tuple(names))
+            select |= _chunk_columns(table, names)
+        select |= {name: name for name in names if name in ENGINES}
+        return AttachedQuery(table, self._query.select(select), self._conditions, tuple(names))
 
     async def to_arrow(self, *, timeout: timedelta | None = None) -> pa.Table:  # noqa: ASYNC109 the engine's
         """The rows."""
@@ -183,11 +183,12 @@ class AttachedQuery:
 
     async def _each(self, batches: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
         async for batch in batches:
-            for made in (await self._made(pa.Table.from_batches([batch]))).to_batches():
-                yield made
+            for converted in (await self._made(pa.Table.from_batches([batch]))).to_batches():
+                yield converted
 
     async def _selected(self) -> Any:  # noqa: ANN401 as in `__init__`
-        condition = " AND ".join(f"({one})" for one in (await self._table.usable(), *self._conditions))
+        conditions = (await self._table.usable(), *self._conditions)
+        condition = " AND ".join(f"({part})" for part in conditions)
         return self._query.where(condition)
 
     async def _made(self, rows: pa.Table) -> pa.Table:
@@ -197,36 +198,36 @@ class AttachedQuery:
         rows = complete(rows)  # others may have added a row without a text since `usable` looked
         ids, theirs = (rows[f"{OURS}{name}"].to_pylist() for name in ("source_id", "their_id"))
         table.memory.learn(cast("list[str]", ids), cast("list[str]", theirs))
-        made = chunk_rows if table.kind == "chunks" else source_rows
+        convert = chunk_rows if table.kind == "chunks" else source_rows
         arguments = rows, self._names, table.columns, table.collection
-        return made(*arguments) if rows.num_rows < MANY else await to_thread.run_sync(made, *arguments)
+        return convert(*arguments) if rows.num_rows < MANY else await to_thread.run_sync(convert, *arguments)
 
     def _with(self, query: object) -> AttachedQuery:
         return AttachedQuery(self._table, query, self._conditions, self._names)
 
 
 def _chunk_columns(table: AttachedTable, names: Sequence[str]) -> dict[str, str]:
-    columns, wanted = table.columns, {}
+    columns, select = table.columns, {}
     for name in names:
         match name:
             case "vector" if columns.vector:
-                wanted[f"{OURS}vector"] = columns.vector
+                select[f"{OURS}vector"] = columns.vector
             case "revision" if columns.allow:
-                wanted[f"{OURS}allow"] = columns.allow
+                select[f"{OURS}allow"] = columns.allow
             case "seq" | "start" | "end" | "tokens" | "page" | "section" | "vector" | "revision":
                 pass  # the same in all rows
             case _ if name not in ENGINES:
-                wanted[OURS + name] = table.translation.name(name)
-    return wanted
+                select[OURS + name] = table.translation.name(name)
+    return select
 
 
 def _source_columns(columns: Columns, *, text: bool) -> dict[str, str]:
-    found = {"title": columns.title, "url": columns.url, "date": columns.date}
+    optional = {"title": columns.title, "url": columns.url, "date": columns.date}
     return {
         f"{OURS}id": columns.source_id,
         f"{OURS}generation": columns.generation,
         **({f"{OURS}text": columns.text} if text else {}),
-        **{OURS + name: sql for name, sql in found.items() if sql},
+        **{OURS + name: sql for name, sql in optional.items() if sql},
         **{f"{OURS}field_{name}": sql for name, sql in columns.fields.items()},
     }
 
@@ -234,5 +235,5 @@ def _source_columns(columns: Columns, *, text: bool) -> dict[str, str]:
 def _over(query: Any, column: str) -> Any:  # noqa: ANN401 the engine's
     """A full-text query over another column."""
     if hasattr(query, "queries"):
-        return replace(query, queries=[(occur, _over(one, column)) for occur, one in query.queries])
+        return replace(query, queries=[(occur, _over(part, column)) for occur, part in query.queries])
     return replace(query, column=column)

@@ -89,21 +89,21 @@ def columns_of(collection: Collection, attachment: Attachment, schema: pa.Schema
     assert text is not None  # noqa: S101
     fields = {}
     for name, kind in collection.fields.items():
-        needed, fitting, made = _FIELDS[kind]
+        needed, fitting, convert = _FIELDS[kind]
         column = found(f"field {name}={kind}", attachment.fields[name], needed, fitting)
-        fields[name] = made(*column) if column else ""
+        fields[name] = convert(*column) if column else ""
     plain_id = _text(*id_)
     rights = [f"array_to_string({allow[0]}, {BETWEEN}, '-')"] if allow else []
-    shown = [_text(*column) for column in (title, url) if column]
+    displayed = [_text(*column) for column in (title, url) if column]
     day, unit = _date(*date) if date else (None, None)
     if day:
-        shown.append(f"CAST({day} AS STRING)" if unit else day)
+        displayed.append(f"CAST({day} AS STRING)" if unit else day)
     lists = frozenset(name for name, kind in collection.fields.items() if kind == "string list")
     valued = [
         f"array_to_string({column}, {BETWEEN}, '-')" if name in lists else f"CAST({column} AS STRING)"
         for name, column in fields.items()
     ]
-    parts = [f"coalesce({part}, '')" for part in (text[0], *shown, *rights, *valued)]
+    parts = [f"coalesce({part}, '')" for part in (text[0], *displayed, *rights, *valued)]
     return Columns(
         id=plain_id,
         source_id=source_id_sql(collection, plain_id),
@@ -156,8 +156,9 @@ def _paths(fields: Any, above: str = "") -> list[str]:  # noqa: ANN401 a schema 
     """The names of all columns and their parts, as options can name them."""
     names: list[str] = []
     for at in range(len(fields.names) if hasattr(fields, "names") else fields.num_fields):
-        one = fields.field(at)
-        names += _paths(one.type, f"{above}{one.name}.") if kinds.is_struct(one.type) else [above + one.name]
+        field = fields.field(at)
+        name = above + field.name
+        names += _paths(field.type, f"{name}.") if kinds.is_struct(field.type) else [name]
     return names
 
 
@@ -192,8 +193,8 @@ def _text(column: str, kind: pa.DataType) -> str:
 
 def _moment(column: str, kind: pa.DataType) -> str:
     """Microseconds since 1970."""
-    many, units = _unit(kind)
-    return f"({_units(column, kind)} * {many} / {units})"
+    factor, units = _unit(kind)
+    return f"({_units(column, kind)} * {factor} / {units})"
 
 
 def _date(column: str, kind: pa.DataType) -> tuple[str, tuple[int, int] | None]:
@@ -298,20 +299,20 @@ class Translation:
         return columns.fields[field]
 
     def _translated(self, part: re.Match[str]) -> str:
-        found = part.groupdict()
-        if found["text"]:  # there is no line of context above it
+        groups = part.groupdict()
+        if groups["text"]:  # there is no line of context above it
             return self.columns.text
-        if found["labels"] is not None:
-            return self._labels(_values(found["labels"]))
-        if found["id"]:
+        if groups["labels"] is not None:
+            return self._labels(_values(groups["labels"]))
+        if groups["id"]:
             return self._ids(
-                _values(found["ids"] or found["one"]), is_chunk=self.of_chunks and found["id"] == "id"
+                _values(groups["ids"] or groups["one"]), is_chunk=self.of_chunks and groups["id"] == "id"
             )
-        if found["list"]:
-            return self._presence(found["list"], present=bool(found["present"]))
-        if found["string"] or found["name"].lower() in _WORDS:
+        if groups["list"]:
+            return self._presence(groups["list"], present=bool(groups["present"]))
+        if groups["string"] or groups["name"].lower() in _WORDS:
             return part[0]
-        return f"({self.name(found['name'])})"
+        return f"({self.name(groups['name'])})"
 
     def _labels(self, labels: Iterable[str]) -> str:
         """The rule of `rag.access.rule` on the column of entries; it has no denials.
@@ -320,7 +321,7 @@ class Translation:
         """
         if self.columns.allow is None:
             return EVERYTHING if EVERYBODY in labels else NOTHING
-        entries = sorted({one.removeprefix("~")[1:] for one in labels if one.startswith(("+", "~+"))})
+        entries = sorted({label.removeprefix("~")[1:] for label in labels if label.startswith(("+", "~+"))})
         if self.columns.ours and EVERYBODY in labels:
             entries.append(EVERYBODY)
         if not entries:
@@ -334,8 +335,8 @@ class Translation:
         conditions = [
             f"({column} IN ({', '.join(map(literal, values))}))"
             for column, values in (
-                (self.columns.id, [one for one in theirs.values() if one is not None]),
-                (self.columns.source_id, [id_ for id_, one in theirs.items() if one is None]),
+                (self.columns.id, [their_id for their_id in theirs.values() if their_id is not None]),
+                (self.columns.source_id, [id_ for id_, their_id in theirs.items() if their_id is None]),
             )
             if values
         ]
@@ -350,4 +351,4 @@ class Translation:
 
 
 def _values(literals: str) -> list[str]:
-    return [one[1:-1].replace("''", "'") for one in _STRINGS.findall(literals)]
+    return [quoted[1:-1].replace("''", "'") for quoted in _STRINGS.findall(literals)]

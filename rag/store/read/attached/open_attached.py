@@ -118,30 +118,30 @@ def _check_folder(folder: Path) -> None:
         StoreError: it is not, or it can't be read.
     """
     try:
-        names = {one.name for one in folder.iterdir()}
+        names = {file.name for file in folder.iterdir()}
     except OSError as error:
         raise StoreError(f"The attached table {folder} can't be read: {error.strerror}.") from error
     if "_versions" not in names:
         raise StoreError(f"{folder} is not a LanceDB table: it has no folder _versions.")
 
 
-def located(written: str) -> str:
+def located(address: str) -> str:
     """The absolute path or URI of a table, as a collection stores it.
 
     Raises:
         ConfigurationError: it is not the path or URI of one table.
     """
-    if "://" in written:
-        if not written.startswith(REMOTE) or not written.rstrip("/").endswith(SUFFIX):
+    if "://" in address:
+        if not address.startswith(REMOTE) or not address.rstrip("/").endswith(SUFFIX):
             raise ConfigurationError(
-                f"{written} is not the URI of a LanceDB table. Write s3://bucket/folder/notes{SUFFIX}. Known "
+                f"{address} is not the URI of a LanceDB table. Write s3://bucket/folder/notes{SUFFIX}. Known "
                 f"are {', '.join(REMOTE)} and paths."
             )
-        return written.rstrip("/")
-    path = Path(written).expanduser().absolute()
+        return address.rstrip("/")
+    path = Path(address).expanduser().absolute()
     if path.suffix == SUFFIX and path.is_dir():
         return str(path)
-    tables = sorted(str(one) for one in path.glob(f"*{SUFFIX}")) if path.is_dir() else []
+    tables = sorted(str(folder) for folder in path.glob(f"*{SUFFIX}")) if path.is_dir() else []
     if tables:
         raise ConfigurationError(f"{path} is a folder of tables. Name one of them: {', '.join(tables)}.")
     raise ConfigurationError(f"There is no LanceDB table {path}. Its folder ends with {SUFFIX}.")

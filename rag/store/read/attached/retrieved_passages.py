@@ -51,7 +51,7 @@ class HeldReader(AttachedReader):
             StoreError: a value doesn't have the type of its field.
         """
         with engine_errors("holding what a retriever found"):
-            rows = pa.Table.from_pylist([self._row(one) for one in passages], schema=_schema(self.collection))
+            rows = pa.Table.from_pylist([*map(self._row, passages)], schema=_schema(self.collection))
             await self._attached.table.add(rows)
 
     async def attributes(self) -> None:
@@ -62,22 +62,22 @@ class HeldReader(AttachedReader):
         rows = await self.chunk_rows(
             lambda query: query.where(where).select([*CHUNK_COLUMNS, "vector"]).limit(2**31 - 1)
         )
-        known = self._attached.memory.known
-        chunks = [(known(one.id.partition("/")[0]), one) for one in lowest_last(stored_chunks(rows))]
+        known_id = self._attached.memory.known
+        chunks = [(known_id(chunk.id.partition("/")[0]), chunk) for chunk in lowest_last(stored_chunks(rows))]
         return {id_: chunk for id_, chunk in chunks if id_ is not None}
 
     def theirs(self, id_: str) -> str | None:
         """The retriever's id for one of ours, None if it was never found."""
         return self._attached.memory.known(id_)
 
-    def _row(self, one: Retrieved) -> dict[str, Any]:
+    def _row(self, passage: Retrieved) -> dict[str, Any]:
         # In this table the entry "*" means everybody, so a retriever may not write it. In doubt: nobody.
-        entries = None if EVERYBODY in one.allow else list(one.allow)
-        if one.visibility == "tenant":
-            entries = None if one.allow else [EVERYBODY]
-        values = {name: getattr(one, name) for name in _PLAIN}
-        given = {FIELD + name: one.fields.get(name) for name in self.collection.fields}
-        return {**values, **given, "title": one.title or None, "allow": entries}
+        entries = None if EVERYBODY in passage.allow else list(passage.allow)
+        if passage.visibility == "tenant":
+            entries = None if passage.allow else [EVERYBODY]
+        values = {name: getattr(passage, name) for name in _PLAIN}
+        fields = {FIELD + name: passage.fields.get(name) for name in self.collection.fields}
+        return {**values, **fields, "title": passage.title or None, "allow": entries}
 
 
 def attachment_of(fields: Sequence[str]) -> Attachment:
