@@ -139,7 +139,7 @@ class Bucket:
         return fresh.content
 
     def _read(self, name: str, cached: _Seen | None, now: float) -> _Seen:
-        """The object as it is; `seen` saves reading what hasn't changed."""
+        """The object as it is now; an unchanged one comes from `cached`."""
         tag = cached.tag if cached else None
         store = self.store
         from obstore.exceptions import NotModifiedError  # noqa: PLC0415 few desks are in a bucket

@@ -201,7 +201,7 @@ def _regular_file_bytes(path: str, limit: int) -> bytes:
     """The bytes of a regular file; a pipe doesn't block.
 
     Raises:
-        InvalidRequestError: it is larger than `most`.
+        InvalidRequestError: it is larger than `limit`.
         OSError: it can't be read.
     """
     descriptor = os.open(path, _READ)

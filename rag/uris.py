@@ -139,7 +139,8 @@ def page_address(template: str, path: str) -> str | None:
 
     Example: ("https://wiki.example.com/{stem}", "hr/New hires.md") -> "https://wiki.example.com/hr/New%20hires".
     """
-    stem = str(PurePosixPath(path).with_suffix("")) if path else ""
+    file = PurePosixPath(path)
+    stem = str(file.with_suffix("")) if file.name else path  # "/" has no name, and so no suffix
     address = _PLACEHOLDER.sub(lambda match: quote(path if match[1] == "path" else stem, safe="/"), template)
     return web_address(address) if path else None
 

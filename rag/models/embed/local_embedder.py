@@ -279,7 +279,11 @@ def prefixes_of(settings: EmbedderSettings, facts: ModelFacts) -> tuple[str, str
         setting, published = getattr(settings, kind), getattr(facts, kind)
         if setting is not None and published and setting != published:
             log.warning(
-                "embedder.%s is %r, but the files of %s say %r.", kind, setting, facts.name, published
+                "embedder.%s is %r, but the files of the model %s say %r.",
+                kind,
+                setting,
+                facts.name,
+                published,
             )
         prefixes.append((published if setting is None else setting) or "")
     return prefixes[0], prefixes[1]
