@@ -88,19 +88,19 @@ def walls(bindings: Sequence[Binding], collection: Collection) -> tuple[Filter, 
 def _walls(binding: Binding, collection: Collection) -> tuple[Filter, ...] | None:
     if binding.collections is not None and collection.name not in binding.collections:
         return None
-    own: tuple[Filter, ...] = ()
+    conditions: tuple[Filter, ...] = ()
     if binding.filter is not None:
         try:
-            own = (parse_filter(binding.filter, collection.fields),)
+            conditions = (parse_filter(binding.filter, collection.fields),)
         except InvalidRequestError:
             return None
     if binding.any_of is None:
-        return own
-    each = [_walls(one, collection) for one in binding.any_of]
-    admitting = [one for one in each if one is not None]
+        return conditions
+    alternatives = [_walls(alternative, collection) for alternative in binding.any_of]
+    admitting = [walls_of_one for walls_of_one in alternatives if walls_of_one is not None]
     if not admitting:
         return None
-    return own if () in admitting else (*own, AnyOf(tuple(map(AllOf, admitting))))
+    return conditions if () in admitting else (*conditions, AnyOf(tuple(map(AllOf, admitting))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,11 @@ UNBOUND = Bounds()
 
 def bounds(bindings: Sequence[Binding]) -> Bounds:
     """What all bindings together leave: the collections that all of them name, and the lowest limit."""
-    named = [frozenset(one.collections) for one in bindings if one.collections is not None]
+    collection_sets = [
+        frozenset(binding.collections) for binding in bindings if binding.collections is not None
+    ]
     return Bounds(
-        tuple(sorted(frozenset.intersection(*named))) if named else None,
-        tuple(sorted({one.profile for one in bindings if one.profile is not None})),
-        min([MAX_LIMIT, *(one.limit for one in bindings if one.limit is not None)]),
+        tuple(sorted(frozenset.intersection(*collection_sets))) if collection_sets else None,
+        tuple(sorted({binding.profile for binding in bindings if binding.profile is not None})),
+        min([MAX_LIMIT, *(binding.limit for binding in bindings if binding.limit is not None)]),
     )

@@ -120,9 +120,9 @@ def _unreadable(file: str, wrong: str = "") -> ConfigurationError:
 def _mistake(error: ValidationError) -> str:
     """Where the file is wrong, without its content: "keys.0.bound_to.filter: …"."""
     details = error.errors(include_input=False)[0]
-    place = ".".join(map(str, details["loc"]))
+    location = ".".join(map(str, details["loc"]))
     message = details["msg"].removeprefix("Value error, ").rstrip(".")
-    return f"It is wrong at {place}: {message}." if place else ""
+    return f"It is wrong at {location}: {message}." if location else ""
 
 
 def new_secret() -> tuple[str, str]:
@@ -141,11 +141,11 @@ def holder_of(token: str, keys: Iterable[ApiKey], now: datetime | None = None) -
 
     Comparing takes as long for an unknown id as for a wrong secret, so timing doesn't reveal which ids exist.
     """
-    prefix, _, rest = token.partition("_")
-    id_, _, secret = rest.partition("_")
-    key = next((one for one in keys if one.id == id_), None)
-    same = hmac.compare_digest(_digest(secret), key.digest if key else _NO_DIGEST)
-    valid = same and prefix == PREFIX and key is not None and key.expires_at > (now or datetime.now(UTC))
+    prefix, _, remainder = token.partition("_")
+    id_, _, secret = remainder.partition("_")
+    key = next((candidate for candidate in keys if candidate.id == id_), None)
+    matches = hmac.compare_digest(_digest(secret), key.digest if key else _NO_DIGEST)
+    valid = matches and prefix == PREFIX and key is not None and key.expires_at > (now or datetime.now(UTC))
     return key if valid else None
 
 

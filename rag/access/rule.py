@@ -80,7 +80,7 @@ def narrower(*records: Access | None) -> Access | None:
 def _narrower(first: Access | None, second: Access | None) -> Access | None:
     if first is None or second is None:
         return None
-    restricted = [one.allow for one in (first, second) if one.visibility == "restricted"]
+    restricted = [record.allow for record in (first, second) if record.visibility == "restricted"]
     allow = frozenset.intersection(*restricted) if restricted else frozenset[str]()
     visibility: Visibility = "restricted" if restricted else "tenant"
     return Access(visibility, allow, first.deny | second.deny, first.revision)
@@ -93,9 +93,9 @@ def same_access(first: Access | None, second: Access | None) -> bool:
     return (first.visibility, first.allow, first.deny) == (second.visibility, second.allow, second.deny)
 
 
-def is_narrowed(access: Access | None, other: Access | None) -> bool:
+def is_narrowed(access: Access | None, wider: Access | None) -> bool:
     """Whether a record keeps out somebody whom `other` lets in."""
-    return not visible_to_nobody(other) and not same_access(other, narrower(other, access))
+    return not visible_to_nobody(wider) and not same_access(wider, narrower(wider, access))
 
 
 def visible_to_nobody(access: Access | None) -> bool:
@@ -126,7 +126,7 @@ def access_of(labels: Iterable[str], revision: int) -> Access | None:
     there = {*labels}
     if NOBODY in there and not revision:
         return None
-    allow, deny = (frozenset(one[1:] for one in there if one[0] == sign and one[1:]) for sign in "+-")
+    allow, deny = (frozenset(label[1:] for label in there if label[0] == sign and label[1:]) for sign in "+-")
     return Access("tenant" if EVERYBODY in there else "restricted", allow, deny, revision)
 
 
@@ -173,12 +173,18 @@ def access_changes(documents: Iterable[tuple[str, Access | None, Access | None]]
     """
     changes: dict[str, AccessChange] = defaultdict(AccessChange)
     for name, before, after in documents:
-        all_before, all_after = (one is not None and one.visibility == "tenant" for one in (before, after))
-        entries = sorted({entry for one in (before, after) if one for entry in one.allow | one.deny})
+        all_before, all_after = (
+            record is not None and record.visibility == "tenant" for record in (before, after)
+        )
+        entries = sorted(
+            {entry for record in (before, after) if record for entry in record.allow | record.deny}
+        )
         if all_before != all_after:
-            others = [entry for entry in entries if _lets_in(after, entry) != all_after]
-            who = f"{EVERYBODY_IN_TENANT} but {', '.join(others)}" if others else EVERYBODY_IN_TENANT
-            _note_change(changes[who], name, gains=all_after)
+            exceptions = [entry for entry in entries if _lets_in(after, entry) != all_after]
+            group = (
+                f"{EVERYBODY_IN_TENANT} but {', '.join(exceptions)}" if exceptions else EVERYBODY_IN_TENANT
+            )
+            _note_change(changes[group], name, gains=all_after)
         for entry in entries:
             could, can = _lets_in(before, entry), _lets_in(after, entry)
             if could != can and (could, can) != (all_before, all_after):

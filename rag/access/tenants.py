@@ -59,10 +59,10 @@ def check_tenant(data: Home, tenant: str) -> None:
     """
     if not tenant:
         raise ConfigurationError('A principal needs a tenant. The usual one is Principal("default").')
-    known = tenants(data)
-    if known and tenant not in known:
+    existing = tenants(data)
+    if existing and tenant not in existing:
         raise ConfigurationError(
-            f"There is no tenant {tenant!r} in {data}; there are: {', '.join(known)}. "
+            f"There is no tenant {tenant!r} in {data}; there are: {', '.join(existing)}. "
             f"To create it, run refdesk-admin tenant create {tenant}."
         )
 
@@ -73,17 +73,17 @@ def tenant_of(settings: Settings) -> str:
     Raises:
         ConfigurationError: there are several and the settings name none, or they name an unknown one.
     """
-    named, known = settings.principal.tenant, tenants(settings.home)
-    if not known:
-        return named or DEFAULT_TENANT
-    if named is None and len(known) > 1:
+    tenant, existing = settings.principal.tenant, tenants(settings.home)
+    if not existing:
+        return tenant or DEFAULT_TENANT
+    if tenant is None and len(existing) > 1:
         raise ConfigurationError(
-            f"{settings.home} holds the documents of {len(known)} tenants ({', '.join(known)}). Name one: "
-            "set principal.tenant or REFDESK_PRINCIPAL_TENANT, or add --tenant NAME to a command."
+            f"{settings.home} holds the documents of {len(existing)} tenants ({', '.join(existing)}). Name "
+            "one: set principal.tenant or REFDESK_PRINCIPAL_TENANT, or add --tenant NAME to a command."
         )
-    if named is not None:
-        check_tenant(settings.home, named)
-    return named or known[0]
+    if tenant is not None:
+        check_tenant(settings.home, tenant)
+    return tenant or existing[0]
 
 
 def local_principal(settings: Settings) -> Principal:
@@ -92,8 +92,8 @@ def local_principal(settings: Settings) -> Principal:
     Raises:
         ConfigurationError: as `tenant_of`.
     """
-    named = settings.principal
-    return Principal(tenant_of(settings), named.user or None, frozenset(named.groups))
+    configured = settings.principal
+    return Principal(tenant_of(settings), configured.user or None, frozenset(configured.groups))
 
 
 class LocalAsker:
@@ -117,8 +117,10 @@ class LocalAsker:
             settled = bool(tenants(self._settings.home))
             principal = local_principal(self._settings)
         except StoreError:  # then requests fail, too, and say why
-            named = self._settings.principal
-            return Principal(named.tenant or UNKNOWN, named.user or None, frozenset(named.groups))
+            configured = self._settings.principal
+            return Principal(
+                configured.tenant or UNKNOWN, configured.user or None, frozenset(configured.groups)
+            )
         if settled:
             self._principal = principal
         return principal

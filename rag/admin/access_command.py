@@ -96,12 +96,12 @@ class SourceAccess:
     title: str
     access: Access | None
     table: CollectionReader | None
-    found_by: Access | None
+    effective: Access | None
 
     @property
     def is_torn(self) -> bool:
         """Whether searches show it to fewer than its record lets in."""
-        return not same_access(self.access, self.found_by)
+        return not same_access(self.access, self.effective)
 
 
 def _sources_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -244,7 +244,7 @@ async def explain_command(
         raise InvalidRequestError(f"{name!r} matches {len(sources)} sources. Name one.")
     case = settings.access.letter_case
     (source,) = await _as_found(settings, sources)
-    is_visible, reason = visible(asker, source.found_by, case), access_reason(asker, source.access, case)
+    is_visible, reason = visible(asker, source.effective, case), access_reason(asker, source.access, case)
     if source.is_torn and is_visible != visible(asker, source.access, case):
         reason = f"{_TORN} Its record says: {reason}"
     if at := await _expired(source):
@@ -269,7 +269,7 @@ async def _as_found(settings: Settings, sources: Sequence[SourceAccess]) -> list
         ids = [source.id for source in sources if source.table is table]
         copies |= await torn_copies(await connect(settings.home), table.collection, ids)
     return [
-        replace(source, found_by=narrower(source.access, copies[source.id]))
+        replace(source, effective=narrower(source.access, copies[source.id]))
         if source.id in copies
         else source
         for source in sources
@@ -503,7 +503,7 @@ def _print(source: SourceAccess, access: Access | None, *, as_json: bool) -> Non
     lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
     if as_json:
         record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
-        torn = {"found_by": in_words(source.found_by)} if source.is_torn else {}
+        torn = {"found_by": in_words(source.effective)} if source.is_torn else {}
         print_json({"id": source.id, "access": record} | torn | ({} if source.table else {"gone": True}))
         return
     echo(in_one_line(f"{source.id}  {source.title}{'' if source.table else ' (removed)'}"))
@@ -511,7 +511,7 @@ def _print(source: SourceAccess, access: Access | None, *, as_json: bool) -> Non
     for name, entries in lists.items():
         echo(f"  {name:10} {', '.join(entries) or '-'}")
     if source.is_torn:
-        echo(f"  searches   {in_words(source.found_by)}: {_TORN}")
+        echo(f"  searches   {in_words(source.effective)}: {_TORN}")
 
 
 for subcommand in (show_command, set_command, grant_command, revoke_command, explain_command):

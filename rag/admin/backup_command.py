@@ -145,8 +145,8 @@ def _restore_keys(data: Path, result: Restored, backup: Archive, *, exact: bool)
                 keys_file(data),
                 Keys(keys=(*present, *restored)).model_dump_json(indent=1, exclude_none=True).encode(),
             )
-    left = [key.id for key in missing if key not in restored]
-    return {"keys": [key.id for key in restored], "keys_left_out": left}
+    left_out = [key.id for key in missing if key not in restored]
+    return {"keys": [key.id for key in restored], "keys_left_out": left_out}
 
 
 def _keys_in_log(data: Path) -> tuple[bool, set[str]]:

@@ -56,17 +56,17 @@ async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_js
     """
     principal = local_principal(settings)
     async with Desk.open(settings, os.environ) as desk:
-        asked = questions or await questions_about(desk, principal)
-        if not asked:
+        asked_questions = questions or await questions_about(desk, principal)
+        if not asked_questions:
             raise NotReadyError(
                 "There are no documents to search. Add some with refdesk-admin ingest PATH"
                 f"{same_desk()}, or ask as somebody who may see them: --user, --group."
             )
-        echo(f"Searching with {counted(len(asked), 'question')}, {ROUNDS} times each", err=True)
-        searches = await _searches(desk, principal, asked)
+        echo(f"Searching with {counted(len(asked_questions), 'question')}, {ROUNDS} times each", err=True)
+        searches = await _searches(desk, principal, asked_questions)
     timings = [*await _starts(settings), *searches]
     if as_json:
-        print_json({"questions": len(asked), "timings": [asdict(timing) for timing in timings]})
+        print_json({"questions": len(asked_questions), "timings": [asdict(timing) for timing in timings]})
         return
     rows = [
         (timing.name, *(f"{value:,.4g}" for value in (timing.median, timing.least, timing.p95)), timing.unit)
@@ -108,16 +108,18 @@ async def _starts(settings: Settings) -> list[Timing]:
     server = server_of(settings, asker_arguments())
     entry = {"command": server.command, "args": server.args, "env": server.env}
     echo(f"Starting the server {STARTS} times", err=True)
-    seen = [await seen_by(entry, str, sys.stderr) for _ in range(STARTS)]
+    sessions = [await seen_by(entry, str, sys.stderr) for _ in range(STARTS)]
     return [
-        timing("start to the list of tools", [start.ready_seconds * 1000 for start in seen], "ms"),
-        timing("first search", [start.search_seconds * 1000 for start in seen], "ms"),
+        timing("start to the list of tools", [start.ready_seconds * 1000 for start in sessions], "ms"),
+        timing("first search", [start.search_seconds * 1000 for start in sessions], "ms"),
     ]
 
 
 async def _searches(desk: Desk, principal: Principal, questions: Sequence[str]) -> list[Timing]:
     await _ask(desk, principal, iter(questions))  # the caches are empty
-    alone = [taken for _ in range(ROUNDS) for taken in await _ask(desk, principal, iter(questions))]
+    alone = [
+        milliseconds for _ in range(ROUNDS) for milliseconds in await _ask(desk, principal, iter(questions))
+    ]
     rates = []
     for _ in range(ROUNDS):
         waiting, began = iter(questions), time.perf_counter()

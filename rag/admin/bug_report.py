@@ -68,8 +68,12 @@ async def write_report(
     lines += ["## Findings", "", *_findings(findings), ""]
     lines += ["## Collections", "", *[line async for line in _collections(settings)], ""]
     lines += ["## The last ingestions", "", *_runs(settings), ""]
-    gone = [one["part"] for one in findings if one["check"] == "origins" and one["state"] == "note"]
-    names = dict.fromkeys(gone, "ORIGIN") | await _names(settings, config)
+    removed_origins = [
+        finding["part"]
+        for finding in findings
+        if finding["check"] == "origins" and finding["state"] == "note"
+    ]
+    names = dict.fromkeys(removed_origins, "ORIGIN") | await _names(settings, config)
     try:
         with os.fdopen(
             os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
@@ -87,8 +91,12 @@ def _machine(settings: Settings) -> Iterator[str]:
         disk = shutil.disk_usage(settings.data)
         yield f"- data folder {folder_bytes(settings.data) / 1e6:.1f} MB, {disk.free / 1e9:.1f} GB free"
     needed = [Requirement(line) for line in metadata.requires("refdesk") or ()]
-    wanted = [one.name for one in needed if not one.marker or one.marker.evaluate({"extra": ""})]
-    for name in ("refdesk", *wanted):
+    packages = [
+        requirement.name
+        for requirement in needed
+        if not requirement.marker or requirement.marker.evaluate({"extra": ""})
+    ]
+    for name in ("refdesk", *packages):
         with suppress(metadata.PackageNotFoundError):
             yield f"- {name} {metadata.version(name)}"
 
@@ -99,29 +107,31 @@ def _settings(settings: Settings, config: Path) -> Iterator[str]:
     for keys in setting_keys():
         value = functools.reduce(operator.getitem, keys, values)
         if value != functools.reduce(operator.getitem, keys, usual):
-            shown = json.dumps(value) if isinstance(value, bool | int | float) else "(set)"
-            yield f"- {'.'.join(keys)} = {shown}"
+            text = json.dumps(value) if isinstance(value, bool | int | float) else "(set)"
+            yield f"- {'.'.join(keys)} = {text}"
     for name in sorted(name for name in os.environ if name.startswith("REFDESK_")):
         yield f"- {name} is set in the environment"
 
 
 def _findings(findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    for one in findings:
-        yield f"- {one['state']}, {one['check']}, {one['part']}{': ' if one['text'] else ''}{one['text']}"
+    for finding in findings:
+        text = f": {finding['text']}" if finding["text"] else ""
+        yield f"- {finding['state']}, {finding['check']}, {finding['part']}{text}"
 
 
 async def _collections(settings: Settings) -> AsyncIterator[str]:
     reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
     for tenant in _tenants(settings):
-        for one in await _made(reader, tenant):
-            made = f"{one.embedder.provider}, {one.embedder.dimension} dimensions, build {one.build}"
+        for collection in await _made(reader, tenant):
+            embedder = f"{collection.embedder.provider}, {collection.embedder.dimension} dimensions"
+            build = f"language {collection.language}, {embedder}, build {collection.build}"
             try:
-                found = await (await reader.open(one)).statistics()
-                counts = f"{found.sources} sources, {found.chunks} chunks, {found.unindexed} not indexed, "
-                counts += f"{len(found.indexes)} indexes, {found.without_vector} without a vector"
+                size = await (await reader.open(collection)).statistics()
+                counts = f"{size.sources} sources, {size.chunks} chunks, {size.unindexed} not indexed, "
+                counts += f"{len(size.indexes)} indexes, {size.without_vector} without a vector"
             except (RefdeskError, OSError) as error:
                 counts = f"can't be read ({type(error).__name__})"
-            yield f"- {tenant}.{one.name}: {counts}, language {one.language}, {made}"
+            yield f"- {tenant}.{collection.name}: {counts}, {build}"
 
 
 async def _made(reader: Reader, tenant: str) -> Sequence[Collection]:
@@ -149,12 +159,14 @@ async def _names(settings: Settings, config: Path) -> dict[str, str]:
     """What to write in place of each name."""
     names = {str(settings.data): "DATA", str(config): "CONFIG", str(Path.home()): "HOME"}
     reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
-    found: list[str] = []
+    collection_names: list[str] = []
     for number, tenant in enumerate(_tenants(settings), 1):
         if tenant != "default":
             names[tenant] = f"TENANT-{number}"
-        found += [one.name for one in await _made(reader, tenant) if one.name != "documents"]
-    names |= {name: f"COLLECTION-{number}" for number, name in enumerate(dict.fromkeys(found), 1)}
+        collection_names += [
+            collection.name for collection in await _made(reader, tenant) if collection.name != "documents"
+        ]
+    names |= {name: f"COLLECTION-{number}" for number, name in enumerate(dict.fromkeys(collection_names), 1)}
     return names
 
 

@@ -51,8 +51,8 @@ async def with_cache(
 
 async def _control(embedder: Embedder) -> Vectors:
     """The vector of a text that is always the same; a remote embedder has asked for it already."""
-    asked: Vectors | None = getattr(embedder, "control", None)
-    return await embedder.embed([CONTROL], "document") if asked is None else asked
+    vector: Vectors | None = getattr(embedder, "control", None)
+    return await embedder.embed([CONTROL], "document") if vector is None else vector
 
 
 def cache_of(settings: Settings, collection: Collection) -> EmbeddingCache:

@@ -53,7 +53,7 @@ async def check_command(settings: Settings, *, answer: IO[bytes], require: bool,
     text = _text(answer)
     async with Desk.open(settings, os.environ) as desk:
         checked = await check_answer(desk, local_principal(settings), text)
-    hidden = await _there(settings, {one.id for one in checked.citations if not one.readable})
+    hidden = await _there(settings, {citation.id for citation in checked.citations if not citation.readable})
     if as_json:
         print_json(_json(checked, hidden))
     else:
@@ -75,8 +75,8 @@ def _text(answer: IO[bytes]) -> str:
 async def _there(settings: Settings, ids: set[str]) -> set[str]:
     """The ids whose passages exist, whoever may read them; for the operator's eyes only."""
     tables = await open_collections(settings, None)
-    stored = [one for table in tables for one in (await table.sources(map(_source_id, ids))).values()]
-    counts = {one.source.id: one.source.chunk_count for one in stored}
+    stored = [source for table in tables for source in (await table.sources(map(_source_id, ids))).values()]
+    counts = {source.source.id: source.source.chunk_count for source in stored}
     return {id_ for id_ in ids if _is_there(id_, counts)}
 
 
@@ -96,14 +96,14 @@ def _json(checked: CheckedAnswer, hidden: set[str]) -> dict[str, Any]:
         "holds": checked.holds,
         "citations": [
             {
-                "id": one.id,
-                "exists": one.readable or one.id in hidden,
-                "readable": one.readable,
-                "title": one.source and one.source.title,
+                "id": citation.id,
+                "exists": citation.readable or citation.id in hidden,
+                "readable": citation.readable,
+                "title": citation.source and citation.source.title,
             }
-            for one in checked.citations
+            for citation in checked.citations
         ],
-        "quotes": [asdict(one) for one in checked.quotes],
+        "quotes": [asdict(quote) for quote in checked.quotes],
         "grounded": checked.grounded,
         "uncited": checked.uncited,
     }
@@ -117,8 +117,8 @@ def _print(checked: CheckedAnswer, hidden: set[str], *, require: bool) -> None:
     lacking = checked.uncited if require else ()
     for text in lacking:
         echo(f"{'uncited':{WIDTH}}  {shortened(label(text), PARAGRAPH_WIDTH)}")
-    readable = sum(one.readable for one in checked.citations)
-    verbatim = sum(one.verdict == "verbatim" for one in checked.quotes)
+    readable = sum(citation.readable for citation in checked.citations)
+    verbatim = sum(quote.verdict == "verbatim" for quote in checked.quotes)
     echo(
         f"{counted(len(checked.citations), 'citation')}, {readable} readable; "
         f"{counted(len(checked.quotes), 'quote')}, {verbatim} verbatim"
@@ -126,28 +126,28 @@ def _print(checked: CheckedAnswer, hidden: set[str], *, require: bool) -> None:
     )
 
 
-def _citation_line(one: CheckedCitation, *, exists: bool) -> str:
-    if one.source and one.chunks:
-        first = one.chunks[0]
-        page = f", {page_of(one.source, first.page, first.page)}" if first.page else ""
-        return f"{'readable':{WIDTH}}  [{one.id}]  {label(one.source.title)}{page}"
+def _citation_line(citation: CheckedCitation, *, exists: bool) -> str:
+    if citation.source and citation.chunks:
+        first = citation.chunks[0]
+        page = f", {page_of(citation.source, first.page, first.page)}" if first.page else ""
+        return f"{'readable':{WIDTH}}  [{citation.id}]  {label(citation.source.title)}{page}"
     if exists:
-        return f"{'hidden':{WIDTH}}  [{one.id}]  it exists, but the asker may not read it"
-    return f"{'missing':{WIDTH}}  [{label(one.id)}]  no such passage"
+        return f"{'hidden':{WIDTH}}  [{citation.id}]  it exists, but the asker may not read it"
+    return f"{'missing':{WIDTH}}  [{label(citation.id)}]  no such passage"
 
 
-def _quote_line(one: CheckedQuote) -> str:
-    wanted, found = (", ".join(f"[{label(id_)}]" for id_ in ids) for ids in (one.cited, one.found))
-    match one.verdict:
+def _quote_line(quote: CheckedQuote) -> str:
+    cited, containing = (", ".join(f"[{label(id_)}]" for id_ in ids) for ids in (quote.cited, quote.found))
+    match quote.verdict:
         case "verbatim":
-            where = f"in {wanted}"
+            where = f"in {cited}"
         case "elsewhere":
-            where = f"not in {wanted} but in {found}"
+            where = f"not in {cited} but in {containing}"
         case "not found":
-            where = f"not in {wanted}"
+            where = f"not in {cited}"
         case "unchecked":
             where = "no citation follows it"
-    return f"{one.verdict:{WIDTH}}  “{label(one.text)}”  {where}"
+    return f"{quote.verdict:{WIDTH}}  “{label(quote.text)}”  {where}"
 
 
 cite_command.add_command(check_command)

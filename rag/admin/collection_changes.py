@@ -272,19 +272,19 @@ async def set_command(  # noqa: PLR0913 one parameter an option
             name,
         ),
     ):
-        made = await change_collection(settings.data, tenant, name, changed)
-        await _also_in_tags(settings, made)
+        collection = await change_collection(settings.data, tenant, name, changed)
+        await _also_in_tags(settings, collection)
         if fields or no_field:
-            declared = await declare(settings.data, made, fields, no_field)
-            made = declared.collection
-        made = await _analysed(settings, made, language)
+            declared = await declare(settings.data, collection, fields, no_field)
+            collection = declared.collection
+        collection = await _analysed(settings, collection, language)
     if as_json:
-        print_json(collection_json(made) | (_declared_json(declared) if declared else {}))
+        print_json(collection_json(collection) | (_declared_json(declared) if declared else {}))
         return
     if declared:
         _print_declared(declared, no_field)
     after.pop("visibility_is_set", None)
-    for key, value in (after | ({"language": language_in_words(made)} if language else {})).items():
+    for key, value in (after | ({"language": language_in_words(collection)} if language else {})).items():
         echo(_set_line(name, key, value))
     if visibility and (staying := await _staying(table, visibility)):
         echo(staying)

@@ -127,41 +127,43 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
             "Say who may see the rows: either --allow COLUMN, a column with lists of user:NAME and "
             "group:NAME, or --visibility tenant for everybody in the tenant."
         )
-    if valid_name(name) in {one.name for one in await open_reader(settings).collections(tenant_of(settings))}:
+    if valid_name(name) in {
+        collection.name for collection in await open_reader(settings).collections(tenant_of(settings))
+    }:
         raise ConfigurationError(f"The collection {name!r} already exists.")
     fields, field_columns = declared
     attachment = Attachment(located(table), fields=field_columns, **columns)  # type: ignore[arg-type]
-    wanted = Collection(
-        tenant_of(settings),
-        name,
-        await _embedder(settings, attachment, embedder_name),
-        language or USUAL_LANGUAGE,
-        "cosine",
-        datetime.now(UTC),
-        fields,
-        "restricted" if attachment.allow else "tenant",
-        description,
-        link,
-        embedder_name,
-        attachment,
+    collection = Collection(
+        tenant=tenant_of(settings),
+        name=name,
+        embedder=await _embedder(settings, attachment, embedder_name),
+        language=language or USUAL_LANGUAGE,
+        distance="cosine",
+        created_at=datetime.now(UTC),
+        fields=fields,
+        visibility="restricted" if attachment.allow else "tenant",
+        description=description,
+        link=link,
+        embedder_name=embedder_name,
+        attached=attachment,
     )
-    reader = await checked(wanted, settings)
+    reader = await checked(collection, settings)
     remarks, rows = await remarks_on(reader), (await reader.survey()).rows
     prepare(settings.data)
-    state = {"visibility": wanted.visibility, "fields": fields, "table": attachment.table}
-    with log_act(settings.data, Act("collection attach", wanted.tenant, {name: (None, state)}, name)):
+    state = {"visibility": collection.visibility, "fields": fields, "table": attachment.table}
+    with log_act(settings.data, Act("collection attach", collection.tenant, {name: (None, state)}, name)):
         await ensure_collection(
             settings.data,
-            wanted.tenant,
+            collection.tenant,
             name,
-            wanted.embedder,
-            language=wanted.language,
+            collection.embedder,
+            language=collection.language,
             fields=fields,
-            visibility=wanted.visibility,
+            visibility=collection.visibility,
             description=description,
             link=link,
             embedder_name=embedder_name,
-            created_at=wanted.created_at,
+            created_at=collection.created_at,
             attached=attachment,
             visibility_is_set=True,
         )
@@ -180,7 +182,7 @@ async def _embedder(settings: Settings, attachment: Attachment, name: str) -> Em
         return embedder.identity
 
 
-async def checked(wanted: Collection, settings: Settings) -> AttachedReader:
+async def checked(collection: Collection, settings: Settings) -> AttachedReader:
     """The attached table, opened, if searches can use it.
 
     Raises:
@@ -188,14 +190,14 @@ async def checked(wanted: Collection, settings: Settings) -> AttachedReader:
         ConfigurationError: its columns or vectors don't fit, or it can be searched neither by meaning nor by
             words.
     """
-    reader = await AttachedTables(settings.search.timeout_seconds).opened(wanted)
-    attachment = wanted.attached
-    found = reader.collection.embedder.dimension
-    if attachment and attachment.vector and found != wanted.embedder.dimension:
+    reader = await AttachedTables(settings.search.timeout_seconds).opened(collection)
+    attachment = collection.attached
+    dimension = reader.collection.embedder.dimension
+    if attachment and attachment.vector and dimension != collection.embedder.dimension:
         raise ConfigurationError(
-            f"The vectors in the column {attachment.vector!r} have {found} dimensions; those of the "
-            f"embedding model {wanted.embedder.model} have {wanted.embedder.dimension}. Name the model that "
-            "made them (--embedder NAME), or leave out --vector to search by words."
+            f"The vectors in the column {attachment.vector!r} have {dimension} dimensions; those of the "
+            f"embedding model {collection.embedder.model} have {collection.embedder.dimension}. Name the "
+            "model that made them (--embedder NAME), or leave out --vector to search by words."
         )
     if attachment and not attachment.vector and not reader.by_words:
         raise ConfigurationError(
@@ -213,7 +215,7 @@ async def remarks_on(table: CollectionReader) -> list[str]:
         return [f"It can't be read: {table.failure}"]
     survey = await table.survey()
     unread, repeated, hidden = (
-        counted(one, "row") for one in (survey.unusable, survey.repeated, survey.hidden)
+        counted(rows, "row") for rows in (survey.unusable, survey.repeated, survey.hidden)
     )
     remarks = {
         "It has no full-text index, so searches find its rows by meaning only.": not table.by_words,
@@ -251,9 +253,9 @@ async def tag_command(
         description = f"{name} as it was on {today}, searched only if it is named.{described}"
     tenant, state = tenant_of(settings), {"tag_of": name, "sources": await table.source_count()}
     with log_act(settings.data, Act("collection tag", tenant, {valid_name(tag): (None, state)}, tag)):
-        made = await tag_collection(settings.data, table.collection, tag, description)
+        tagged = await tag_collection(settings.data, table.collection, tag, description)
     if as_json:
-        print_json(collection_json(made))
+        print_json(collection_json(tagged))
     else:
         echo(f"Kept the collection {name} as {tag}. Searches find it where they name it.")
 
@@ -261,19 +263,19 @@ async def tag_command(
 @command("list", on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the collections."""
-    found = [table.collection for table in await open_collections(settings, None)]
+    collections = [table.collection for table in await open_collections(settings, None)]
     if as_json:
-        print_json({"collections": [collection_json(one) for one in found]})
-    elif found:
+        print_json({"collections": [collection_json(collection) for collection in collections]})
+    elif collections:
         rows = [
             (
-                one.name,
-                language_in_words(one),
-                one.visibility,
-                _embedder_in_words(one, settings),
-                ", ".join(one.fields) or "-",
+                collection.name,
+                language_in_words(collection),
+                collection.visibility,
+                _embedder_in_words(collection, settings),
+                ", ".join(collection.fields) or "-",
             )
-            for one in found
+            for collection in collections
         ]
         print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS"), *rows])
     else:
@@ -294,8 +296,8 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
         print_json(details | ({"remarks": remarks} if table.collection.attached else {}))
         return
     for key, value in details.items():
-        for part, one in value.items() if isinstance(value, dict) else [("", value)]:
-            echo(f"{f'{key} {part}'.strip():24} {one}")
+        for part, detail in value.items() if isinstance(value, dict) else [("", value)]:
+            echo(f"{f'{key} {part}'.strip():24} {detail}")
     for remark in remarks:
         echo(remark)
 
@@ -316,7 +318,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
     else:
         await remove_collection(settings.data, table, "collection remove")
         attached = table.collection.attached
-    tags = [one.name for one in await tags_of(settings, name)]
+    tags = [tag.name for tag in await tags_of(settings, name)]
     if as_json:
         print_json({"removed": name} | ({"tags": tags} if tags else {}))
     elif attached:
@@ -336,7 +338,7 @@ def _embedder_in_words(collection: Collection, settings: Settings) -> str:
     return name if settings.has_embedder(name) else f"{name} (not in the settings)"
 
 
-for one in (
+for subcommand in (
     attach_command,
     create_command,
     set_command,
@@ -346,4 +348,4 @@ for one in (
     show_command,
     remove_command,
 ):
-    collection_command.add_command(one)
+    collection_command.add_command(subcommand)

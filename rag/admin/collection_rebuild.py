@@ -96,17 +96,19 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
         raise click.UsageError("--if-better needs --questions FILE.")
     (table,) = await open_collections(settings, name)
     check_writable(table.collection)
-    asked = _embedder_name(table.collection, embedder_name, undo=undo)
+    embedder_in_use = _embedder_name(table.collection, embedder_name, undo=undo)
     quiet = as_json or not sys.stderr.isatty()
     trial = Trial(settings, name, questions, if_better=if_better, quiet=as_json) if questions else None
     if trial:
         await trial.ask_before()
     async with (
-        open_embedder(settings.embedder_named(asked), os.environ) as embedder,
+        open_embedder(settings.embedder_named(embedder_in_use), os.environ) as embedder,
         open_writer(settings.data, table.collection) as writer,
     ):
         before = writer.collection
-        coming = _coming(settings, before, embedder.identity, asked, chunking, undo=undo, restart=restart)
+        coming = _coming(
+            settings, before, embedder.identity, embedder_in_use, chunking, undo=undo, restart=restart
+        )
         changes = {name: (_state(collection_tables.current_build(before)), _state(coming))}
         check_space(settings.data, before, coming)
 
@@ -136,7 +138,7 @@ def _built(collection: Collection) -> Build:
     return collection.coming
 
 
-def _embedder_name(collection: Collection, given: str | None, *, undo: bool) -> str:
+def _embedder_name(collection: Collection, requested: str | None, *, undo: bool) -> str:
     if undo and not collection.former:
         raise ConfigurationError(
             f"The collection {collection.name!r} has no earlier tables to go back to: it was not rebuilt, or "
@@ -145,7 +147,7 @@ def _embedder_name(collection: Collection, given: str | None, *, undo: bool) -> 
     if undo and collection.former:
         return collection.former.embedder_name
     going_on = collection.coming.embedder_name if collection.coming else None
-    return given or going_on or collection.embedder_name
+    return requested or going_on or collection.embedder_name
 
 
 def _coming(  # noqa: PLR0913 what a build is made of
@@ -176,12 +178,16 @@ def _coming(  # noqa: PLR0913 what a build is made of
         return replace(former, number=number) if restart else former
     if chunking is None:
         chunking = begun.chunking if begun else collection.chunking
-    wanted = Build(number, embedder, name, chunking)
+    new_build = Build(number, embedder, name, chunking)
     if embedder == collection.embedder:
-        wanted = replace(wanted, calibration=collection.calibration)
-    if begun and not restart and replace(begun, number=number, calibration=wanted.calibration) == wanted:
+        new_build = replace(new_build, calibration=collection.calibration)
+    if (
+        begun
+        and not restart
+        and replace(begun, number=number, calibration=new_build.calibration) == new_build
+    ):
         return begun
-    return wanted
+    return new_build
 
 
 def _state(build: Build) -> dict[str, object]:
@@ -209,10 +215,10 @@ def _print(name: str, done: Rebuilt, *, undo: bool) -> None:
     if done.without_vector:
         echo(f"{counted(done.without_vector, 'chunk')} without a vector. The next ingest asks again.")
     if done.kept:
-        named = ", ".join(done.kept[:NAMED]) + (" …" if len(done.kept) > NAMED else "")
+        examples = ", ".join(done.kept[:NAMED]) + (" …" if len(done.kept) > NAMED else "")
         echo(
             f"Not cut anew, because only their files tell where their pages begin: "
-            f"{counted(len(done.kept), 'document')} ({named}). The next ingest of these files does it."
+            f"{counted(len(done.kept), 'document')} ({examples}). The next ingest of these files does it."
         )
     echo(f"To go back, run refdesk-admin collection rebuild {name} --undo. To free the disk, purge it.")
 

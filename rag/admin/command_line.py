@@ -66,10 +66,10 @@ class Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the arguments begin with, as click has it."""
-        if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
-            near = get_close_matches(args[0], known, n=1, cutoff=NEAR)
-            meant = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
-            ctx.fail(f"No such command {args[0]!r}. {meant}")
+        if args and not args[0].startswith("-") and args[0] not in (names := self.list_commands(ctx)):
+            near = get_close_matches(args[0], names, n=1, cutoff=NEAR)
+            hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
+            ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -164,15 +164,15 @@ def settings_file() -> Path:
 
 def asker_named() -> bool:
     """Whether the running command got --user or --group."""
-    given = click.get_current_context().params
-    return bool(asker_flags(given["asker"], given["asker_groups"]))
+    parameters = click.get_current_context().params
+    return bool(asker_flags(parameters["asker"], parameters["asker_groups"]))
 
 
 def asker_arguments() -> list[str]:
     """The arguments that make a server serve the tenant and the asker of the running command."""
-    given = click.get_current_context().params
-    options = [("--tenant", given["tenant"]), ("--user", given["asker"])]
-    options += [("--group", group) for group in given["asker_groups"]]
+    parameters = click.get_current_context().params
+    options = [("--tenant", parameters["tenant"]), ("--user", parameters["asker"])]
+    options += [("--group", group) for group in parameters["asker_groups"]]
     return [part for name, value in options if value is not None for part in (name, value)]
 
 
@@ -182,8 +182,8 @@ def same_desk(*names: str) -> str:
     Only the options of these names, if any are given. Example: " --data /srv/desk --tenant acme".
     """
     context = click.get_current_context(silent=True)  # a program has none
-    given = context.params if context else {}
-    options = ((f"--{name}", given.get(name)) for name in names or ("config", "data", "tenant"))
+    parameters = context.params if context else {}
+    options = ((f"--{name}", parameters.get(name)) for name in names or ("config", "data", "tenant"))
     return arguments(*(str(part) for name, value in options if value is not None for part in (name, value)))
 
 
@@ -198,8 +198,8 @@ def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa
 
     Commands print text with this function only.
     """
-    shown = for_people(str(text))
-    click.echo(click.style(shown, **style) if style else shown, err=err)
+    safe_text = for_people(str(text))
+    click.echo(click.style(safe_text, **style) if style else safe_text, err=err)
 
 
 def confirmed(question: str) -> bool:
@@ -211,9 +211,9 @@ def confirmed(question: str) -> bool:
 def asked(question: str, usual: str) -> str:
     """What a person answers, asked on standard error, or the next line of a pipe. Nothing means the usual."""
     if sys.stdin.isatty():
-        shown = for_people(question)
+        safe_question = for_people(question)
         with interruptible():
-            return str(click.prompt(shown, default=usual, show_default=bool(usual), err=True)).strip()
+            return str(click.prompt(safe_question, default=usual, show_default=bool(usual), err=True)).strip()
     return sys.stdin.readline().strip() or usual
 
 

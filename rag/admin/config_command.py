@@ -209,8 +209,8 @@ async def _without_embedder(settings: Settings) -> AsyncIterator[SettingFinding]
     except RefdeskError:  # which the embedders' findings say
         return
     for collection in collections:
-        known = collection.embedder == NO_VECTORS or settings.has_embedder(collection.embedder_name)
-        if not known:
+        has_embedder = collection.embedder == NO_VECTORS or settings.has_embedder(collection.embedder_name)
+        if not has_embedder:
             try:
                 check_embedder(collection, None)
             except ConfigurationError as error:
@@ -225,8 +225,8 @@ async def _of_others(settings: Settings) -> AsyncIterator[SettingFinding]:
             if collection.attached:
                 failed = (await reader.open(collection)).failed
                 lost = f"it can't be read; see refdesk-admin collection show {collection.name}"
-                found = lost if failed else collection.attached.table
-                yield SettingFinding(f"collection {collection.name}", "wrong" if failed else "ok", found)
+                text = lost if failed else collection.attached.table
+                yield SettingFinding(f"collection {collection.name}", "wrong" if failed else "ok", text)
     for name, retriever in settings.retrievers.items():
         try:
             await to_thread.run_sync(loaded_retrievers, {name: retriever})
@@ -324,11 +324,11 @@ async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
     of_settings += [(f"scope {name}", scope) for name, scope in settings.oauth.scopes.items()]
     if usual := tuple(name for name in settings.search.collections if name not in settings.retrievers):
         of_settings.append(("search.collections", BoundTo(collections=usual)))
-    found = [
+    problems = [
         (part, problem) for part, bound in of_settings if (problem := _of_collections(bound, collections))
     ]
     of_keys = [(key, _of_key(key, settings, {key.tenant: collections.get(key.tenant, ())})) for key in keys]
-    return found + [(f"key {key.id}", problem) for key, problem in of_keys if problem]
+    return problems + [(f"key {key.id}", problem) for key, problem in of_keys if problem]
 
 
 def _of_collections(bound: BoundTo, collections: CollectionsByTenant) -> str | None:

@@ -77,12 +77,12 @@ async def demo_command(
 
 async def _keep_only(settings: Settings, report: Report) -> None:
     """Remove the documents of another installation's demo: the same ones, from another folder."""
-    kept = {one.source_id for one in report.outcomes}
+    ingested = {outcome.source_id for outcome in report.outcomes}
     (table,) = await open_collections(settings, DEFAULT_COLLECTION)
-    others = [source.id for source in await table.listing() if source.id not in kept]
-    if others:
+    outdated = [source.id for source in await table.listing() if source.id not in ingested]
+    if outdated:
         async with open_writer(settings.data, table.collection) as writer:
-            await writer.remove(others)
+            await writer.remove(outdated)
             await writer.finish()
 
 

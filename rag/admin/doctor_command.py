@@ -162,8 +162,8 @@ def _check_installation() -> Finding:
 
 def _check_permissions(settings: Settings, config: Path) -> list[Finding]:
     warnings = loose_permissions(config, settings.data)
-    found = [Finding("permissions", "files and folders", warning) for warning in warnings]
-    return found or [Finding("permissions", "files and folders")]
+    findings = [Finding("permissions", "files and folders", warning) for warning in warnings]
+    return findings or [Finding("permissions", "files and folders")]
 
 
 def _check_clock(data: Path) -> Finding:

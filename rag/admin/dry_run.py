@@ -1,7 +1,7 @@
 """`--estimate` and `--dry-run` of `ingest` and `sync`: what a run would do. Nothing is stored or sent.
 
-An estimate says what the run would embed, cost and take. A dry run says which documents it would change, and
-who would gain or lose access.
+An estimate gives the chunks to embed, their cost and the time. A dry run lists the documents that would
+change, and who would gain or lose access.
 """
 
 from __future__ import annotations
@@ -48,55 +48,73 @@ async def run_estimate(
 ) -> Report:
     """Print what an ingestion of these paths would embed. Returns the report of the rehearsed run."""
     name, tenant = valid_name(collection), tenant_of(settings)
-    made = {one.name: one for one in await open_reader(settings).collections(tenant)}.get(name)
-    model = settings.embedder_named(made.embedder_name if made else DEFAULT_EMBEDDER)
+    stored = await _stored_collection(settings, tenant, name)
+    model = settings.embedder_named(stored.embedder_name if stored else DEFAULT_EMBEDDER)
     remote = model.provider == "openai"
     async with open_embedder(model, os.environ, probe=False) as embedder:
-        made = made or _new(tenant, name, embedder.identity)
-        there = settings.ingest.embedding_cache_bytes and cache_file(settings.data).exists()
-        cache = cache_of(settings, made) if there else None
+        stored = stored or _new_collection(tenant, name, embedder.identity)
+        has_cache = settings.ingest.embedding_cache_bytes and cache_file(settings.data).exists()
+        cache = cache_of(settings, stored) if has_cache else None
         counting = CountingEmbedder(embedder, cache)
         moderator = unasked(settings.moderation)
         instructions = Instructions.of(settings, rights, removes=True, moderator=moderator)
         began = time.monotonic()
-        async with open_rehearsal(settings.data, made) as writer:
+        async with open_rehearsal(settings.data, stored) as writer:
             report = await ingest(writer, counting, paths, instructions, SilentProgress())
         reading = time.monotonic() - began
         rate = await counting.measured_rate() if not remote else cache.rate() if cache else None
         if cache:
             cache.close()
-    found = estimate(report, counting, price=model.price, rate=rate, reading_seconds=reading)
+    result = estimate(report, counting, price=model.price, rate=rate, reading_seconds=reading)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(result))
     else:
-        _print(found, remote=remote)
+        _print(result, remote=remote)
     return report
 
 
-def _new(tenant: str, name: str, identity: EmbedderIdentity) -> Collection:
-    return Collection(tenant, name, identity, DEFAULT_LANGUAGE, "cosine", datetime.now(UTC))
+async def _stored_collection(settings: Settings, tenant: str, name: str) -> Collection | None:
+    collections = await open_reader(settings).collections(tenant)
+    return next((collection for collection in collections if collection.name == name), None)
 
 
-def _print(found: Estimate, *, remote: bool) -> None:
-    failed = f", {counted(found.failed, 'file')} can't be read" if found.failed else ""
-    echo(f"{counted(found.documents, 'document')} to store, {found.unchanged} unchanged{failed}.")
-    cached = f", {found.cached:,} of them in the cache or twice" if found.cached else ""
+def _new_collection(tenant: str, name: str, identity: EmbedderIdentity) -> Collection:
+    return Collection(
+        tenant=tenant,
+        name=name,
+        embedder=identity,
+        language=DEFAULT_LANGUAGE,
+        distance="cosine",
+        created_at=datetime.now(UTC),
+    )
+
+
+def _print(result: Estimate, *, remote: bool) -> None:
+    failed = f", {counted(result.failed, 'file')} can't be read" if result.failed else ""
+    echo(f"{counted(result.documents, 'document')} to store, {result.unchanged} unchanged{failed}.")
+    cached = f", {result.cached:,} of them in the cache or twice" if result.cached else ""
     about = "At most" if remote else "About"  # the tokens of a remote model are a high estimate
-    echo(f"{counted(found.chunks, 'chunk')}{cached}. {about} {found.tokens:,} tokens to embed.")
-    if found.cost is not None:
-        echo(f"Cost: at most {found.cost:.4g}, by the price in the settings.")
-    if found.seconds is None:
+    echo(f"{counted(result.chunks, 'chunk')}{cached}. {about} {result.tokens:,} tokens to embed.")
+    if result.cost is not None:
+        echo(f"Cost: at most {result.cost:.4g}, by the price in the settings.")
+    if result.seconds is None:
         echo("Time: not known before a first run with this model.")
     else:
-        echo(f"Time: about {_duration(found.seconds)}.")
+        echo(f"Time: about {_duration(result.seconds)}.")
     echo("Nothing was stored or sent.")
 
 
 def _duration(seconds: float) -> str:
     """Example: 5400 -> "1 h 30 min"."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return (
+        f"{hours} h {minutes} min"
+        if hours
+        else f"{minutes} min {seconds_left} s"
+        if minutes
+        else f"{seconds_left} s"
+    )
 
 
 NAMED = 5  # documents of a line
@@ -126,19 +144,16 @@ async def rehearse(
     `origin` makes what looks through an origin, with a folder for what it must put somewhere.
     """
     name, tenant = valid_name(name), tenant_of(settings)
-    known = {one.name: one for one in await open_reader(settings).collections(tenant)}
-    embedder_name = known[name].embedder_name if name in known else DEFAULT_EMBEDDER
-    model = settings.embedder_named(embedder_name)
+    stored = await _stored_collection(settings, tenant, name)
+    model = settings.embedder_named(stored.embedder_name if stored else DEFAULT_EMBEDDER)
     async with open_embedder(model, os.environ, probe=False) as embedder:
-        made = known.get(name) or Collection(
-            tenant, name, embedder.identity, DEFAULT_LANGUAGE, "cosine", datetime.now(UTC)
-        )
-        check_writable(made)
-        rights = replace(rights, usual=usual_visibility(settings, made))
+        collection = stored or _new_collection(tenant, name, embedder.identity)
+        check_writable(collection)
+        rights = replace(rights, usual=usual_visibility(settings, collection))
         moderator = unasked(settings.moderation)
         instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
-        async with open_rehearsal(settings.data, made) as writer:
-            run = origin(made, writer.spools_in) if origin else paths
+        async with open_rehearsal(settings.data, collection) as writer:
+            run = origin(collection, writer.spools_in) if origin else paths
             report = await ingest(writer, CountingEmbedder(embedder), run, instructions, SilentProgress())
     notes = report.notes + ((UNMODERATED,) if moderator else ())
     return Rehearsed(replace(report, notes=notes), _changes(writer))
@@ -161,15 +176,15 @@ def _changes(writer: Rehearsal) -> dict[str, AccessChange]:
 def print_rehearsed(rehearsed: Rehearsed) -> None:
     """Print what would happen, and who would gain or lose access."""
     report = rehearsed.report
-    for one in report.outcomes:
-        if one.outcome in SHOWN or (one.outcome == "unchanged" and one.reason):
-            echo(outcome_line(one))
+    for outcome in report.outcomes:
+        if outcome.outcome in SHOWN or (outcome.outcome == "unchanged" and outcome.reason):
+            echo(outcome_line(outcome))
     counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count)
     echo(f"Nothing was written. This run would end with: {counts or 'no documents'}.")
-    for who, change in sorted(rehearsed.access.items()):
+    for entry, change in sorted(rehearsed.access.items()):
         for documents, verb in ((change.gains, "gain"), (change.loses, "lose")):
             if documents:
-                echo(f"{who} would {verb} {counted(len(documents), 'document')}: {_named(documents)}")
+                echo(f"{entry} would {verb} {counted(len(documents), 'document')}: {_named(documents)}")
     for note in report.notes:
         echo(f"Note: {note}", err=True)
 
@@ -177,7 +192,7 @@ def print_rehearsed(rehearsed: Rehearsed) -> None:
 def rehearsed_json(rehearsed: Rehearsed, report: dict[str, Any]) -> dict[str, Any]:
     """It as JSON, given its report as JSON."""
     changes = {
-        who: {"gains": change.gains, "loses": change.loses} for who, change in rehearsed.access.items()
+        entry: {"gains": change.gains, "loses": change.loses} for entry, change in rehearsed.access.items()
     }
     return report | {"dry_run": True, "access_changes": changes}
 

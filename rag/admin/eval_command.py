@@ -71,11 +71,11 @@ def eval_command() -> None:
 
 
 def _modes(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[Mode | None, ...]:
-    named = [] if value is None else [name.strip() for name in value.split(",")]
-    for name in named:
+    names = [] if value is None else [name.strip() for name in value.split(",")]
+    for name in names:
         if name not in get_args(Mode):
             raise click.BadParameter(f"{name!r} is not one of {', '.join(map(repr, get_args(Mode)))}.")
-    return cast("tuple[Mode, ...]", tuple(dict.fromkeys(named))) or (None,)
+    return cast("tuple[Mode, ...]", tuple(dict.fromkeys(names))) or (None,)
 
 
 def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, float]:
@@ -139,7 +139,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
         raise click.UsageError("--language needs --fresh: an existing collection has its own language.")
     settings, tenant = with_overrides(settings), tenant_of(settings)
     judged = read_set(path)
-    if asker_named() and all(one.asking.principal for one in judged.questions):
+    if asker_named() and all(question.asking.principal for question in judged.questions):
         raise click.UsageError("Leave out --user and --group: every question names its own principal.")
     chosen = contenders(settings, profiles or (DEFAULT_PROFILE,), modes)
     with evaluation_progress() as progress:
@@ -205,17 +205,17 @@ def complaints_about(run: EvaluationRun, floors: Mapping[str, float]) -> list[st
     complaints = []
     name = f"Run {run.id} ({run.summary.profile}, {run.summary.mode})"
     if run.summary.leaks:
-        asked = ", ".join(one.id for one in run.questions if one.leaks)
+        question_ids = ", ".join(question.id for question in run.questions if question.leaks)
         complaints.append(
-            f"{name} leaks: {counted(run.summary.leaks, 'hit')} that the asker may not see: {asked}."
+            f"{name} leaks: {counted(run.summary.leaks, 'hit')} that the asker may not see: {question_ids}."
         )
     for metric, floor in floors.items():
         value = run.summary.metrics.get(metric)
         if value is None or value < floor:
-            shown = "was not measured" if value is None else f"is {value:.4f}"
-            complaints.append(f"{name}: {metric} {shown}; --fail-under requires {floor:g}.")
+            verdict = "was not measured" if value is None else f"is {value:.4f}"
+            complaints.append(f"{name}: {metric} {verdict}; --fail-under requires {floor:g}.")
     return complaints
 
 
-for one in (run_command, new_command, runs_command, show_command, compare_command):
-    eval_command.add_command(one)
+for subcommand in (run_command, new_command, runs_command, show_command, compare_command):
+    eval_command.add_command(subcommand)

@@ -51,8 +51,8 @@ def comparison_json(baseline: EvaluationRun, run: EvaluationRun, comparison: Com
         "metric": comparison.metric,
         "difference": comparison.difference,
         "p_value": comparison.p_value,
-        "won": [pair.one.id for pair in comparison.won],
-        "lost": [pair.one.id for pair in comparison.lost],
+        "won": [pair.before.id for pair in comparison.won],
+        "lost": [pair.before.id for pair in comparison.lost],
     }
 
 
@@ -96,7 +96,7 @@ def print_comparison(
         for verdict, pairs in (("Won", won), ("Lost", lost)):
             _print_pairs(verdict, pairs, comparison.metric)
         if baseline.id and (won or lost):
-            example = shlex.quote((won or lost)[0].one.id)
+            example = shlex.quote((won or lost)[0].before.id)
             echo(f"Show one: refdesk-admin eval compare {baseline.id} {run.id} --question {example}")
 
 
@@ -106,9 +106,9 @@ def _name(run: EvaluationRun) -> str:
 
 def _print_pairs(verdict: str, pairs: Sequence[Pair], metric: str) -> None:
     for pair in pairs[:LISTED]:
-        before, after = pair.one.metrics[metric], pair.other.metrics[metric]
-        text = shortened(pair.one.text, TITLE_WIDTH)
-        echo(f"  {verdict:4}  {before:.3f} -> {after:.3f}  {pair.one.id}  {text}")
+        before, after = pair.before.metrics[metric], pair.after.metrics[metric]
+        text = shortened(pair.before.text, TITLE_WIDTH)
+        echo(f"  {verdict:4}  {before:.3f} -> {after:.3f}  {pair.before.id}  {text}")
     unlisted = len(pairs) - LISTED
     if unlisted > 0:
         echo(f"  {verdict:4}  … and {unlisted} more (--json has all)")

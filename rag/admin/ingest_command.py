@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 PARTLY_FAILED = 3
 
 
-def end_with_starter(_context: click.Context, _option: click.Parameter, given: bool) -> None:  # noqa: FBT001 click's
+def end_with_starter(_context: click.Context, _option: click.Parameter, is_tied: bool) -> None:  # noqa: FBT001 click's
     """A click callback: end this process when its standard input ends, on every platform and for any reason.
 
     Completed work is kept, as when a command is killed.
     """
-    if not given:
+    if not is_tied:
         return
     starter, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)  # processes that parse files don't wait for it, too
@@ -164,13 +164,13 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing. For a
     scheduler: with --known-ok, what failed before in the same way, and hasn't changed, doesn't count.
     """
-    given = {
+    from_options = {
         "include": include,
         "exclude": settings.ingest.exclude + exclude,
         "hidden": hidden,
         "archives": archives,
     }
-    options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
+    options = settings.ingest.model_copy(update={key: value for key, value in from_options.items() if value})
     settings = settings.model_copy(update={"ingest": options})
     rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
     if estimate and (page or verbose or as_log):
@@ -219,8 +219,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
 
 def _tell_next_step(report: Report, *, as_json: bool) -> None:
     """Tell a person at a terminal how to use what was ingested, unless a host does already."""
-    wanted = sys.stderr.isatty() and not as_json and not report.fruitless
-    if wanted and (connecting := how_to_connect()):
+    is_interactive = sys.stderr.isatty() and not as_json and not report.fruitless
+    if is_interactive and (connecting := how_to_connect()):
         echo(f"Connect an assistant: {connecting}", err=True)
 
 
@@ -281,15 +281,15 @@ def show_rehearsed(rehearsed: Rehearsed, *, as_json: bool) -> int:
 
 def report_json(report: Report) -> dict[str, Any]:
     """A report as JSON."""
-    files = [_json(one) for one in report.outcomes]
-    shown = {
+    files = [_json(outcome) for outcome in report.outcomes]
+    result = {
         "counts": report.counts,
         "languages": report.languages,
         "files": files,
         "notes": report.notes,
         "known_failures": report.known,
     }
-    return shown | ({"embedding": asdict(report.bill) | {"cost": report.bill.cost}} if report.bill else {})
+    return result | ({"embedding": asdict(report.bill) | {"cost": report.bill.cost}} if report.bill else {})
 
 
 def _check_page(page: Path, paths: Iterable[Path]) -> None:
@@ -340,7 +340,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
         embedder_name = await embedder_name_of(settings, tenant, name)
         model = settings.embedder_named(embedder_name)
         embedder = await stack.enter_async_context(open_embedder(model, os.environ))
-        made = await ensure_collection(
+        collection_record = await ensure_collection(
             settings.data,
             tenant,
             name,
@@ -349,7 +349,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             visibility=first_visibility(settings),
             created_at=began,
         )
-        usual = usual_visibility(settings, made)
+        usual = usual_visibility(settings, collection_record)
         rights = replace(rights or rights_of(settings), usual=usual)
 
         def around(pairs: Pairs) -> AbstractContextManager[None]:
@@ -358,23 +358,23 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                 for id_, (before, after) in pairs.items()
                 if before is None or not same_access(before.access, after.access)
             }
-            act = access_act("sync" if origin else "ingest", made.tenant, changed)
+            act = access_act("sync" if origin else "ingest", collection_record.tenant, changed)
             return log_act(settings.data, act) if changed else nullcontext()
 
         async with (
-            _no_leftover(settings, made, began),
+            _no_leftover(settings, collection_record, began),
             open_moderation(settings.moderation, os.environ) as moderator,
-            open_writer(settings.data, made, around=around) as writer,
+            open_writer(settings.data, collection_record, around=around) as writer,
         ):
             instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
             cluster = await connection.cluster(model, embedder) if connection else None
             instructions = replace(instructions, cluster=cluster)
             working = cluster.embedder(embedder) if cluster else embedder
-            async with with_cache(settings, made, working) as cached:
-                run = None if paths else origin_run(settings, origin, made)
+            async with with_cache(settings, collection_record, working) as cached:
+                run = None if paths else origin_run(settings, origin, collection_record)
                 command_name = "sync" if origin else "ingest"
                 with keep_in_history(
-                    settings.data, made, command_name, [origin] if origin else paths
+                    settings.data, collection_record, command_name, [origin] if origin else paths
                 ) as entry:
                     try:
                         with shown_progress(
@@ -385,14 +385,14 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                         error.report = entry.report = with_bill(error.report, cached, model)
                         print_summary(error.report, name, usual, quiet=quiet, before=before)
                         raise
-                    opened = [str(one) for one in await exposures(settings, tenant, name)]
-                    known = count_known_failures(settings.data, made, report)
+                    opened = [str(exposure) for exposure in await exposures(settings, tenant, name)]
+                    known = count_known_failures(settings.data, collection_record, report)
                     report = replace(report, notes=(*report.notes, *opened), known=known)
                     entry.report = report = with_bill(report, cached, model)
                 if run:
                     await to_thread.run_sync(run.keep, await writer.known(), report.outcomes)
-    if report.fruitless and made.created_at == began:
-        await drop_if_empty(settings.data, made)
+    if report.fruitless and collection_record.created_at == began:
+        await drop_if_empty(settings.data, collection_record)
     if not only_news or report.has_news:
         print_summary(report, name, usual, quiet=quiet, before=before)
     return report
@@ -411,7 +411,9 @@ async def _connection(address: str) -> AsyncIterator[Connection | None]:
         yield connection
 
 
-def origin_run(settings: Settings, name: str, made: Collection, scratch: Path | None = None) -> OriginRun:
+def origin_run(
+    settings: Settings, name: str, collection: Collection, scratch: Path | None = None
+) -> OriginRun:
     """What looks through the origin of this name. With `scratch`, it puts nothing into the data folder."""
     from rag.ingest.origins.guarded_http import user_agent  # noqa: PLC0415 no command needs it without origins
     from rag.ingest.origins.origin_run import OriginRun  # noqa: PLC0415 the same
@@ -420,7 +422,7 @@ def origin_run(settings: Settings, name: str, made: Collection, scratch: Path | 
         name,
         settings.origins[name],
         settings.ingest,
-        origins_folder(settings.data, made.tenant, made.name),
+        origins_folder(settings.data, collection.tenant, collection.name),
         agent=user_agent(settings.server.name),
         environment=os.environ,
         stdin=sys.stdin.buffer,
@@ -443,7 +445,7 @@ async def embedder_name_of(settings: Settings, tenant: str, name: str) -> str:
 
 
 @asynccontextmanager
-async def _no_leftover(settings: Settings, made: Collection, began: datetime) -> AsyncIterator[None]:
+async def _no_leftover(settings: Settings, collection: Collection, began: datetime) -> AsyncIterator[None]:
     """Drop a collection that this run made, if the run fails before it stored anything.
 
     It would remember an embedder that perhaps was a mistake, and stand in the way of the next run.
@@ -451,20 +453,20 @@ async def _no_leftover(settings: Settings, made: Collection, began: datetime) ->
     try:
         yield
     except BaseException:  # also Ctrl-C
-        if made.created_at == began:
+        if collection.created_at == began:
             with anyio.CancelScope(shield=True):
-                await drop_if_empty(settings.data, made)
+                await drop_if_empty(settings.data, collection)
         raise
 
 
 def rights_of(
-    settings: Settings, asked: RequestedAccess | None = None, *, set_access: bool = False
+    settings: Settings, requested: RequestedAccess | None = None, *, set_access: bool = False
 ) -> Rights:
     """The access of ingested sources, by the options and the settings."""
     access = settings.access
     return Rights(
         "tenant",
-        asked,
+        requested,
         access.rules,
         of_documents=access.of_documents,
         set_access=set_access,

@@ -136,11 +136,11 @@ def not_read(outcomes: Iterable[Outcome]) -> str:
         PurePath(outcome.path).suffix.lower() for outcome in ignored if outcome.kind == "unsupported"
     )
     pictures, recordings = (_taken(suffixes, kind) for kind in (_PICTURE, _RECORDING))
-    others = [f"{count} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common()]
+    unsupported = [f"{count} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common()]
     empty = sum(1 for outcome in ignored if outcome.kind == "empty")
     counts = ((pictures, "picture"), (recordings, "recording"), (empty, "empty file"))
     kinds = [
-        names_briefly(others, SUFFIXES_SHOWN),
+        names_briefly(unsupported, SUFFIXES_SHOWN),
         *(counted(count, kind) for count, kind in counts if count),
     ]
     return "; ".join(filter(None, kinds))

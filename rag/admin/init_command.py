@@ -81,7 +81,7 @@ async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
     answers = _answers(settings, yes=yes)
     _write(file, settings_text(answers))
     commands = [_bringing(answers), *(SERVING if answers.public_url else ("refdesk-admin connect",))]
-    steps = [f"{one}{same_desk('config')}" for one in commands]
+    steps = [f"{next_command}{same_desk('config')}" for next_command in commands]
     if as_json:
         print_json({"settings_file": file, "next": steps})
         return
@@ -118,45 +118,45 @@ def _answers(settings: Settings, *, yes: bool) -> Answers:
 def _answer(question: str, usual: str, check: Callable[[str], T], *, yes: bool) -> T:
     """A valid answer. A person is asked again; a wrong one from a pipe ends the command."""
     while True:
-        given = usual if yes else asked(question, usual)
+        answer = usual if yes else asked(question, usual)
         try:
-            return check(given)
+            return check(answer)
         except ConfigurationError as error:
             if yes or not sys.stdin.isatty():
                 raise
             echo(error, err=True)
 
 
-def _path(given: str) -> Path:
-    if not given or not given.isprintable():
+def _path(answer: str) -> Path:
+    if not answer or not answer.isprintable():
         raise ConfigurationError("Name a folder.")
     try:
-        return Path(given).expanduser().absolute()
+        return Path(answer).expanduser().absolute()
     except RuntimeError as error:
-        raise ConfigurationError(f"{given} names a user who doesn't exist.") from error
+        raise ConfigurationError(f"{answer} names a user who doesn't exist.") from error
 
 
-def _folder(given: str) -> Path | None:
-    if not given:
+def _folder(answer: str) -> Path | None:
+    if not answer:
         return None
-    folder = _path(given)
+    folder = _path(answer)
     if not folder.is_dir():
         raise ConfigurationError(f"There is no folder {folder}.")
     return folder
 
 
-def _visibility(given: str) -> str:
-    if given.lower() not in VISIBILITIES:
-        raise ConfigurationError(f"Answer {EVERYBODY} or {NOBODY}, not {given!r}.")
-    return VISIBILITIES[given.lower()]
+def _visibility(answer: str) -> str:
+    if answer.lower() not in VISIBILITIES:
+        raise ConfigurationError(f"Answer {EVERYBODY} or {NOBODY}, not {answer!r}.")
+    return VISIBILITIES[answer.lower()]
 
 
-def _public_url(given: str) -> str:
+def _public_url(answer: str) -> str:
     try:
-        return HttpSettings(public_url=given.rstrip("/")).public_url
+        return HttpSettings(public_url=answer.rstrip("/")).public_url
     except ValidationError as error:
         raise ConfigurationError(
-            f"{given!r} is not a URL without a path, like https://desk.example.com."
+            f"{answer!r} is not a URL without a path, like https://desk.example.com."
         ) from error
 
 

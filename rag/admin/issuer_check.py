@@ -30,17 +30,17 @@ def issuer_checks(oauth: OAuthSettings) -> Iterator[tuple[str, Literal["ok", "no
     yield "issuer", "ok", f"{len(keys)} signing keys at {oauth.jwks_url}"
     metadata = _metadata(oauth.issuer)
     if isinstance(metadata, str):
-        told = (
+        text = (
             f"{oauth.issuer} redirects to {metadata}, where many clients don't follow. Is oauth.issuer right?"
         )
-        yield "issuer's metadata", "note", told
+        yield "issuer's metadata", "note", text
         return
     if metadata is None:
-        told = f"{oauth.issuer} has none: clients don't find where to sign in. Is oauth.issuer right?"
-        yield "issuer's metadata", "note", told
+        text = f"{oauth.issuer} has none: clients don't find where to sign in. Is oauth.issuer right?"
+        yield "issuer's metadata", "note", text
         return
-    state, told = _judged(metadata, oauth)
-    yield "issuer's metadata", state, told
+    state, text = _judged(metadata, oauth)
+    yield "issuer's metadata", state, text
 
 
 def _judged(metadata: dict[str, Any], oauth: OAuthSettings) -> tuple[Literal["ok", "note", "wrong"], str]:

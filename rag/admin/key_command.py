@@ -70,11 +70,11 @@ async def credential_binding(
             suits the fields of none of the collections.
         NotFoundError: a collection doesn't exist.
     """
-    given = {name: value for name, value in options.items() if value is not None and value != ()}
-    if not given:
+    bounds = {name: value for name, value in options.items() if value is not None and value != ()}
+    if not bounds:
         return None
     try:
-        bound = CredentialBoundTo.model_validate(given)
+        bound = CredentialBoundTo.model_validate(bounds)
     except ValidationError as error:
         details = error.errors()[0]
         raise ConfigurationError(
@@ -114,15 +114,19 @@ def _check_settings(bound: CredentialBoundTo, settings: Settings) -> None:
 
 
 def _check_collections(bound: CredentialBoundTo, existing: tuple[Collection, ...]) -> None:
-    names = [one.name for one in existing]
+    names = [collection.name for collection in existing]
     for name in bound.collections or ():
         if name not in names:
             raise NotFoundError(
                 f"--collection: there is no collection {name!r}; there are: {', '.join(names) or 'none'}."
             )
-    wanted = [one for one in existing if bound.collections is None or one.name in bound.collections]
-    hidden = [one.name for one in wanted if walls([bound.binding], one) is None]
-    if len(hidden) == len(wanted):
+    readable = [
+        collection
+        for collection in existing
+        if bound.collections is None or collection.name in bound.collections
+    ]
+    hidden = [collection.name for collection in readable if walls([bound.binding], collection) is None]
+    if len(hidden) == len(readable):
         raise ConfigurationError(
             f"--filter: it suits the declared fields of no collection ({', '.join(hidden) or 'none'}), so "
             "the key would show nothing. refdesk-admin collection list shows the fields."
@@ -271,13 +275,13 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
         lasts = {"created_at": now, "expires_at": now + (old.expires_at - old.created_at)}
         new = old.model_copy(update={"id": secrets.token_hex(4), "digest": digest, **lasts})
         ends = min(old.expires_at, now + timedelta(days=keep_days))
-        others = [key for key in _keys(settings.data) if key.id != id_]
-        kept = [old.model_copy(update={"expires_at": ends})] if keep_days else []
-        ending = _state(old), _state(kept[0]) if kept else None
+        other_keys = [key for key in _keys(settings.data) if key.id != id_]
+        expiring = [old.model_copy(update={"expires_at": ends})] if keep_days else []
+        ending = _state(old), _state(expiring[0]) if expiring else None
         with log_act(
             settings.data, Act("key rotate", old.tenant, {old.id: ending, new.id: (None, _state(new))})
         ):
-            _write(settings.data, (*others, *kept, new))
+            _write(settings.data, (*other_keys, *expiring, new))
     _show(new, secret, as_json=as_json)
 
 
@@ -302,12 +306,12 @@ def revoke_keys(data: Path, tenant: str) -> None:
 def _revoke(data: Path, ended: Sequence[ApiKey]) -> None:
     """Revoke these keys of one tenant, even on a full disk. Call it under the lock."""
     gone = {key.id for key in ended}
-    kept = tuple(key for key in _keys(data) if key.id not in gone)
+    remaining = tuple(key for key in _keys(data) if key.id not in gone)
     changes = {key.id: (_state(key), None) for key in ended}
     with log_act(data, Act("key revoke", ended[0].tenant, changes, gives=False)):
         for attempt in spending_reserve(data):
             with attempt:
-                _write(data, kept)
+                _write(data, remaining)
 
 
 def _locked(data: Path) -> Any:  # noqa: ANN401 a context manager
@@ -368,9 +372,9 @@ def _state(key: ApiKey) -> dict[str, Any]:
 
 
 def _json(key: ApiKey) -> dict[str, Any]:
-    shown = key.model_dump(mode="json", exclude={"digest"}, exclude_none=True)
-    return shown | ({"expired": True} if _is_expired(key) else {})
+    fields = key.model_dump(mode="json", exclude={"digest"}, exclude_none=True)
+    return fields | ({"expired": True} if _is_expired(key) else {})
 
 
-for one in (create_command, list_command, revoke_command, rotate_command):
-    key_command.add_command(one)
+for subcommand in (create_command, list_command, revoke_command, rotate_command):
+    key_command.add_command(subcommand)

@@ -89,9 +89,9 @@ def main() -> None:
     try:
         sys.exit(commands(standalone_mode=False))
     except click.ClickException as error:
-        shown = StringIO()
-        error.show(shown)
-        echo(shown.getvalue().removesuffix("\n"), err=True)
+        message = StringIO()
+        error.show(message)
+        echo(message.getvalue().removesuffix("\n"), err=True)
         sys.exit(error.exit_code)
     except click.Abort:
         echo("Interrupted. Completed work is kept. Run the same command again to continue.", err=True)
@@ -113,5 +113,5 @@ def _what_failed(error: OSError) -> str:
         sys.stdout.flush()
     except OSError:  # standard output is broken, and would fail again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    what = f"{str(error.filename)!r}" if error.filename else "Reading or writing failed"
-    return f"{what}: {error.strerror or error or type(error).__name__}."
+    subject = f"{str(error.filename)!r}" if error.filename else "Reading or writing failed"
+    return f"{subject}: {error.strerror or error or type(error).__name__}."

@@ -36,22 +36,24 @@ def model_command() -> None:
 @command("list", of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the installed models and those that can be pulled."""
-    here, known = installed(settings.models_folder), known_models()
+    here, catalogue = installed(settings.models_folder), known_models()
     used = await uses(settings)
     if as_json:
-        names = dict.fromkeys([*here, *known])
-        models = [as_json_object(one, here.get(one), known.get(one), used.get(one, ())) for one in names]
+        names = dict.fromkeys([*here, *catalogue])
+        models = [
+            as_json_object(name, here.get(name), catalogue.get(name), used.get(name, ())) for name in names
+        ]
         print_json({"folder": str(settings.models_folder), "models": models})
         return
-    print_models(settings.models_folder, here, known, used)
+    print_models(settings.models_folder, here, catalogue, used)
     for name, size in unfinished(settings.models_folder).items():
         echo(f"\nUnfinished: {name}, {size / 1e6:,.0f} MB. Pull it again to go on, or remove it.")
     for name in sorted(used.keys() - here.keys()):
         echo(f"\nMissing: {name}, used by {', '.join(used[name])}. Run refdesk-admin model pull {name}.")
-    if notes := [one for one in known.values() if one.licence_note and one.name not in here]:
+    if with_notes := [model for model in catalogue.values() if model.licence_note and model.name not in here]:
         echo()
-        for one in notes:
-            echo(f"* {one.name}: {one.licence_note}")
+        for model in with_notes:
+            echo(f"* {model.name}: {model.licence_note}")
 
 
 @command("verify", of_tenant=False, on_bucket=True)
@@ -108,8 +110,8 @@ def _found(settings: Settings, here: Mapping[str, ModelFacts], name: str) -> Mod
     return here[name]
 
 
-for one in (list_command, pull_command, add_command, verify_command, remove_command):
-    model_command.add_command(one)
+for subcommand in (list_command, pull_command, add_command, verify_command, remove_command):
+    model_command.add_command(subcommand)
 
 
 # What uses an installed model: the embedders and the reranker of the settings, and collections.
@@ -123,26 +125,26 @@ async def uses(settings: Settings) -> dict[str, list[str]]:
     Raises:
         StoreError: the catalog can't be read.
     """
-    found: dict[str, list[str]] = {}
-    for name, what in _in_settings(settings):
-        found.setdefault(name, []).append(what)
+    users: dict[str, list[str]] = {}
+    for name, setting in _in_settings(settings):
+        users.setdefault(name, []).append(setting)
     if data_folder_problem(settings.home):  # then there are no collections
-        return found
+        return users
     reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
     for tenant in tenants(settings.home):
-        for one in await reader.collections(tenant):
-            name = re.sub(f"{DIGEST}$", "", one.embedder.model)
-            if one.embedder.provider == "onnx" and name != one.embedder.model:
-                found.setdefault(name, []).append(f"collection {one.name}")
-    return found
+        for collection in await reader.collections(tenant):
+            name = re.sub(f"{DIGEST}$", "", collection.embedder.model)
+            if collection.embedder.provider == "onnx" and name != collection.embedder.model:
+                users.setdefault(name, []).append(f"collection {collection.name}")
+    return users
 
 
 def _in_settings(settings: Settings) -> Iterator[tuple[str, str]]:
     """The models that the settings name, each with the setting."""
     folder = settings.models_folder
-    for name, one in settings.embedders_by_name.items():
-        if one.provider == "onnx" and one.path and one.path.parent == folder:
-            yield one.path.name, "embedder" if name == DEFAULT_EMBEDDER else f"embedders.{name}"
+    for name, embedder in settings.embedders_by_name.items():
+        if embedder.provider == "onnx" and embedder.path and embedder.path.parent == folder:
+            yield embedder.path.name, "embedder" if name == DEFAULT_EMBEDDER else f"embedders.{name}"
     reranker = settings.reranker
     if reranker.provider == "onnx" and reranker.path and reranker.path.parent == folder:
         yield reranker.path.name, "reranker"

@@ -57,7 +57,9 @@ async def install(models: Path, coming: Coming, came: Callable[[int], None]) -> 
         _make(staging)
         _check_room(staging, coming.files)
         try:
-            files = [await _brought(one, coming.source, staging, models / name, came) for one in coming.files]
+            files = [
+                await _brought(file, coming.source, staging, models / name, came) for file in coming.files
+            ]
         finally:
             _drop_empty(staging)
         facts = replace(coming.facts, files=tuple(files))
@@ -80,7 +82,7 @@ def installed(models: Path) -> dict[str, ModelFacts]:
         ConfigurationError: those of one can't be read.
     """
     try:
-        names = sorted(one.name for one in models.iterdir() if (one / FACTS_FILE).is_file())
+        names = sorted(folder.name for folder in models.iterdir() if (folder / FACTS_FILE).is_file())
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
@@ -90,12 +92,12 @@ def installed(models: Path) -> dict[str, ModelFacts]:
 
 def unfinished(models: Path) -> dict[str, int]:
     """The names of models of which a pull was interrupted or failed, with the bytes that it left."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for folder in sorted((models / PARTIAL).glob("*@*")):
-        size = sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         name = folder.name.partition("@")[0]
-        found[name] = found.get(name, 0) + size
-    return found
+        sizes[name] = sizes.get(name, 0) + size
+    return sizes
 
 
 def wrong_files(folder: Path, facts: ModelFacts) -> list[str]:
@@ -117,8 +119,8 @@ def remove(models: Path, name: str) -> None:
         if (models / name).exists():
             (models / name).rename(old)  # at once: a server never finds half of it
             shutil.rmtree(old)
-        for left in old.parent.glob(f"{name}@*"):
-            shutil.rmtree(left)
+        for leftover in old.parent.glob(f"{name}@*"):
+            shutil.rmtree(leftover)
         with suppress(OSError):
             old.parent.rmdir()
 
@@ -129,26 +131,26 @@ async def _brought(
     """A file in the staging folder, fetched or copied unless it or the `former` model has it already."""
     target = staging / file.path
     _make(target.parent)
-    if found := await to_thread.run_sync(_present, target, file):
+    if sha256 := await to_thread.run_sync(_present, target, file):
         came(target.stat().st_size)
     elif await to_thread.run_sync(_present, former / file.path, file):
-        found = await to_thread.run_sync(checked_copy, former / file.path, file, target)
+        sha256 = await to_thread.run_sync(checked_copy, former / file.path, file, target)
         came(target.stat().st_size)
     elif isinstance(source, Path):
         if not (origin := _origin(source, file.path)):
             raise ConfigurationError(f"{source} has no file {file.path}, which the model needs.")
-        found = await to_thread.run_sync(checked_copy, origin, file, target)
+        sha256 = await to_thread.run_sync(checked_copy, origin, file, target)
         came(target.stat().st_size)
     else:
         with interruptible():
-            found = download(source, file, target, came)
-    return ModelFile(file.path, target.stat().st_size, found)
+            sha256 = download(source, file, target, came)
+    return ModelFile(file.path, target.stat().st_size, sha256)
 
 
 def _origin(source: Path, path: str) -> Path | None:
     """A file in a folder to copy from: where the repository has it, or a graph also right in the folder."""
     usual, flat = source / path, source / path.removeprefix("onnx/")
-    return next((one for one in (usual, flat) if one.is_file()), None)
+    return next((path for path in (usual, flat) if path.is_file()), None)
 
 
 def _present(target: Path, file: RemoteFile) -> str:
@@ -194,7 +196,7 @@ def _check_room(staging: Path, files: Sequence[RemoteFile]) -> None:
     Raises:
         StoreError: the disk has no room for the files that are still to come.
     """
-    there = sum(one.stat().st_size for one in staging.rglob("*") if one.is_file())
+    there = sum(file.stat().st_size for file in staging.rglob("*") if file.is_file())
     missing = sum(file.size for file in files) - there
     free = shutil.disk_usage(staging).free
     if missing + SPARE_BYTES > free:
@@ -228,7 +230,7 @@ def _sha256(path: Path) -> str:
 
 def _drop_empty(staging: Path) -> None:
     """Remove the folders into which nothing came."""
-    folders = sorted((one for one in staging.rglob("*") if one.is_dir()), reverse=True)
+    folders = sorted((folder for folder in staging.rglob("*") if folder.is_dir()), reverse=True)
     for folder in (*folders, staging, staging.parent):
         with suppress(OSError):  # there is something in it
             folder.rmdir()

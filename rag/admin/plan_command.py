@@ -63,10 +63,10 @@ class Figure:
 
 def number(text: str) -> float:
     """A number above 0: "10M" -> 10,000,000."""
-    written = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kmb]?)", text.strip().lower())
-    if not written:
+    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kmb]?)", text.strip().lower())
+    if not match:
         raise click.BadParameter(f"{text!r} is not a number like 250, 1.5, 20k or 10M.")
-    value = float(written[1].replace("_", "")) * THOUSANDS[written[2]]
+    value = float(match[1].replace("_", "")) * THOUSANDS[match[2]]
     if not 0 < value <= MOST:
         raise click.BadParameter(f"{text} is not above 0 and at most 10^12.")
     return value

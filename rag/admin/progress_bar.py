@@ -108,8 +108,8 @@ class Log:
             return
         level = "error" if outcome.outcome == "skipped" else "info"
         fields = {"outcome": outcome.outcome, "path": outcome.path, "source": outcome.source_id}
-        more = {"chunks": outcome.chunks, "reason": outcome.reason, "cause": outcome.cause}
-        log_line("file", level=level, **fields, **{key: value for key, value in more.items() if value})
+        details = {"chunks": outcome.chunks, "reason": outcome.reason, "cause": outcome.cause}
+        log_line("file", level=level, **fields, **{key: value for key, value in details.items() if value})
 
 
 def log_line(event: str, *, level: str = "info", **fields: object) -> None:
@@ -194,12 +194,12 @@ class EvaluationProgress:
             _write_above(outcome_line(outcome))
         self._step()
 
-    def began(self, contender: Contender, questions: int) -> None:
+    def run_started(self, contender: Contender, questions: int) -> None:
         """Show the questions of a run."""
-        what = f"profile {contender.profile}, mode {contender.mode}"
-        self._begin(f"Asking {counted(questions, 'question')}: {what}", questions, "questions")
+        contender_name = f"profile {contender.profile}, mode {contender.mode}"
+        self._begin(f"Asking {counted(questions, 'question')}: {contender_name}", questions, "questions")
 
-    def asked(self) -> None:
+    def question_done(self) -> None:
         """Advance by a question."""
         self._step()
 
@@ -208,10 +208,10 @@ class EvaluationProgress:
         if self._bar is not None:
             self._bar.close()
 
-    def _begin(self, what: str, total: int, things: str) -> None:
+    def _begin(self, title: str, total: int, unit: str) -> None:
         self.close()
-        echo(what, err=True)
-        self._bar = _bar(total, things)
+        echo(title, err=True)
+        self._bar = _bar(total, unit)
 
     def _step(self) -> None:
         if self._bar is not None:
@@ -228,19 +228,19 @@ def evaluation_progress() -> Iterator[EvaluationProgress]:
         progress.close()
 
 
-def _bar(total: int, things: str) -> tqdm[NoReturn]:
+def _bar(total: int, unit: str) -> tqdm[NoReturn]:
     """A bar on standard error; none if that is not a terminal."""
-    form = f"{{percentage:3.0f}}%|{{bar}}| {{n_fmt}} of {{total_fmt}} {things}"
+    form = f"{{percentage:3.0f}}%|{{bar}}| {{n_fmt}} of {{total_fmt}} {unit}"
     return tqdm(total=total, file=sys.stderr, leave=False, disable=None, bar_format=form)
 
 
 @contextmanager
-def download_progress(what: str, size: int) -> Iterator[Callable[[int], None]]:
+def download_progress(title: str, size: int) -> Iterator[Callable[[int], None]]:
     """A bar over so many bytes, which disappears at the end; nothing if standard error is no terminal.
 
     A size of 0 is not known.
     """
-    form = f"{what}  {WORK}" if size else f"{what}  {{n_fmt}}B, {{rate_fmt}}"
+    form = f"{title}  {WORK}" if size else f"{title}  {{n_fmt}}B, {{rate_fmt}}"
     bar: tqdm[NoReturn] = tqdm(
         total=size or None,
         file=sys.stderr,

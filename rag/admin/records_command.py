@@ -36,21 +36,21 @@ async def _check(settings: Settings, *, file: Path, as_json: bool) -> int:
 
     Exits with 0 if every line is right, 1 if not.
     """
-    found = await to_thread.run_sync(_checked, file, settings.ingest.max_file_bytes)
+    summary = await to_thread.run_sync(_checked, file, settings.ingest.max_file_bytes)
     if as_json:
-        print_json(asdict(found))
-        return int(bool(found.problems))
-    for one in found.problems[:SHOWN]:
-        echo(f"line {one.line}: {one.text}")
-    if len(found.problems) > SHOWN:
-        echo(f"and {len(found.problems) - SHOWN} more")
-    for words, number in sorted(found.access.items()):
+        print_json(asdict(summary))
+        return int(bool(summary.problems))
+    for problem in summary.problems[:SHOWN]:
+        echo(f"line {problem.line}: {problem.text}")
+    if len(summary.problems) > SHOWN:
+        echo(f"and {len(summary.problems) - SHOWN} more")
+    for words, number in sorted(summary.access.items()):
         echo(f"{counted(number, 'record')} {words}")
-    if found.problems:
-        echo(f"{counted(len(found.problems), 'problem')}: this is no valid stream of records.")
+    if summary.problems:
+        echo(f"{counted(len(summary.problems), 'problem')}: this is no valid stream of records.")
         return 1
-    deleted = f" and {counted(found.deleted, 'deletion')}" if found.deleted else ""
-    echo(f"Valid: {counted(found.records, 'record')}{deleted}, sync {found.sync}.")
+    deleted = f" and {counted(summary.deleted, 'deletion')}" if summary.deleted else ""
+    echo(f"Valid: {counted(summary.records, 'record')}{deleted}, sync {summary.sync}.")
     return 0
 
 
@@ -68,7 +68,7 @@ class _Checked:
     problems: list[Problem]
 
 
-def _checked(file: Path, most: int) -> _Checked:
+def _checked(file: Path, max_bytes: int) -> _Checked:
     """The content of a stream, whose records have texts of at most so many bytes.
 
     Raises:
@@ -78,7 +78,7 @@ def _checked(file: Path, most: int) -> _Checked:
     deleted = 0
     try:
         with click.open_file(str(file), "rb") as opened:
-            stream = Stream(opened, longest_line(most))
+            stream = Stream(opened, longest_line(max_bytes))
             try:
                 stream.begin()
             except StreamError as error:

@@ -27,8 +27,8 @@ def begin_run(data: Path, tenant: str, run: IngestionRun) -> int:
         OSError: the folder can't be written.
     """
     folder = _folder(data, tenant)
-    for one in (folder.parent, folder):
-        one.mkdir(mode=0o700, exist_ok=True)
+    for new_folder in (folder.parent, folder):
+        new_folder.mkdir(mode=0o700, exist_ok=True)
     numbered = collections_by_run(data, tenant)
     for id_, collection in numbered.items():
         former = read_run(data, tenant, id_, collection) if collection == run.collection else None

@@ -64,8 +64,8 @@ def _thresholds(
 
 
 def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | None:
-    given: dict[str, object] = {"of": of} if of is not None else {}
-    return given | ({"without": without} if without else {}) or None
+    changes: dict[str, object] = {"of": of} if of is not None else {}
+    return changes | ({"without": without} if without else {}) or None
 
 
 @command("search", of_asker=True, on_bucket=True)

@@ -34,21 +34,21 @@ class Exposure:
 
     def __str__(self) -> str:
         """What that means, and the commands that change it."""
-        made, who = self.collection, f"all who ask with {' or '.join(self.askers)}"
-        if made.attached:
+        collection, readers = self.collection, f"all who ask with {' or '.join(self.askers)}"
+        if collection.attached:
             return (
-                f"{made.name}: its rows are open to the whole tenant, so {who} can read them. To restrict "
-                "them, remove the collection, and attach the table again with --allow COLUMN."
+                f"{collection.name}: its rows are open to the whole tenant, so {readers} can read them. To "
+                "restrict them, remove the collection, and attach the table again with --allow COLUMN."
             )
         are, them = ("document is", "it") if self.documents == 1 else ("documents are", "them")
-        new, other = ("restricted", "tenant")
-        if made.visibility_is_set and made.visibility == "tenant":
-            new, other = ("open, too", "restricted")
+        new, opposite = ("restricted", "tenant")
+        if collection.visibility_is_set and collection.visibility == "tenant":
+            new, opposite = ("open, too", "restricted")
         return (
-            f"{made.name}: {self.documents} {are} open to the whole tenant, so {who} can read {them}. To "
-            f"restrict {them}: refdesk-admin access set --collection {made.name} --if-open --allow "
-            f"group:NAME{self.desk}. New documents of it are {new}; to change that: refdesk-admin "
-            f"collection set {made.name} --visibility {other}{self.desk}"
+            f"{collection.name}: {self.documents} {are} open to the whole tenant, so {readers} can read "
+            f"{them}. To restrict {them}: refdesk-admin access set --collection {collection.name} --if-open "
+            f"--allow group:NAME{self.desk}. New documents of it are {new}; to change that: refdesk-admin "
+            f"collection set {collection.name} --visibility {opposite}{self.desk}"
         )
 
 

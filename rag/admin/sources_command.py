@@ -265,13 +265,13 @@ def _print_source(details: dict[str, Any], text: str) -> None:
 
 async def size_of(table: CollectionReader) -> dict[str, Any]:
     """A collection's size, as `--json` prints it."""
-    named = {
+    about = {
         "name": table.collection.name,
         "language": table.collection.language,
         "embedder": asdict(table.collection.embedder),
         "embedder_name": table.collection.embedder_name,
     }
-    return named | asdict(await table.statistics())
+    return about | asdict(await table.statistics())
 
 
 def folder_bytes(folder: Path) -> int:

@@ -101,23 +101,23 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
     echo()
     columns = ("name", "sources", "chunks", "unindexed", "language")
     rows = [
-        (*(one[column] for column in columns), one["embedder"]["model"], ", ".join(one["indexes"]))
-        for one in collections
+        (*(size[column] for column in columns), size["embedder"]["model"], ", ".join(size["indexes"]))
+        for size in collections
     ]
     print_table([("COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "LANGUAGE", "EMBEDDER", "INDEXES"), *rows])
     attached = {table.collection.name: table.collection.attached for table in tables}
-    for one in collections:
-        if table := attached[one["name"]]:
-            echo(f"{one['name']} is the attached table {table.table}.")
-        if not settings.has_embedder(one["embedder_name"]):
+    for size in collections:
+        if table := attached[size["name"]]:
+            echo(f"{size['name']} is the attached table {table.table}.")
+        if not settings.has_embedder(size["embedder_name"]):
             echo(
-                f"{one['name']} is searched by words only: the settings have no table "
-                f"[embedders.{one['embedder_name']}], and no model of that name is installed. "
+                f"{size['name']} is searched by words only: the settings have no table "
+                f"[embedders.{size['embedder_name']}], and no model of that name is installed. "
                 "See refdesk-admin config check."
             )
-        if (lacking := one["without_vector"]) and not table:
+        if (lacking := size["without_vector"]) and not table:
             echo(
-                f"{counted(lacking, 'chunk')} of {one['name']} found by words only: the embedding model "
+                f"{counted(lacking, 'chunk')} of {size['name']} found by words only: the embedding model "
                 "had no valid vector. The next ingest asks again."
             )
     for exposure in exposed:

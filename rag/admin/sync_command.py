@@ -88,7 +88,7 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
         await _tell_left_behind(settings)
     names = chosen(settings, origins, quiet=quiet)
     if watches:
-        await watch_origins(settings, names, sync, named=bool(origins), as_json=as_json)
+        await watch_origins(settings, names, sync, are_named=bool(origins), as_json=as_json)
         return 0
     attempt = partial(_rehearsed, settings, set_access=set_access, yes=yes, as_json=as_json)
     synced = partial(_synced, sync, known_ok=known_ok)
@@ -107,8 +107,8 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
 async def _tell_left_behind(settings: Settings) -> None:
     """Say which documents no origin brings in any more; a desk that can't be read says so later."""
     with suppress(RefdeskError):
-        for one in await orphaned_documents(settings):
-            echo(f"Note: {one}", err=True)
+        for orphans in await orphaned_documents(settings):
+            echo(f"Note: {orphans}", err=True)
 
 
 Result: TypeAlias = "tuple[int, dict[str, Any]]"
@@ -145,7 +145,7 @@ async def watch_origins(
     names: Iterable[str],
     sync: Callable[[str], Awaitable[Report]],
     *,
-    named: bool,
+    are_named: bool,
     as_json: bool,
 ) -> None:
     """Sync the folders among these origins, and again whenever something changes in them.
@@ -158,7 +158,7 @@ async def watch_origins(
         origin = settings.origins[name]
         if isinstance(origin, FolderOrigin):
             folders[origin.path] = name
-        elif named:
+        elif are_named:
             raise ConfigurationError(
                 f"{name} is no folder, so it can't be watched. Sync it from a scheduler."
             )
@@ -189,24 +189,24 @@ def chosen(settings: Settings, names: Iterable[str], *, quiet: bool) -> list[str
         raise ConfigurationError(
             "The settings have no origins. Add a table [origins.NAME] as in config.example.toml."
         )
-    named = list(dict.fromkeys(names))
-    for name in named:
+    selected = list(dict.fromkeys(names))
+    for name in selected:
         if name not in settings.origins:
             raise ConfigurationError(f"There is no origin {name!r}. Origins: {', '.join(settings.origins)}.")
-    piped = [name for name in named or settings.origins if takes_stdin(settings.origins[name])]
-    if named:
+    piped = [name for name in selected or settings.origins if takes_stdin(settings.origins[name])]
+    if selected:
         if len(piped) > 1:
             raise ConfigurationError(f"Only one origin can read standard input, not {', '.join(piped)}.")
-        return named
-    others = [name for name in settings.origins if name not in piped]
-    if piped and (not others or _is_piped_in()):
+        return selected
+    unpiped = [name for name in settings.origins if name not in piped]
+    if piped and (not unpiped or _is_piped_in()):
         raise ConfigurationError(
             f"Nothing was synced: {', '.join(piped)} must be named to take records from standard input. Run "
             f"refdesk-admin sync {piped[0]} < FILE."
         )
     for name in () if quiet else piped:
         echo(f"{name} takes records from standard input: run refdesk-admin sync {name} < FILE.", err=True)
-    return others
+    return unpiped
 
 
 def _is_piped_in() -> bool:
@@ -265,14 +265,14 @@ async def rehearse_origin(settings: Settings, name: str, *, set_access: bool, ye
     """
     origin = settings.origins[name]
     is_folder = isinstance(origin, FolderOrigin)
-    own = of_origin(settings, origin)
+    origin_settings = of_origin(settings, origin)
     return await rehearse(
-        own,
+        origin_settings,
         (origin.path,) if isinstance(origin, FolderOrigin) else (),
         origin.collection,
         rights_of_origin(settings, origin, set_access=set_access),
         removes=yes,
-        origin=None if is_folder else partial(origin_run, own, name),
+        origin=None if is_folder else partial(origin_run, origin_settings, name),
     )
 
 
@@ -291,7 +291,7 @@ def of_origin(settings: Settings, origin: OriginSettings) -> Settings:
 
 def rights_of_origin(settings: Settings, origin: OriginSettings, *, set_access: bool) -> Rights:
     """Who may see the documents of an origin, by its own settings and the rules."""
-    asked = None
+    requested = None
     if origin.visibility or origin.allow or origin.deny:
-        asked = RequestedAccess(origin.visibility, origin.allow, origin.deny)
-    return replace(rights_of(settings, asked), set_access=set_access)
+        requested = RequestedAccess(origin.visibility, origin.allow, origin.deny)
+    return replace(rights_of(settings, requested), set_access=set_access)

@@ -53,8 +53,10 @@ async def create_command(settings: Settings, *, name: str, as_json: bool) -> Non
 @command("list", of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the tenants and their collections."""
-    found = {name: await _collections(settings, name) for name in tenants(settings.home)}
-    names = {tenant: [one.name for one in collections] for tenant, collections in found.items()}
+    by_tenant = {name: await _collections(settings, name) for name in tenants(settings.home)}
+    names = {
+        tenant: [collection.name for collection in collections] for tenant, collections in by_tenant.items()
+    }
     if as_json:
         listed = [{"name": tenant, "collections": theirs} for tenant, theirs in names.items()]
         print_json({"tenants": listed})
@@ -70,14 +72,14 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, required=True, help="Delete the tenant, all its documents and its keys.")
 async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
     """Remove a tenant with all its documents and keys."""
-    known = tenants(settings.data)
-    if name not in known:
-        names = ", ".join(known) or "none"
+    existing = tenants(settings.data)
+    if name not in existing:
+        names = ", ".join(existing) or "none"
         raise NotFoundError(f"There is no tenant {name!r} in {settings.data}. Tenants: {names}.")
     collections = await _collections(settings, name)
-    held = [one.name for one in collections]
+    collection_names = [collection.name for collection in collections]
     revoke_keys(settings.data, name)
-    gone = {name: ({"collections": held}, None)}
+    gone = {name: ({"collections": collection_names}, None)}
     with log_act(settings.data, Act("tenant remove", name, gone, gives=False)):
         for attempt in spending_reserve(settings.data):
             with attempt:
@@ -87,7 +89,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
         forget_runs(settings.data, name)
         forget_console(settings.data, name)
     if as_json:
-        print_json({"removed": name, "collections": held})
+        print_json({"removed": name, "collections": collection_names})
     else:
         echo(
             f"Removed the tenant {name} with {counted(len(collections), 'collection')} "
@@ -100,5 +102,5 @@ async def _collections(settings: Settings, tenant: str) -> tuple[Collection, ...
     return await reader.collections(tenant)
 
 
-for one in (create_command, list_command, remove_command):
-    tenant_command.add_command(one)
+for subcommand in (create_command, list_command, remove_command):
+    tenant_command.add_command(subcommand)

@@ -96,14 +96,14 @@ async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) 
 
 def _there(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
     """What of this exists, with what tells it from another one of its name."""
-    found = {}
+    identities = {}
     for path in folders:
         try:
             status = os.stat(path)  # noqa: PTH116 a plain string
         except OSError:
             continue
-        found[path] = status.st_dev, status.st_ino
-    return found
+        identities[path] = status.st_dev, status.st_ino
+    return identities
 
 
 def _touched(folders: Iterable[str], paths: Iterable[str]) -> set[str]:
@@ -111,8 +111,8 @@ def _touched(folders: Iterable[str], paths: Iterable[str]) -> set[str]:
 
 
 def _names(folders: Mapping[str, str], paths: Iterable[str]) -> list[str]:
-    wanted = {*paths}
-    return list(dict.fromkeys(name for path, name in folders.items() if path in wanted))
+    path_set = {*paths}
+    return list(dict.fromkeys(name for path, name in folders.items() if path in path_set))
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -42,14 +42,19 @@ def default_reply(answer: Answer, server: ServerSettings) -> SearchReply:
     return search_reply(answer, server.max_chars, vectors=server.include_vectors, urls=server.openai_compat)
 
 
-def shown_metrics(one: ResolvedQuestion, reply: SearchReply) -> dict[str, float]:
+def shown_metrics(question: ResolvedQuestion, reply: SearchReply) -> dict[str, float]:
     """How good a reply is for a question, and how long."""
-    shown = [stretches(record) for record in reply.results]
-    ranking = one.ranked((record.id, parts) for record, parts in zip(reply.results, shown, strict=True))
-    scores = {NDCG: ndcg(ranking, one.grades, 10), RECALL: recall(ranking, one.grades, len(ranking))}
-    if one.of_passages:
-        found = [part for parts in shown for part in parts]
-        scores[TOKEN_RECALL] = token_scores(found, one.wanted(found)).recall
+    shown_parts = [stretches(record) for record in reply.results]
+    ranking = question.ranked(
+        (record.id, parts) for record, parts in zip(reply.results, shown_parts, strict=True)
+    )
+    scores = {
+        NDCG: ndcg(ranking, question.grades, 10),
+        RECALL: recall(ranking, question.grades, len(ranking)),
+    }
+    if question.of_passages:
+        all_parts = [part for parts in shown_parts for part in parts]
+        scores[TOKEN_RECALL] = token_scores(all_parts, question.wanted(all_parts)).recall
     return scores | {CHARS: float(len(reply.compact()))}
 
 
@@ -108,20 +113,20 @@ async def ask_all(
     """
     ask = partial(SearchRequest, profile=contender.profile, mode=contender.mode)
     results = []
-    for number, one in enumerate(questions):
+    for number, question in enumerate(questions):
         try:
             if number == 0:  # a warm-up, so that the first latency counts no loading
-                await desk.search(one.principal, _request(one, ask))
-            results.append(await _asked(desk, one, ask, candidates=candidates, server=server))
+                await desk.search(question.principal, _request(question, ask))
+            results.append(await _asked(desk, question, ask, candidates=candidates, server=server))
         except (InvalidRequestError, NotFoundError) as error:
-            raise type(error)(f"Question {one.question.id}: {error}") from error
+            raise type(error)(f"Question {question.question.id}: {error}") from error
         progress()
     return tuple(results)
 
 
 async def _asked(
     desk: Desk,
-    one: ResolvedQuestion,
+    question: ResolvedQuestion,
     ask: Callable[..., SearchRequest],
     *,
     candidates: int,
@@ -133,47 +138,51 @@ async def _asked(
     than the second, which can change the order, so only metrics with a cut-off beyond the second use it.
     """
     began = time.perf_counter()
-    answer = await desk.search(one.principal, _request(one, partial(ask, joined=True)))
+    answer = await desk.search(question.principal, _request(question, partial(ask, joined=True)))
     took = time.perf_counter() - began
     reply = default_reply(await desk.checked(answer), server)
     depth = min(candidates, MAX_LIMIT)
-    near = (await desk.search(one.principal, _request(one, ask, limit=depth))).hits
+    near = (await desk.search(question.principal, _request(question, ask, limit=depth))).hits
     deep = near
     if depth < MAX_LIMIT:
-        deep = (await desk.search(one.principal, _request(one, ask, limit=MAX_LIMIT))).hits
+        deep = (await desk.search(question.principal, _request(question, ask, limit=MAX_LIMIT))).hits
     return QuestionResult(
-        id=one.question.id,
-        text=one.question.text,
-        metrics=_metrics(one, near, deep, depth) | shown_metrics(one, reply) | await _faithfulness(desk, one),
+        id=question.question.id,
+        text=question.question.text,
+        metrics=_metrics(question, near, deep, depth)
+        | shown_metrics(question, reply)
+        | await _faithfulness(desk, question),
         latency_ms=round(took * 1000, 3),
-        expected=one.grades,
-        hits=tuple(_finding(one, hit) for hit in near[:SHOWN_HITS]),
-        leaks=tuple(dict.fromkeys(one.leaks([*answer.hits, *near, *deep]))),
+        expected=question.grades,
+        hits=tuple(_finding(question, hit) for hit in near[:SHOWN_HITS]),
+        leaks=tuple(dict.fromkeys(question.leaks([*answer.hits, *near, *deep]))),
     )
 
 
 def _request(
-    one: ResolvedQuestion, ask: Callable[..., SearchRequest], limit: int | None = None
+    question: ResolvedQuestion, ask: Callable[..., SearchRequest], limit: int | None = None
 ) -> SearchRequest:
     return ask(
-        one.question.text,
+        question.question.text,
         limit=limit,
-        collections=one.question.asking.collections,
-        sources=one.sources,
-        exclude_sources=one.exclude_sources,
-        filter=one.question.asking.filter,
+        collections=question.question.asking.collections,
+        sources=question.sources,
+        exclude_sources=question.exclude_sources,
+        filter=question.question.asking.filter,
     )
 
 
-def _metrics(one: ResolvedQuestion, near: Sequence[Hit], deep: Sequence[Hit], depth: int) -> dict[str, float]:
-    rankings = one.ranking(near), one.ranking(deep)
+def _metrics(
+    question: ResolvedQuestion, near: Sequence[Hit], deep: Sequence[Hit], depth: int
+) -> dict[str, float]:
+    rankings = question.ranking(near), question.ranking(deep)
     scores = {}
     for name, metric in RANKED.items():
         k = int(name.partition("@")[2])
-        scores[name] = metric(rankings[k > depth], one.grades, k)
-    if one.of_passages:
-        found = [stretch for hit in near[:PASSAGES] for stretch in _shown(hit)]
-        tokens = ranking_metrics.token_scores(found, one.wanted(found))
+        scores[name] = metric(rankings[k > depth], question.grades, k)
+    if question.of_passages:
+        parts = [stretch for hit in near[:PASSAGES] for stretch in _shown(hit)]
+        tokens = ranking_metrics.token_scores(parts, question.wanted(parts))
         scores |= zip(TOKENS, (tokens.recall, tokens.precision, tokens.iou), strict=True)
     return scores
 
@@ -184,22 +193,22 @@ def _shown(hit: Hit) -> list[Stretch]:
     return [Stretch(hit.source.id, part.start, part.end) for part in parts]
 
 
-async def _faithfulness(desk: Desk, one: ResolvedQuestion) -> dict[str, float]:
+async def _faithfulness(desk: Desk, question: ResolvedQuestion) -> dict[str, float]:
     """How faithful the stored answer is, if there is one. Quotes without a citation make it ungrounded."""
-    if not one.question.answer.strip():
+    if not question.question.answer.strip():
         return {}
-    checked = await check_answer(desk, one.principal, one.question.answer)
+    checked = await check_answer(desk, question.principal, question.question.answer)
     citations = [citation.readable for citation in checked.citations]
     quotes = [quote.verdict == "verbatim" for quote in checked.quotes if quote.cited]
     pairs = zip(FAITHFUL, (citations, quotes, [checked.grounded]), strict=True)
     return {name: fmean(of_each) for name, of_each in pairs if of_each}
 
 
-def _finding(one: ResolvedQuestion, hit: Hit) -> StoredHit:
+def _finding(question: ResolvedQuestion, hit: Hit) -> StoredHit:
     return StoredHit(
         id=hit.chunk.id,
         title=hit.source.title,
         score=round(hit.score, 4),
         similarity=None if hit.similarity is None else round(hit.similarity, 4),
-        finds=tuple(target.name for target in one.targets if target.is_found_by(hit)),
+        finds=tuple(target.name for target in question.targets if target.is_found_by(hit)),
     )

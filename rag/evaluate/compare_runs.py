@@ -136,13 +136,16 @@ async def load_run(data: Path, tenant: str, id_: int) -> EvaluationRun:
 
 def means(questions: Sequence[QuestionResult]) -> dict[str, float]:
     """The mean of each metric, over the questions that have it."""
-    names = dict.fromkeys(name for one in questions for name in one.metrics)
-    return {name: fmean(one.metrics[name] for one in questions if name in one.metrics) for name in names}
+    names = dict.fromkeys(name for question in questions for name in question.metrics)
+    return {
+        name: fmean(question.metrics[name] for question in questions if name in question.metrics)
+        for name in names
+    }
 
 
 def latency(questions: Sequence[QuestionResult]) -> Latency:
     """The median and the 95th percentile of the questions' searches."""
-    p50, p95 = np.percentile([one.latency_ms for one in questions], [50, 95])
+    p50, p95 = np.percentile([question.latency_ms for question in questions], [50, 95])
     return Latency(p50=round(float(p50), 3), p95=round(float(p95), 3))
 
 
@@ -162,8 +165,8 @@ AT_ONCE = 1_000  # samples drawn together: 10,000 x 10,000 signs would take 800 
 class Pair:
     """A question in both runs."""
 
-    one: QuestionResult
-    other: QuestionResult
+    before: QuestionResult
+    after: QuestionResult
     difference: float
     """The other run's score minus the one's."""
 
@@ -176,15 +179,15 @@ class Comparison:
     """
 
     metric: str
-    one: float
-    other: float
+    before: float
+    after: float
     p_value: float
     pairs: tuple[Pair, ...]
 
     @property
     def difference(self) -> float:
         """The other run's score minus the one's."""
-        return self.other - self.one
+        return self.after - self.before
 
     @property
     def alike(self) -> int:
@@ -206,34 +209,34 @@ class Comparison:
         )
 
 
-def compare(one: EvaluationRun, other: EvaluationRun, metric: str) -> Comparison:
+def compare(baseline: EvaluationRun, run: EvaluationRun, metric: str) -> Comparison:
     """Compare two runs by a metric.
 
     Raises:
         InvalidRequestError: they share no question that has the metric.
     """
-    theirs = {result.id: result for result in other.questions if metric in result.metrics}
-    both = [
+    theirs = {result.id: result for result in run.questions if metric in result.metrics}
+    shared = [
         (mine, theirs[mine.id])
-        for mine in one.questions
+        for mine in baseline.questions
         if metric in mine.metrics and mine.id in theirs and theirs[mine.id].text == mine.text
     ]
-    if not both:
-        known = ", ".join(one.summary.metrics)
+    if not shared:
+        metrics = ", ".join(baseline.summary.metrics)
         raise InvalidRequestError(
-            f"The runs share no question with the metric {metric}. The first run has: {known}."
+            f"The runs share no question with the metric {metric}. The first run has: {metrics}."
         )
-    before, after = ([pair[at].metrics[metric] for pair in both] for at in (0, 1))
+    before, after = ([pair[at].metrics[metric] for pair in shared] for at in (0, 1))
     return Comparison(
         metric,
         fmean(before),
         fmean(after),
         randomisation_p(before, after),
-        tuple(Pair(mine, their, their.metrics[metric] - mine.metrics[metric]) for mine, their in both),
+        tuple(Pair(mine, their, their.metrics[metric] - mine.metrics[metric]) for mine, their in shared),
     )
 
 
-def randomisation_p(one: Sequence[float], other: Sequence[float]) -> float:
+def randomisation_p(scores: Sequence[float], other_scores: Sequence[float]) -> float:
     """The two-sided p-value of Fisher's paired randomisation test.
 
     `one` and `other` hold the scores of the same questions, in the same order. Under the null
@@ -243,7 +246,7 @@ def randomisation_p(one: Sequence[float], other: Sequence[float]) -> float:
     Source: Smucker, Allan & Carterette, CIKM 2007, doi:10.1145/1321440.1321528; the added
     one is Phipson & Smyth's, SAGMB 9(1), 2010, doi:10.2202/1544-6115.1585.
     """
-    differences = np.subtract(one, other)
+    differences = np.subtract(scores, other_scores)
     observed = abs(differences.sum())
     random = np.random.default_rng(SEED)
     as_large = 0

@@ -65,10 +65,10 @@ async def ingest_documents(
     failed: set[str] = set()
     async with open_embedder(settings.embedder, environment) as embedder:
         for tenant, names in by_tenant.items():
-            made = await ensure_collection(
+            collection = await ensure_collection(
                 settings.data, tenant, DEFAULT_COLLECTION, embedder.identity, language=language
             )
-            async with open_writer(settings.data, made) as writer:
+            async with open_writer(settings.data, collection) as writer:
                 report = await ingest(
                     writer,
                     embedder,
@@ -87,7 +87,7 @@ async def ingest_documents(
 
 
 def _failed(report: Report, names: Mapping[str, str]) -> set[str]:
-    stored = {one.path for one in report.outcomes if one.source_id}
+    stored = {outcome.path for outcome in report.outcomes if outcome.source_id}
     return {name for path, name in names.items() if path not in stored}
 
 
@@ -98,10 +98,10 @@ class ContenderProgress(Protocol):
     def ingesting(self) -> Ingesting:
         """The observer of the ingestion of the set's documents."""
 
-    def began(self, contender: Contender, questions: int) -> None:
+    def run_started(self, contender: Contender, questions: int) -> None:
         """A run begins."""
 
-    def asked(self) -> None:
+    def question_done(self) -> None:
         """A question is done."""
 
 
@@ -191,14 +191,16 @@ async def _prepared(
     absent: frozenset[str],
 ) -> PreparedSet:
     reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls)
-    who = settings.principal
-    usual = Principal(who.tenant or DEFAULT_TENANT, who.user or None, frozenset(who.groups))
+    configured = settings.principal
+    usual = Principal(
+        configured.tenant or DEFAULT_TENANT, configured.user or None, frozenset(configured.groups)
+    )
     askers = [question.asking.principal or usual for question in judged.questions]
     catalogs = {
         tenant: await load_catalog(reader, tenant, names=names, only=collection)
         for tenant in dict.fromkeys(asker.tenant for asker in askers)
     }
-    if not any(one.tables for one in catalogs.values()):
+    if not any(catalog.tables for catalog in catalogs.values()):
         searched = f"the collection {collection!r} of {settings.data}" if collection else settings.data
         raise ConfigurationError(
             f"There are no documents in {searched}. Add some with refdesk-admin ingest PATH, or use the "
@@ -260,14 +262,14 @@ async def evaluate(
         await desk.collections(Principal(prepared.settings.principal.tenant or DEFAULT_TENANT))
         for contender, candidates in chosen.items():
             started_at = datetime.now(UTC).isoformat(timespec="seconds")
-            progress.began(contender, len(prepared.questions))
+            progress.run_started(contender, len(prepared.questions))
             results = await ask_all(
                 desk,
                 prepared.questions,
                 contender,
                 candidates=candidates,
                 server=prepared.settings.server,
-                progress=progress.asked,
+                progress=progress.question_done,
             )
             summary = Summary(
                 set=judged.name,
@@ -276,7 +278,7 @@ async def evaluate(
                 started_at=started_at,
                 queries=len(results),
                 left_out=judged.left_out,
-                leaks=sum(len(one.leaks) for one in results),
+                leaks=sum(len(result.leaks) for result in results),
                 metrics=means(results),
                 latency_ms=latency(results),
                 settings=relevant_settings(prepared.settings),

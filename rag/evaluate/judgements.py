@@ -69,11 +69,13 @@ class ResolvedQuestion:
         """Whether the targets are passages, not sources."""
         return any(target.stretches for target in self.targets)
 
-    def wanted(self, found: Sequence[Stretch]) -> list[Stretch]:
+    def wanted(self, shown_parts: Sequence[Stretch]) -> list[Stretch]:
         """The stretch of each target that should be found; of several, the one that was found most."""
 
         def covered(stretch: Stretch) -> int:
-            return sum(max(0, _common(one, stretch)) for one in found if one.source_id == stretch.source_id)
+            return sum(
+                max(0, _common(part, stretch)) for part in shown_parts if part.source_id == stretch.source_id
+            )
 
         return [max(target.stretches, key=covered) for target in self.targets if target.stretches]
 
@@ -87,11 +89,11 @@ class ResolvedQuestion:
 
     def ranked(self, results: Iterable[tuple[str, Sequence[Stretch]]]) -> list[str]:
         """The same for results, each with its id and the parts of a source that it shows."""
-        found: dict[str, None] = {}
+        ranking: dict[str, None] = {}
         for id_, parts in results:
             names = [target.name for target in self.targets if target.is_found_in(parts)]
-            found |= dict.fromkeys(names or [id_ if self.of_passages else id_.partition("/")[0]])
-        return list(found)
+            ranking |= dict.fromkeys(names or [id_ if self.of_passages else id_.partition("/")[0]])
+        return list(ranking)
 
     def leaks(self, hits: Iterable[Hit]) -> list[str]:
         """The ids of hits that the principal may not see or the question excludes."""
@@ -116,8 +118,8 @@ def _overlaps(part: Stretch, stretch: Stretch) -> bool:
     return part.source_id == stretch.source_id and _common(part, stretch) >= HALF * shorter
 
 
-def _common(one: Stretch, other: Stretch) -> int:
-    return min(one.end, other.end) - max(one.start, other.start)
+def _common(first: Stretch, second: Stretch) -> int:
+    return min(first.end, second.end) - max(first.start, second.start)
 
 
 @dataclass(slots=True)
@@ -135,31 +137,37 @@ class SourceCatalog:
         self.tables[source.id] = table
         self.stored[source.id] = stored
         uri = resource_uri(source.collection, source.id)
-        for one in {source.id, uri, source.uri, source.url, source.metadata.get("path"), name} - {None}:
-            self.by_name[str(one)].add(source.id)
+        for source_name in {source.id, uri, source.uri, source.url, source.metadata.get("path"), name} - {
+            None
+        }:
+            self.by_name[str(source_name)].add(source.id)
 
-    def readable(self, principal: Principal, wanted: Mapping[str, object] | None) -> frozenset[str]:
+    def readable(self, principal: Principal, filter_: Mapping[str, object] | None) -> frozenset[str]:
         """The sources that the principal may see and that match the filter, by the reference implementations.
 
         Raises:
             InvalidRequestError: the filter is invalid.
         """
-        seen = {id_: one for id_, one in self.stored.items() if visible(principal, one.access)}
-        if wanted is None:
-            return frozenset(seen)
+        visible_sources = {
+            id_: source for id_, source in self.stored.items() if visible(principal, source.access)
+        }
+        if filter_ is None:
+            return frozenset(visible_sources)
         fields = {name: kind for name, kind in ATTRIBUTES.items() if name != OF_CHUNKS}
         for table in self.tables.values():
             fields.update(table.collection.fields)
-        tree = parse_filter(wanted, fields)
+        tree = parse_filter(filter_, fields)
         return frozenset(
-            id_ for id_, one in seen.items() if matches(tree, one.values(self.tables[id_].collection.fields))
+            id_
+            for id_, source in visible_sources.items()
+            if matches(tree, source.values(self.tables[id_].collection.fields))
         )
 
     async def text(self, source_id: str) -> str:
         """The source's text."""
         if source_id not in self.texts:
-            found = await self.tables[source_id].text(source_id)
-            self.texts[source_id] = found[2] if found else ""
+            stored_text = await self.tables[source_id].text(source_id)
+            self.texts[source_id] = stored_text[2] if stored_text else ""
         return self.texts[source_id]
 
 
@@ -223,8 +231,8 @@ async def _stretches(
     question: Question, excerpt: Excerpt, catalog: SourceCatalog, absent: frozenset[str]
 ) -> list[Stretch]:
     """The positions of the quote, whatever its white space; if its start is known, the nearest one."""
-    named = _ids(question, set(excerpt.documents) - absent, catalog)
-    within = set(named) if excerpt.documents else catalog.tables.keys()
+    ids = _ids(question, set(excerpt.documents) - absent, catalog)
+    within = set(ids) if excerpt.documents else catalog.tables.keys()
     words = re.compile(r"\s+".join(map(re.escape, excerpt.quote.split())))
     places = [
         Stretch(id_, match.start(), match.end())

@@ -52,10 +52,10 @@ def average_precision(ranking: Sequence[str], grades: Grades, k: int) -> float:
     Example: ["a", "x", "b"] with {"a": 1, "b": 1, "c": 1} -> (1/1 + 2/3 + 0) / 3 = 0.556.
     """
     relevant = [item in grades for item in ranking[:k]]
-    found = accumulate(relevant)
-    return sum(n / rank for rank, (n, hit) in enumerate(zip(found, relevant, strict=True), 1) if hit) / len(
-        grades
-    )
+    hits_so_far = accumulate(relevant)
+    return sum(
+        n / rank for rank, (n, hit) in enumerate(zip(hits_so_far, relevant, strict=True), 1) if hit
+    ) / len(grades)
 
 
 def recall(ranking: Sequence[str], grades: Grades, k: int) -> float:
@@ -91,7 +91,7 @@ class TokenScores:
     iou: float
 
 
-def token_scores(found: Sequence[Stretch], wanted: Sequence[Stretch]) -> TokenScores:
+def token_scores(shown_parts: Sequence[Stretch], expected: Sequence[Stretch]) -> TokenScores:
     """How well the found stretches cover the wanted ones, in characters.
 
     With W the wanted text, each character once, and F the found text, where a character that
@@ -102,15 +102,15 @@ def token_scores(found: Sequence[Stretch], wanted: Sequence[Stretch]) -> TokenSc
 
     Source: Smith & Troynikov, Evaluating Chunking Strategies for Retrieval, Chroma, 2024.
     """
-    wanted_at = _characters(wanted)
-    both = len(_characters(found) & wanted_at)
-    length = sum(one.end - one.start for one in found)
+    wanted_at = _characters(expected)
+    overlap = len(_characters(shown_parts) & wanted_at)
+    length = sum(part.end - part.start for part in shown_parts)
     return TokenScores(
-        recall=both / len(wanted_at),
-        precision=both / length if length else 0.0,
-        iou=both / (length + len(wanted_at) - both),
+        recall=overlap / len(wanted_at),
+        precision=overlap / length if length else 0.0,
+        iou=overlap / (length + len(wanted_at) - overlap),
     )
 
 
 def _characters(stretches: Iterable[Stretch]) -> set[tuple[str, int]]:
-    return {(one.source_id, at) for one in stretches for at in range(one.start, one.end)}
+    return {(stretch.source_id, at) for stretch in stretches for at in range(stretch.start, stretch.end)}

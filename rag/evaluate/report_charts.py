@@ -44,7 +44,7 @@ def scatter(comparison: Comparison, *, across: str, up: str, label: str) -> Html
     """A dot for each pair of scores, its area by its number of questions. Won is above the line."""
     places: dict[tuple[float, float], list[Pair]] = defaultdict(list)
     for pair in comparison.pairs:
-        x, y = (one.metrics[comparison.metric] for one in (pair.one, pair.other))
+        x, y = (result.metrics[comparison.metric] for result in (pair.before, pair.after))
         places[round(x, 6), round(y, 6)].append(pair)
     crowded_first = sorted(places.items(), key=lambda place: -len(place[1]))
     dots = [_dot(x, y, pairs, len(comparison.pairs)) for (x, y), pairs in crowded_first]
@@ -69,13 +69,13 @@ def _square() -> Iterator[Html]:
 def _dot(x: float, y: float, pairs: Sequence[Pair], of: int) -> Html:
     radius = max(SMALLEST_DOT, LARGEST_DOT * sqrt(len(pairs) / of))
     kind = "alike" if x == y else "won" if y > x else "lost"
-    place = {"x": _percent(_inset(x)), "y": _percent(_inset(1 - y))}
-    lines = [f"{pair.one.id}  {shortened(pair.one.text, TEXT_WIDTH)}" for pair in pairs[:NAMED]]
+    position = {"x": _percent(_inset(x)), "y": _percent(_inset(1 - y))}
+    lines = [f"{pair.before.id}  {shortened(pair.before.text, TEXT_WIDTH)}" for pair in pairs[:NAMED]]
     if len(pairs) > NAMED:
         lines.append(f"… and {len(pairs) - NAMED} more")
     title = tag("title", f"{counted(len(pairs), 'question')}: {x:.3f} → {y:.3f}\n", "\n".join(lines))
-    circle = tag("circle", cx=place["x"], cy=place["y"], r=f"{radius:.1f}")
-    number = tag("text", str(len(pairs)), **place, dy="0.35em", text_anchor="middle")
+    circle = tag("circle", cx=position["x"], cy=position["y"], r=f"{radius:.1f}")
+    number = tag("text", str(len(pairs)), **position, dy="0.35em", text_anchor="middle")
     return tag("g", title, circle, number if radius >= COUNTED_DOT else "", class_=kind)
 
 
@@ -98,7 +98,7 @@ def latency_histogram(
     `tallest` is the count at the chart's full height.
     """
     along = partial(_along, low=edges[0], high=edges[-1])
-    titles = [f"{left:.2f} to {right:.2f} ms" for left, right in pairwise(edges)]
+    titles = [f"{start:.2f} to {end:.2f} ms" for start, end in pairwise(edges)]
     ticks = [_tick(along(value), value) for value in ticks_between(edges[0], edges[-1])]
     marks = [*_mark(along(latency.p50), "p50", "end"), *_mark(along(latency.p95), "p95", "start")]
     counts, places = binned(values, edges), [along(edge) for edge in edges]
@@ -107,8 +107,8 @@ def latency_histogram(
 
 def latency_edges(values: Iterable[float]) -> list[float]:
     """The edges of bins that hold all values, each by the same factor above the previous one."""
-    known = [max(value, FASTEST) for value in values]
-    return [float(edge) for edge in np.geomspace(min(known) / 1.05, max(known) * 1.05, BINS + 1)]
+    clipped = [max(value, FASTEST) for value in values]
+    return [float(edge) for edge in np.geomspace(min(clipped) / 1.05, max(clipped) * 1.05, BINS + 1)]
 
 
 def binned(values: Sequence[float], edges: Sequence[float]) -> list[int]:
@@ -140,20 +140,20 @@ def _bars(
 ) -> Html:
     """A bar for each count above 0, from its place to the next one."""
     bars = [
-        _bar(left, right, count / tallest, f"{title}: {counted(count, 'question')}")
-        for (left, right), count, title in zip(pairwise(places), counts, titles, strict=True)
+        _bar(start, end, count / tallest, f"{title}: {counted(count, 'question')}")
+        for (start, end), count, title in zip(pairwise(places), counts, titles, strict=True)
         if count
     ]
     return tag("svg", *_levels(tallest), *bars, *over, class_="bars", role="img", aria_label=label)
 
 
-def _bar(left: float, right: float, height: float, title: str) -> Html:
+def _bar(start: float, end: float, height: float, title: str) -> Html:
     return tag(
         "rect",
         tag("title", title),
-        x=_percent(left),
+        x=_percent(start),
         y=_percent(1 - height),
-        width=_percent((1 - GAP) * (right - left)),
+        width=_percent((1 - GAP) * (end - start)),
         height=_percent(height),
     )
 

@@ -55,12 +55,12 @@ def metrics_table(
     }
     waits = [run.summary.latency_ms for run in runs]
     times = [
-        _score_cells("p50", [one.p50 for one in waits], 1, min),
-        _score_cells("p95", [one.p95 for one in waits], 1, min),
+        _score_cells("p50", [latency.p50 for latency in waits], 1, min),
+        _score_cells("p95", [latency.p95 for latency in waits], 1, min),
     ]
     ranked = [row for name, row in scores.items() if name not in SHOWN]
-    shown = [row for name, row in (scores | sizes).items() if name in {*SHOWN, *SIZES}]
-    groups = {"As ranked": ranked} | ({"As shown in the default reply": shown} if shown else {})
+    shown_rows = [row for name, row in (scores | sizes).items() if name in {*SHOWN, *SIZES}]
+    groups = {"As ranked": ranked} | ({"As shown in the default reply": shown_rows} if shown_rows else {})
     groups["Latency, ms"] = times
     if comparisons:
         groups[f"{metric} against {run_name(runs[0])}"] = list(_against(comparisons))
@@ -72,8 +72,8 @@ def metrics_table(
 def settings_table(runs: Sequence[EvaluationRun]) -> Html:
     """A row per setting and version. A value that all runs share appears once."""
     made_with = [_made_with(run) for run in runs]
-    names = dict.fromkeys(name for one in made_with for name in one)
-    rows = [_setting(name, [one.get(name, NOTHING) for one in made_with]) for name in names]
+    names = dict.fromkeys(name for values in made_with for name in values)
+    rows = [_setting(name, [values.get(name, NOTHING) for values in made_with]) for name in names]
     return _table("Settings and versions", "settings", runs, tag("tbody", *rows))
 
 
@@ -111,10 +111,10 @@ def _score_cells(
     chosen: bool = False,
 ) -> Html:
     """A row of numbers with the best marked, unless all look equal."""
-    shown = [None if value is None else round(value, places) for value in values]
-    known = {value for value in shown if value is not None}
-    best = best_of(known) if len(known) > 1 else None
-    cells = [_number(value, places, best=best) for value in shown]
+    rounded = [None if value is None else round(value, places) for value in values]
+    distinct = {value for value in rounded if value is not None}
+    best = best_of(distinct) if len(distinct) > 1 else None
+    cells = [_number(value, places, best=best) for value in rounded]
     return _row(name, cells, kind="chosen" if chosen else None)
 
 
@@ -133,8 +133,8 @@ def _against(comparisons: Sequence[Comparison | None]) -> Iterator[Html]:
         "lost": lambda one: str(len(one.lost)),
         "alike": lambda one: str(one.alike),
     }
-    for name, shown in rows.items():
-        cells = [tag("td", shown(one) if one else NOTHING) for one in comparisons]
+    for name, as_text in rows.items():
+        cells = [tag("td", as_text(comparison) if comparison else NOTHING) for comparison in comparisons]
         yield _row(name, [tag("td", NOTHING), *cells])
 
 
@@ -143,8 +143,8 @@ def signed(value: float) -> str:
 
     Example: 0.05 -> "+0.0500", -0.05 -> "−0.0500", 0 -> "0.0000".
     """
-    shown = f"{value:+.4f}".replace("-", "−")
-    return shown[1:] if float(shown[1:]) == 0 else shown
+    text = f"{value:+.4f}".replace("-", "−")
+    return text[1:] if float(text[1:]) == 0 else text
 
 
 def _made_with(run: EvaluationRun) -> dict[str, str]:
@@ -159,8 +159,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{name}.")
         else:
-            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            yield f"{prefix}{name}", shown if value not in (None, "") else NOTHING
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield f"{prefix}{name}", text if value not in (None, "") else NOTHING
 
 
 def _setting(name: str, values: Sequence[str]) -> Html:
@@ -179,7 +179,7 @@ def report_page(runs: Sequence[EvaluationRun], metric: str) -> str:
     """
     first, *later = runs
     comparisons = [_comparison(first, run, metric) for run in later]
-    compared = [(run, one) for run, one in zip(later, comparisons, strict=True) if one]
+    compared = [(run, comparison) for run, comparison in zip(later, comparisons, strict=True) if comparison]
     sections = [
         section("Results", metrics_table(runs, comparisons, metric), *_notes(runs, comparisons, metric)),
         section(
@@ -187,16 +187,19 @@ def report_page(runs: Sequence[EvaluationRun], metric: str) -> str:
             *(_scatters(first, compared) if later else _score_histogram(first, metric)),
         ),
         section("Latency", *_latencies(runs)),
-        section("Where they differ", *(differing_questions(first, run, one) for run, one in compared)),
+        section(
+            "Where they differ",
+            *(differing_questions(first, run, comparison) for run, comparison in compared),
+        ),
         section("Where it is weakest", *([] if later else worst_questions(first, metric))),
         section("Settings and versions", folded("Show them", settings_table(runs))),
     ]
     return page(f"{_sets(runs)}: evaluation of retrieval", _header(runs), sections)
 
 
-def _comparison(one: EvaluationRun, other: EvaluationRun, metric: str) -> Comparison | None:
+def _comparison(baseline: EvaluationRun, run: EvaluationRun, metric: str) -> Comparison | None:
     try:
-        return compare(one, other, metric)
+        return compare(baseline, run, metric)
     except InvalidRequestError:  # no question in common; a note on the page reports it
         return None
 
@@ -213,13 +216,13 @@ def _scatters(first: EvaluationRun, compared: Sequence[tuple[EvaluationRun, Comp
             f"{metric} of every question: {run_name(first)} on the x-axis, the other run on the y-axis. "
             "Above the line the other run is better. A dot's area grows with its number of questions."
         )
-        yield tag("div", *(_scatter(first, run, one) for run, one in compared), class_="plots")
+        yield tag("div", *(_scatter(first, run, comparison) for run, comparison in compared), class_="plots")
 
 
 def _scatter(first: EvaluationRun, run: EvaluationRun, comparison: Comparison) -> Html:
     won, lost = len(comparison.won), len(comparison.lost)
     counts = {"won": won, "lost": lost, "alike": comparison.alike}
-    shares = ", ".join(f"{count} {what}" for what, count in counts.items())
+    shares = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     plot = scatter(
         comparison,
         across=run_name(first),
@@ -227,7 +230,7 @@ def _scatter(first: EvaluationRun, run: EvaluationRun, comparison: Comparison) -
         label=f"{comparison.metric} of {counted(len(comparison.pairs), 'question')} "
         f"in {run_name(first)} and in {run_name(run)}: {shares}",
     )
-    keys = [tag("span", f"{count} {what}", class_=what) for what, count in counts.items()]
+    keys = [tag("span", f"{count} {verdict}", class_=verdict) for verdict, count in counts.items()]
     return tag("figure", plot, tag("figcaption", _titled(run), tag("span", *keys, class_="keys")))
 
 
@@ -237,7 +240,7 @@ def _titled(run: EvaluationRun) -> Html:
 
 def _score_histogram(run: EvaluationRun, metric: str) -> Iterator[Html]:
     """The distribution of a run's scores."""
-    scores = [one.metrics[metric] for one in run.questions if metric in one.metrics]
+    scores = [result.metrics[metric] for result in run.questions if metric in result.metrics]
     if scores:
         label = f"{metric} of {counted(len(scores), 'question')}"
         caption = tag("figcaption", f"{label}. Exactly 0 and exactly 1 have bars of their own.")
@@ -247,8 +250,8 @@ def _score_histogram(run: EvaluationRun, metric: str) -> Iterator[Html]:
 def _latencies(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
     """Each run's latencies, all on the same scales."""
     yield note("Number of questions by milliseconds, on a logarithmic scale.")
-    times = [[one.latency_ms for one in run.questions] for run in runs]
-    edges = latency_edges(one for values in times for one in values)
+    times = [[result.latency_ms for result in run.questions] for run in runs]
+    edges = latency_edges(milliseconds for values in times for milliseconds in values)
     tallest = max(max(binned(values, edges)) for values in times)
     for run, values in zip(runs, times, strict=True):
         took = run.summary.latency_ms
@@ -267,23 +270,25 @@ def _asked(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
     """What was asked and when, once for all runs that share it."""
     runs_by_text: dict[str, list[str]] = defaultdict(list)
     for run in runs:
-        one = run.summary
-        day = datetime.fromisoformat(one.started_at)
-        of = f" of {one.set}" if _sets(runs) != one.set else ""
-        left_out = f" {one.left_out} left out: no text or no judgement." if one.left_out else ""
-        asked = f"{counted(one.queries, 'question')}{of} asked on {day.day} {day:%B %Y}.{left_out}"
-        runs_by_text[asked].append(run_name(run))
-    for asked, names in runs_by_text.items():
-        yield tag("p", f"{', '.join(names)}: {asked}" if len(runs_by_text) > 1 else asked, class_="lede")
+        summary = run.summary
+        day = datetime.fromisoformat(summary.started_at)
+        of = f" of {summary.set}" if _sets(runs) != summary.set else ""
+        left_out = f" {summary.left_out} left out: no text or no judgement." if summary.left_out else ""
+        sentence = f"{counted(summary.queries, 'question')}{of} asked on {day.day} {day:%B %Y}.{left_out}"
+        runs_by_text[sentence].append(run_name(run))
+    for sentence, names in runs_by_text.items():
+        yield tag(
+            "p", f"{', '.join(names)}: {sentence}" if len(runs_by_text) > 1 else sentence, class_="lede"
+        )
 
 
 def _leaks(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
     for run in runs:
         if run.summary.leaks:
             hits = counted(run.summary.leaks, "hit")
-            asked = names_briefly([one.id for one in run.questions if one.leaks], NAMED)
+            question_ids = names_briefly([result.id for result in run.questions if result.leaks], NAMED)
             loud = tag("strong", f"⚠ {run_name(run)} leaks:")
-            yield tag("p", loud, f" {hits} that the asker may not see: {asked}.", class_="leaks")
+            yield tag("p", loud, f" {hits} that the asker may not see: {question_ids}.", class_="leaks")
 
 
 def _notes(
@@ -297,13 +302,13 @@ def _notes(
         )
     elif metric not in first.summary.metrics:
         yield note(f"No question has the metric {metric}.")
-    if len({frozenset(one.id for one in run.questions) for run in runs}) > 1:
+    if len({frozenset(result.id for result in run.questions) for run in runs}) > 1:
         yield note(
             "The runs did not ask the same questions. Each run's numbers are over its own questions; "
             f"the differences are over those that it shares with {run_name(first)}."
         )
-    for run, one in zip(later, comparisons, strict=True):
-        if not one:
+    for run, comparison in zip(later, comparisons, strict=True):
+        if not comparison:
             names = f"{run_name(run)} and {run_name(first)}"
             yield note(f"{names} share no question with the metric {metric}.")
 
@@ -313,54 +318,56 @@ def _notes(
 SHOWN_QUESTIONS = 10  # questions won, and as many lost
 
 
-def differing_questions(one: EvaluationRun, other: EvaluationRun, comparison: Comparison) -> Html:
+def differing_questions(baseline: EvaluationRun, run: EvaluationRun, comparison: Comparison) -> Html:
     """The questions that the other run answers better and worse than the one, largest difference first."""
     return tag(
         "section",
-        tag("h3", f"{run_name(other)} against {run_name(one)}"),
-        _pairs("Most won", (one, other), comparison.won, comparison.metric),
-        _pairs("Most lost", (one, other), comparison.lost, comparison.metric),
+        tag("h3", f"{run_name(run)} against {run_name(baseline)}"),
+        _pairs("Most won", (baseline, run), comparison.won, comparison.metric),
+        _pairs("Most lost", (baseline, run), comparison.lost, comparison.metric),
     )
 
 
 def _pairs(title: str, runs: tuple[EvaluationRun, EvaluationRun], pairs: Sequence[Pair], metric: str) -> Html:
-    one, other = runs
-    shown = [_question([(one, pair.one), (other, pair.other)], metric) for pair in pairs[:SHOWN_QUESTIONS]]
-    return _questions("h4", title, shown, len(pairs))
+    baseline, run = runs
+    questions = [
+        _question([(baseline, pair.before), (run, pair.after)], metric) for pair in pairs[:SHOWN_QUESTIONS]
+    ]
+    return _questions("h4", title, questions, len(pairs))
 
 
 def worst_questions(run: EvaluationRun, metric: str) -> list[Html]:
     """The questions with the lowest scores, lowest first; nothing if all scores are 1."""
-    flawed = [one for one in run.questions if one.metrics.get(metric, 1) < 1]
-    flawed.sort(key=lambda one: one.metrics[metric])
-    shown = [_question([(run, one)], metric) for one in flawed[:SHOWN_QUESTIONS]]
-    return [_questions("h3", "Lowest first", shown, len(flawed))] if shown else []
+    flawed = [result for result in run.questions if result.metrics.get(metric, 1) < 1]
+    flawed.sort(key=lambda result: result.metrics[metric])
+    questions = [_question([(run, result)], metric) for result in flawed[:SHOWN_QUESTIONS]]
+    return [_questions("h3", "Lowest first", questions, len(flawed))] if questions else []
 
 
-def _questions(heading: str, title: str, shown: Sequence[Html], of: int) -> Html:
-    many = f"{len(shown)} of {of}" if of > len(shown) else str(of)
-    items = tag("ol", *(tag("li", one) for one in shown), class_="questions")
-    return joined([tag(heading, title, " ", tag("small", many)), items if shown else note("None.")])
+def _questions(heading: str, title: str, questions: Sequence[Html], total: int) -> Html:
+    count = f"{len(questions)} of {total}" if total > len(questions) else str(total)
+    items = tag("ol", *(tag("li", question) for question in questions), class_="questions")
+    return joined([tag(heading, title, " ", tag("small", count)), items if questions else note("None.")])
 
 
 def _question(results: Sequence[tuple[EvaluationRun, QuestionResult]], metric: str) -> Html:
     """A question's scores, and folded below them the hits of each run."""
-    _, asked = results[0]
-    scores = " → ".join(f"{one.metrics[metric]:.3f}" for _, one in results)
+    _, question = results[0]
+    scores = " → ".join(f"{result.metrics[metric]:.3f}" for _, result in results)
     summary = tag(
         "summary",
         tag("span", scores, class_="scores"),
-        tag("span", asked.text, class_="text", dir="auto"),
-        tag("code", asked.id, dir="auto"),
+        tag("span", question.text, class_="text", dir="auto"),
+        tag("code", question.id, dir="auto"),
     )
-    found = [_found(run, one) for run, one in results]
-    return tag("details", summary, _expected(asked), tag("div", *found, class_="beside"))
+    tables = [_found(run, result) for run, result in results]
+    return tag("details", summary, _expected(question), tag("div", *tables, class_="beside"))
 
 
-def _expected(asked: QuestionResult) -> Html:
+def _expected(question: QuestionResult) -> Html:
     names = [
         tag("li", name, f" (grade {grade})" if grade != 1 else "", dir="auto")
-        for name, grade in asked.expected.items()
+        for name, grade in question.expected.items()
     ]
     return tag("div", tag("span", "Expected"), tag("ul", *names), class_="expected")
 

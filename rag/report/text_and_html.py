@@ -32,9 +32,9 @@ def _aligned(column: Sequence[str], *, right: bool) -> list[str]:
     return [cell.rjust(width) if right else cell.ljust(width) for cell in column]
 
 
-def counted(number: int, thing: str) -> str:
+def counted(number: int, noun: str) -> str:
     """A number of things: (1, "file") -> "1 file"; (2, "file") -> "2 files"."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def one_line(text: str) -> str:
@@ -48,10 +48,10 @@ def shortened(text: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def names_briefly(names: Sequence[str], most: int) -> str:
+def names_briefly(names: Sequence[str], limit: int) -> str:
     """At most so many names: (["a", "b", "c", "d"], 2) -> "a, b and 2 more"."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    unnamed = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {unnamed} more" if unnamed > 0 else "")
 
 
 def decimals(value: float | None) -> str:
@@ -71,12 +71,12 @@ def tag(name: str, *content: str, **attributes: str | float | None) -> Html:
     Underscores in an attribute's name are hyphens; a last one only keeps off Python's own words.
     Example: tag("p", "a < b", class_="note") -> <p class="note">a &lt; b</p>
     """
-    shown = "".join(
+    visible = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(without_hidden(str(value)))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Html(f"<{name}{shown}>{joined(content)}</{name}>")
+    return Html(f"<{name}{visible}>{joined(content)}</{name}>")
 
 
 def joined(parts: Iterable[str]) -> Html:

@@ -46,10 +46,10 @@ class Watching:
     ingesting: Ingesting
     said: list[str] = field(default_factory=list)
 
-    def began(self, contender: Contender, questions: int) -> None:
+    def run_started(self, contender: Contender, questions: int) -> None:
         self.said.append(f"{contender.mode} {questions}")
 
-    def asked(self) -> None:
+    def question_done(self) -> None:
         self.said.append(".")
 
 

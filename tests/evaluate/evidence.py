@@ -44,10 +44,10 @@ class Quiet(SilentProgress):
     def ingesting(self) -> SilentProgress:
         return self
 
-    def began(self, contender: Contender, questions: int) -> None:
+    def run_started(self, contender: Contender, questions: int) -> None:
         pass
 
-    def asked(self) -> None:
+    def question_done(self) -> None:
         pass
 
 

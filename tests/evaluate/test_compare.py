@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def ids(pairs: list[Pair]) -> list[str]:
-    return [pair.one.id for pair in pairs]
+    return [pair.before.id for pair in pairs]
 
 
 def test_questions_are_won_lost_or_alike_the_greatest_difference_first(made_up_run: MakeRun) -> None:
@@ -33,7 +33,7 @@ def test_questions_are_won_lost_or_alike_the_greatest_difference_first(made_up_r
 def test_a_difference_is_positive_where_the_other_run_is_better(made_up_run: MakeRun) -> None:
     before, after = made_up_run({"a": 0.2, "b": 0.4}), made_up_run({"a": 0.7, "b": 0.5})
     found = compare(before, after, "nDCG@10")
-    assert [found.one, found.other] == pytest.approx([0.3, 0.6])
+    assert [found.before, found.after] == pytest.approx([0.3, 0.6])
     assert found.difference == pytest.approx(0.3)
     assert compare(after, before, "nDCG@10").difference == pytest.approx(-0.3)
     assert [pair.difference for pair in found.pairs] == pytest.approx([0.5, 0.1])
@@ -54,7 +54,7 @@ def test_only_questions_that_both_asked_in_the_same_words_count(made_up_run: Mak
     other = other.model_copy(update={"questions": other.questions + reworded.questions})
     found = compare(one, other, "nDCG@10")
     assert ids(list(found.pairs)) == ["b"]
-    assert (found.one, found.other) == (0, 1)
+    assert (found.before, found.after) == (0, 1)
 
 
 def test_only_questions_that_the_metric_was_measured_on_count(made_up_run: MakeRun) -> None:

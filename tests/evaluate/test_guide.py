@@ -46,7 +46,7 @@ def test_every_metric_exists() -> None:
     [
         ("rag.evaluate.sets", "read_set"),
         ("rag.evaluate.evaluation", "evaluate"),
-        ("rag.evaluate.judgements", "expected"),
+        ("rag.evaluate.judgements", "resolve_question"),
         ("rag.evaluate.ask_questions", "ask_all"),
         ("rag.evaluate.ranking_metrics", "ndcg"),
         ("rag.evaluate.compare_runs", "randomisation_p"),

@@ -60,18 +60,19 @@ async def check_entry(
         raise ConfigurationError(
             f"{host.title} has no entry {name} in {file.path}. Leave out --check to add it."
         )
-    seen = await seen_by(entry, key, sys.stderr)
+    session = await seen_by(entry, key, sys.stderr)
     if as_json:
-        print_json({"host": host.name, "name": name, **asdict(seen)})
+        print_json({"host": host.name, "name": name, **asdict(session)})
         return
-    echo(f"{host.title} reaches {seen.server} (MCP {seen.protocol}), ready after {seen.ready_seconds:.1f} s.")
-    echo(f"Tools: {', '.join(seen.tools)}")
-    if not (seen.holds or seen.passages):
+    server = f"{session.server} (MCP {session.protocol})"
+    echo(f"{host.title} reaches {server}, ready after {session.ready_seconds:.1f} s.")
+    echo(f"Tools: {', '.join(session.tools)}")
+    if not (session.holds or session.passages):
         echo(f"There are no documents yet that it may read. Add some: refdesk-admin ingest PATH{same_desk()}")
         return
-    echo(seen.holds or "The server doesn't say what it holds.")
-    first = f", the first from {seen.first}" if seen.first else ""
-    echo(f"A first search took {seen.search_seconds:.1f} s and found {seen.passages} passages{first}.")
+    echo(session.holds or "The server doesn't say what it holds.")
+    first = f", the first from {session.first}" if session.first else ""
+    echo(f"A first search took {session.search_seconds:.1f} s and found {session.passages} passages{first}.")
 
 
 def address_in(entry: Mapping[str, Any]) -> str:
@@ -110,7 +111,7 @@ async def seen_by(entry: dict[str, Any], key: Callable[[], str], log: TextIO) ->
         server=f"{server.name} {server.version}" if server else "a server without a name",
         protocol=protocol,
         ready_seconds=round(ready - began, 2),
-        tools=[one.name for one in tools],
+        tools=[tool.name for tool in tools],
         holds=_holds(tool),
         search_seconds=round(time.monotonic() - ready, 2),
         passages=len(passages),
@@ -157,19 +158,19 @@ async def _client(entry: dict[str, Any], key: Callable[[], str], log: TextIO) ->
 def _headers(entry: dict[str, Any], key: Callable[[], str]) -> dict[str, str]:
     """The headers of an entry, with the values of the variables that they name."""
 
-    def value(found: re.Match[str]) -> str:
-        if found["kind"] == "input:":
+    def value(match: re.Match[str]) -> str:
+        if match["kind"] == "input:":
             return key()
-        if found["name"] not in os.environ:
+        if match["name"] not in os.environ:
             raise ConfigurationError(
-                f"{found['name']} is not set here. Set it to the key, for the host, too."
+                f"{match['name']} is not set here. Set it to the key, for the host, too."
             )
-        return os.environ[found["name"]]
+        return os.environ[match["name"]]
 
-    given = entry.get("headers") or entry.get("http_headers") or {}
+    headers = entry.get("headers") or entry.get("http_headers") or {}
     if variable := entry.get("bearer_token_env_var"):
-        given = {"Authorization": f"Bearer ${{{variable}}}"}
-    return {str(name): _REFERENCE.sub(value, str(one)) for name, one in given.items()}
+        headers = {"Authorization": f"Bearer ${{{variable}}}"}
+    return {str(name): _REFERENCE.sub(value, str(header)) for name, header in headers.items()}
 
 
 def _reason(error: BaseException) -> str:

@@ -183,8 +183,8 @@ def _key() -> str:
     Raises:
         ConfigurationError: there is none.
     """
-    given = asked_secretly("API key") if sys.stdin.isatty() else sys.stdin.readline()
-    key = given.strip()
+    line = asked_secretly("API key") if sys.stdin.isatty() else sys.stdin.readline()
+    key = line.strip()
     if not key or not key.isascii() or any(letter.isspace() for letter in key):
         raise ConfigurationError(
             "There is no key to write into the file. Type it when you are asked, or send it to standard "
@@ -226,9 +226,9 @@ def _remove(host: Host, name: str, path: Path, *, yes: bool, as_json: bool) -> N
     if file.at(wish.keys) is None:
         raise RefdeskError(f"{host.title} has no entry {name}. {names_of_entries(file, host)}")
     edits: dict[Keys, Any] = {wish.keys: None}
-    asked = "inputs", str(place_of_input(file, key_variable(name)))
-    if file.at(asked) is not None:
-        edits[asked] = None
+    input_keys = "inputs", str(place_of_input(file, key_variable(name)))
+    if file.at(input_keys) is not None:
+        edits[input_keys] = None
     text = file.edited(edits)
     show_change(file, text)
     if _agreed("Write this?", yes=yes):
@@ -253,8 +253,8 @@ def _print_entry(wish: Wish, path: Path, *, as_json: bool) -> None:
 
 
 def _print_link(wish: Wish, *, as_json: bool) -> None:
-    made = link(wish.host.name, wish.name, wish.entry, [wish.inputs] if wish.inputs else [])
+    url = link(wish.host.name, wish.name, wish.entry, [wish.inputs] if wish.inputs else [])
     if as_json:
-        print_json({"host": wish.host.name, "name": wish.name, "link": made})
+        print_json({"host": wish.host.name, "name": wish.name, "link": url})
     else:
-        echo(made)
+        echo(url)

@@ -147,8 +147,8 @@ def how_to_connect() -> str:
     if connected_hosts():
         return ""
     folders = Folders.of_this_machine(os.environ)
-    found = (host.name for host in HOSTS.values() if _state(host, host.file(folders)) == NOT_CONNECTED)
-    return f"refdesk-admin connect {next(found, 'HOST')}{same_desk()}"
+    unconnected = (host.name for host in HOSTS.values() if _state(host, host.file(folders)) == NOT_CONNECTED)
+    return f"refdesk-admin connect {next(unconnected, 'HOST')}{same_desk()}"
 
 
 def connected_hosts() -> list[str]:
@@ -245,5 +245,5 @@ def skill(name: str, server: ServerSettings) -> str:
     text = SKILL.format(name=name, search=first.name, opener=first.opener.name)
     if len(server.tools) == 1:
         return text
-    others = (f"`{tool.name}` with `{tool.opener.name}`" for tool in server.tools[1:])
-    return f"{text}\nIn the same way, for other documents: {', '.join(others)}.\n"
+    other_tools = (f"`{tool.name}` with `{tool.opener.name}`" for tool in server.tools[1:])
+    return f"{text}\nIn the same way, for other documents: {', '.join(other_tools)}.\n"

@@ -74,18 +74,18 @@ class HostFile:
             ConfigurationError: that can't be done with this text.
         """
         mark = BYTE_ORDER_MARK if self.text.startswith(BYTE_ORDER_MARK) else ""
-        text, kind, meant = self.text.removeprefix(BYTE_ORDER_MARK), _format(self.path), self.values
+        text, kind, expected = self.text.removeprefix(BYTE_ORDER_MARK), _format(self.path), self.values
         try:
             for keys, value in edits.items():
                 text = kind.drop(text, keys) if value is None else kind.put(text, keys, value)
-                meant = _changed(meant, keys, value)
+                expected = _changed(expected, keys, value)
             became = kind.parse(text) or {}
         except ValueError as error:
             raise ConfigurationError(
                 f"{self.path} can't be changed: {error}. {_by_hand(self.path)}"
             ) from error
         sections = {keys[0] for keys in edits}
-        if _without_empty(became, sections) != _without_empty(meant, sections):
+        if _without_empty(became, sections) != _without_empty(expected, sections):
             raise ConfigurationError(
                 f"{self.path} is written in a way that can't be changed. {_by_hand(self.path)}"
             )
@@ -93,7 +93,7 @@ class HostFile:
 
     def diff(self, text: str) -> Iterator[str]:
         """The lines that change, with a line around them."""
-        before, after = (one.removeprefix(BYTE_ORDER_MARK).splitlines() for one in (self.text, text))
+        before, after = (content.removeprefix(BYTE_ORDER_MARK).splitlines() for content in (self.text, text))
         lines = unified_diff(before, after, lineterm="", n=1)
         return (line for line in lines if not line.startswith(("---", "+++", "@@")))
 
@@ -164,8 +164,8 @@ class HostFile:
 def _copy_new(file: Path, copy: Path) -> None:
     """Copy a file to where there is nothing, not even a link that leads nowhere yet."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(copy, flags, stat.S_IRUSR | stat.S_IWUSR), "wb") as kept:
-        kept.write(file.read_bytes())
+    with os.fdopen(os.open(copy, flags, stat.S_IRUSR | stat.S_IWUSR), "wb") as target:
+        target.write(file.read_bytes())
     shutil.copystat(file, copy, follow_symlinks=False)
 
 
@@ -173,11 +173,11 @@ def _secrets(value: Any, *, inside: bool = False) -> Iterator[str]:  # noqa: ANN
     if isinstance(value, str) and inside and value:
         yield value
     elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from _secrets(one, inside=inside or str(key).lower() in SECRET_SECTIONS)
+        for key, member in value.items():
+            yield from _secrets(member, inside=inside or str(key).lower() in SECRET_SECTIONS)
     elif isinstance(value, list):
-        for one in value:
-            yield from _secrets(one, inside=inside)
+        for member in value:
+            yield from _secrets(member, inside=inside)
 
 
 def _format(path: Path) -> Any:  # noqa: ANN401 one of three modules with the same functions
@@ -245,14 +245,16 @@ class Wish:
         """
         if not isinstance(there, dict):
             return self.entry
-        kept = {name: value for name, value in there.items() if name not in REACHES}
-        entry = {**self.entry, **kept}
+        extras = {name: value for name, value in there.items() if name not in REACHES}
+        entry = {**self.entry, **extras}
         for variables in ("env", "envs"):
-            given = there.get(variables)
-            if isinstance(given, dict) and ("args" in self.entry or "cmd" in self.entry):
-                theirs = {name: value for name, value in given.items() if not str(name).startswith(OURS)}
-                if both := {**theirs, **self.entry.get(variables, {})}:
-                    entry[variables] = both
+            environment = there.get(variables)
+            if isinstance(environment, dict) and ("args" in self.entry or "cmd" in self.entry):
+                theirs = {
+                    name: value for name, value in environment.items() if not str(name).startswith(OURS)
+                }
+                if merged := {**theirs, **self.entry.get(variables, {})}:
+                    entry[variables] = merged
         return entry
 
 
@@ -270,13 +272,13 @@ def remote_wish(host: Host, name: str, url: str, key_in: str | None, key: Callab
     if host.reference and key_in != "file":
         variable = key_variable(name)
         entry = host.remote(name, Remote(url, f"Bearer {host.reference % variable}", variable))
-        asked = {
+        prompt = {
             "type": "promptString",
             "id": variable,
             "description": f"API key of {name}",
             "password": True,
         }
-        return Wish(host, name, entry, asked if host.name == "vscode" else {})
+        return Wish(host, name, entry, prompt if host.name == "vscode" else {})
     secret = key()
     return Wish(host, name, host.remote(name, Remote(url, f"Bearer {secret}")), {}, secret)
 
@@ -294,7 +296,7 @@ def place_of_input(file: HostFile, id_: str) -> int:
     inputs = file.at(("inputs",))
     if not isinstance(inputs, list):
         return 0
-    ids = [one.get("id") if isinstance(one, dict) else None for one in inputs]
+    ids = [entry.get("id") if isinstance(entry, dict) else None for entry in inputs]
     return ids.index(id_) if id_ in ids else len(ids)
 
 

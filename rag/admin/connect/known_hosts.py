@@ -56,22 +56,22 @@ def launch(settings: Settings, config: Path, asker: Sequence[str] = ()) -> Launc
     command = shutil.which("refdesk", path=scripts)
     if command is None:
         raise ConfigurationError(f"There is no refdesk in {scripts}; install it as a whole.")
-    named = ["--config", str(config.absolute())] if config.exists() else []
-    args = [*named, "--data", str(settings.data.absolute()), *asker]
+    options = ["--config", str(config.absolute())] if config.exists() else []
+    args = [*options, "--data", str(settings.data.absolute()), *asker]
     return Launch(str(Path(command).absolute()), args, environment())
 
 
 def environment() -> dict[str, str]:
     """The settings in the environment, except for the two that are arguments. None of them is a secret."""
-    given = {name: value for name, value in os.environ.items() if name.startswith("REFDESK_")}
-    return {name: value for name, value in given.items() if name not in AS_ARGUMENTS}
+    settings = {name: value for name, value in os.environ.items() if name.startswith("REFDESK_")}
+    return {name: value for name, value in settings.items() if name not in AS_ARGUMENTS}
 
 
 def secret_names(settings: Settings) -> list[str]:
     """The environment variables with the keys and headers of the models."""
     models: list[EmbedderSettings | ChatSettings | RerankerSettings]
     models = [*settings.embedders_by_name.values(), settings.chat, settings.reranker]
-    names = [name for one in models for name in (one.api_key_env, *one.options.headers_env.values())]
+    names = [name for model in models for name in (model.api_key_env, *model.options.headers_env.values())]
     return list(dict.fromkeys(names))
 
 
@@ -116,8 +116,8 @@ class Folders:
         return self._named(variable, self.home / standard)
 
     def _named(self, variable: str, standard: Path) -> Path:
-        named = self.environment.get(variable)
-        return Path(named) if named else standard
+        value = self.environment.get(variable)
+        return Path(value) if value else standard
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def _queries(answer: Answer) -> Iterator[Html]:
 
 def _query(query: SubQuery) -> Html:
     texts = (one_line(query_details(query)), label(query.reason))
-    details = (tag("small", one, dir="auto") for one in texts if one)
+    details = (tag("small", text, dir="auto") for text in texts if text)
     return tag("li", tag("span", label(query.text), dir="auto"), *details)
 
 
@@ -160,8 +160,8 @@ def _ranks_list(ranks: Sequence[tuple[str, int | None]]) -> Html:
 
 def _beginning(text: str) -> str:
     """The beginning of a text without invisible characters."""
-    shown = "".join(c for c in text[:SHOWN_CHARS] if c.isprintable() or c in KEPT)
-    return f"{shown}…" if len(text) > SHOWN_CHARS else shown
+    beginning = "".join(c for c in text[:SHOWN_CHARS] if c.isprintable() or c in KEPT)
+    return f"{beginning}…" if len(text) > SHOWN_CHARS else beginning
 
 
 def _stages_table(stages: Sequence[Step]) -> Iterator[Html]:
@@ -190,7 +190,7 @@ def _stage(stage: Step, bar: Html, columns: int) -> Html:
     )
     cells = (milliseconds(stage.seconds), counts(stage), tokens(stage.usage), cost(stage.usage))
     row = tag("tr", name, tag("td", bar, class_="bar"), *(tag("td", cell) for cell in cells[: columns - 2]))
-    return joined([row, *(_warning(one, columns) for one in stage.warnings)])
+    return joined([row, *(_warning(warning, columns) for warning in stage.warnings)])
 
 
 def _warning(text: str, columns: int) -> Html:
@@ -210,12 +210,12 @@ def _previews(stages: Sequence[Step]) -> Iterator[Html]:
             yield folded(f"{stage.name} {counts(stage)}", _preview_table(stage.preview))
 
 
-def _preview_table(shown: Sequence[Preview]) -> Html:
+def _preview_table(previews: Sequence[Preview]) -> Html:
     head = tag("tr", *(tag("th", title, scope="col") for title in ("#", "Passage", "Score")))
-    rows = [_preview(rank, one) for rank, one in enumerate(shown, 1)]
+    rows = [_preview(rank, preview) for rank, preview in enumerate(previews, 1)]
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="hits")
 
 
-def _preview(rank: int, one: Preview) -> Html:
-    passage = joined([tag("code", f"[{one.id}] "), tag("span", label(one.text), dir="auto")])
-    return tag("tr", *(tag("td", cell) for cell in (str(rank), passage, f"{one.score:.2f}")))
+def _preview(rank: int, preview: Preview) -> Html:
+    passage = joined([tag("code", f"[{preview.id}] "), tag("span", label(preview.text), dir="auto")])
+    return tag("tr", *(tag("td", cell) for cell in (str(rank), passage, f"{preview.score:.2f}")))

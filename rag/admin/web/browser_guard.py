@@ -88,12 +88,12 @@ class Door:
         pairs = (
             pair.strip().partition("=") for part in headers.getlist("cookie") for pair in part.split(";")
         )
-        known = bool(self.session) and any(
+        is_session = bool(self.session) and any(
             name == self.cookie and _same(value, self.session) for name, _, value in pairs
         )
-        if known:
+        if is_session:
             self.token = ""
-        return known
+        return is_session
 
     def is_form_of_ours(self, secret: object) -> bool:
         """Whether a form has the secret that our pages put into it."""
@@ -140,6 +140,6 @@ class Guard:
         await app(scope, receive, with_headers)
 
 
-def _same(given: str, secret: str) -> bool:
+def _same(presented: str, secret: str) -> bool:
     """Whether two secrets are equal; how long that takes says nothing of them."""
-    return secrets.compare_digest(given.encode("utf-8", "replace"), secret.encode())
+    return secrets.compare_digest(presented.encode("utf-8", "replace"), secret.encode())

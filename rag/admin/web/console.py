@@ -1,7 +1,7 @@
 """What all pages of the console share: the desk, its settings, the asker, and templates.
 
-Whatever a document, a file name or a person wrote is text, with nothing hidden. The console looks at the desk
-on behalf of anybody whom its administrator names.
+Templates escape whatever a document, a file name or a person wrote, and show its hidden characters. The
+console shows the desk as anybody whom its administrator names sees it.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ LINE_CHARS = 160  # of a name or a title
 
 
 def rendered(template: str, /, **values: object) -> str:
-    """A template with its values filled in."""
+    """The rendered template."""
     return _TEMPLATES.get_template(template).render(values)
 
 
 def page_of(template: str, /, *, status: int = 200, **values: object) -> HTMLResponse:
-    """A page. A half of a surrogate pair, which no encoding has, becomes a question mark."""
+    """A page as a response. Lone surrogates, which UTF-8 can't encode, become question marks."""
     return HTMLResponse(rendered(template, **values).encode("utf-8", "replace"), status)
 
 
 def _shown(value: Any) -> Any:  # noqa: ANN401 of any expression in a template
-    """What a template shows of a value; `Html` is markup already."""
+    """The value as a template shows it: `Html` is markup already; hidden characters of text are removed."""
     if isinstance(value, Html):
         return Markup(value)  # noqa: S704 made of escaped parts
     return without_hidden(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -114,9 +114,9 @@ PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A form that could not be accepted: its entries, which it shows again, and what is wrong at which field.
+    """A rejected form: its entries, which the page shows again, and what is wrong.
 
-    `field` is empty if it isn't one field that is wrong.
+    `field` is empty if the mistake isn't in a single field.
     """
 
     entries: Mapping[str, str]
@@ -125,7 +125,7 @@ class Mistake:
 
 
 class EntryError(InvalidRequestError):
-    """What somebody wrote into a field of a form can't be accepted."""
+    """An entry in a field of a form is not valid."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(reason)
@@ -134,7 +134,7 @@ class EntryError(InvalidRequestError):
 
 @contextmanager
 def entry(field: str) -> Iterator[None]:
-    """Say of what fails in this block that it is the entry of this field."""
+    """Attribute errors in this block to a field of the form."""
     try:
         yield
     except RefdeskError as error:
@@ -143,83 +143,81 @@ def entry(field: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Console:
-    """The console of one desk. `chosen` is the tenant that its administrator looks at, if there are several.
+    """The console of one desk.
 
-    For one request it is `held`, whatever another tab chooses meanwhile, and the page says what is the
-    `mistake` in a form that was sent.
-
-    `given` are the settings as the command line has them, `config` their file, whether it exists or not.
-    Files that a browser sends go to folders in `uploads`.
+    `base_settings` are those of the command line, `config` is their file, whether it exists or not. `chosen`
+    is the tenant that the administrator selected; `request_tenant` fixes it during a request. `mistake` is
+    what is wrong in a form that was sent. Uploaded files go below `uploads`.
     """
 
-    given: Settings
+    base_settings: Settings
     config: Path
     door: Door
     desk: Desk
     reader: Reader
     health: Health
     uploads: Path
-    shelves: SourceLists = field(default_factory=SourceLists)
+    source_lists: SourceLists = field(default_factory=SourceLists)
     jobs: Jobs = field(default_factory=Jobs)
     chosen: str = ""
-    held: str = ""
+    request_tenant: str = ""
     mistake: Mistake | None = None
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """The tenants that can be looked at."""
-        named = self.given.principal.tenant
-        return (named,) if named else tenants(self.given.home)
+        """The tenants that the administrator can choose from."""
+        tenant = self.base_settings.principal.tenant
+        return (tenant,) if tenant else tenants(self.base_settings.home)
 
     @property
     def tenant(self) -> str:
-        """The tenant that is looked at."""
-        if self.held:
-            return self.held
-        known = self.tenants
-        return self.chosen if self.chosen in known else known[0] if known else DEFAULT_TENANT
+        """The chosen tenant; within a request, the one that was chosen when it began."""
+        if self.request_tenant:
+            return self.request_tenant
+        names = self.tenants
+        return self.chosen if self.chosen in names else names[0] if names else DEFAULT_TENANT
 
     @property
     def settings(self) -> Settings:
-        """The settings of a command with this tenant."""
-        principal = self.given.principal.model_copy(update={"tenant": self.tenant})
-        return self.given.model_copy(update={"principal": principal})
+        """The settings with the chosen tenant."""
+        principal = self.base_settings.principal.model_copy(update={"tenant": self.tenant})
+        return self.base_settings.model_copy(update={"principal": principal})
 
     @property
     def same_desk(self) -> list[str]:
-        """The options of a command on this desk."""
-        named = [f"--config={self.config}"] if self.config.exists() else []
-        return [*named, f"--data={self.given.data}", f"--tenant={self.tenant}"]
+        """The options that make a command work on this desk and tenant."""
+        options = [f"--config={self.config}"] if self.config.exists() else []
+        return [*options, f"--data={self.base_settings.data}", f"--tenant={self.tenant}"]
 
     def for_one_request(self) -> Console:
-        """The same console, which looks at the present tenant from beginning to end."""
-        return replace(self, held=self.tenant)
+        """A copy for one request, which keeps the present tenant whatever another tab chooses."""
+        return replace(self, request_tenant=self.tenant)
 
     def with_mistake(self, entries: Mapping[str, str], error: RefdeskError) -> Console:
-        """The same console, whose page shows a form again with its entries, and what is wrong with them."""
+        """A copy whose page shows the form again, with its entries and the mistake."""
         field = error.field if isinstance(error, EntryError) else ""
         return replace(self, mistake=Mistake(entries, field, str(error)))
 
     def entered(self, field: str, default: object = "") -> object:
-        """What a field shows: what was entered into it, or else its default."""
+        """The content of a field: the rejected entry, or else its default."""
         return self.mistake.entries.get(field, default) if self.mistake else default
 
     def choose(self, tenant: str) -> None:
-        """Look at another tenant.
+        """Switch to another tenant.
 
         Raises:
-            NotFoundError: there is none of this name.
+            NotFoundError: no tenant has this name.
         """
         if tenant not in self.tenants:
             raise NotFoundError(f"There is no tenant {tenant!r}.")
         self.chosen = tenant
 
     def check_shown(self, tenant: object) -> None:
-        """Check that a form is of a page that showed the tenant that is looked at now.
+        """Check that a form comes from a page of the chosen tenant.
 
         Raises:
-            BusyError: another tab has chosen another one since, or it was removed.
+            BusyError: another tab has switched the tenant since, or it was removed.
         """
         if tenant != self.tenant:
             raise BusyError(
@@ -232,11 +230,11 @@ class Console:
         return await self.reader.collections(self.tenant)
 
     async def tables(self, name: str | None = None) -> list[CollectionReader]:
-        """The tenant's collections that can be read, or the one of this name; none in an empty data folder.
+        """The tenant's readable collections, or only the named one; none in an empty data folder.
 
         Raises:
-            NotFoundError: there is none of that name.
-            ConfigurationError: the data folder is something else.
+            NotFoundError: no collection has this name.
+            ConfigurationError: the folder isn't a data folder of refdesk.
         """
         if name is None and not await self.collections() and self.is_new:
             return []
@@ -245,29 +243,29 @@ class Console:
     @property
     def is_new(self) -> bool:
         """Whether nothing was ever ingested: the data folder is missing or empty."""
-        data = self.given.data
+        data = self.base_settings.data
         return bool(data_folder_problem(data)) and not (data.is_dir() and any(data.iterdir()))
 
     def say(self, message: str) -> None:
-        """Say something on the next page."""
-        self.said.append(message)
+        """Show a message on the next page."""
+        self.messages.append(message)
 
     def page(self, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401 what a template shows
-        """A page with the menu, and with what is to be said."""
-        said = [*self.said]
-        self.said.clear()  # shared with what was made `for_one_request`
-        return page_of(template, status=status, console=self, places=PLACES, said=said, **values)
+        """A page with the menu and the waiting messages."""
+        messages = [*self.messages]
+        self.messages.clear()  # in place: copies made by `for_one_request` share this list
+        return page_of(template, status=status, console=self, places=PLACES, messages=messages, **values)
 
 
-def number_in(text: str, least: int, most: int) -> int | None:
-    """The number that somebody has typed, None unless it is one of these."""
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
+def number_in(text: str, lowest: int, highest: int) -> int | None:
+    """The number that somebody typed; None unless it is a number from `lowest` to `highest`."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(highest))):
         return None
-    return int(text) if least <= int(text) <= most else None
+    return int(text) if lowest <= int(text) <= highest else None
 
 
 def see_other(address: str) -> Response:
-    """The reply to a change: the browser shows another page, which it can show again without harm."""
+    """The reply to a change, HTTP 303: a reload then repeats the page, not the change."""
     return RedirectResponse(address, 303)
 
 
@@ -280,10 +278,10 @@ class Asker:
 
     @classmethod
     def of(cls, fields: Mapping[str, object], settings: Settings) -> Asker:
-        """The asker that a form names; that of the settings if it has no fields for one."""
+        """The asker that a form names; without such fields, the principal of the settings."""
         if "user" not in fields and "groups" not in fields:
-            named = settings.principal
-            return cls(named.user or "", ", ".join(named.groups))
+            configured = settings.principal
+            return cls(configured.user or "", ", ".join(configured.groups))
         return cls(str(fields.get("user", "")).strip(), str(fields.get("groups", "")).strip())
 
     def principal(self, tenant: str) -> Principal:

@@ -105,8 +105,8 @@ FORMS: dict[Change, Page] = {
 
 def console_app(console: Console) -> Starlette:
     """The routes, behind the door."""
-    shown = [Route(path, _page(console, one), methods=["GET"]) for path, one in PAGES.items()]
-    changes = [Route(path, _change(console, one), methods=["POST"]) for path, one in CHANGES.items()]
+    pages = [Route(path, _page(console, page), methods=["GET"]) for path, page in PAGES.items()]
+    changes = [Route(path, _change(console, change), methods=["POST"]) for path, change in CHANGES.items()]
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -120,7 +120,7 @@ def console_app(console: Console) -> Starlette:
         routes=[
             Route(SIGN_IN, _sign_in(console.door), methods=["GET"]),
             *(Route(f"/{name}", _file(type_, *files), methods=["GET"]) for name, type_, files in _files()),
-            *shown,
+            *pages,
             *changes,
         ],
         middleware=[Middleware(Guard, console.door, _refused)],

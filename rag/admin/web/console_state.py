@@ -1,8 +1,8 @@
-"""What the console keeps between requests: the doctor's findings, an ingestion, lists of documents.
+"""The console's state between requests: the doctor's findings, the ingestion, cached lists of documents.
 
-The doctor looks in the background. An ingestion is `refdesk-admin ingest` in a process of its own. What the
-list of documents is filtered by is kept until a collection changes: reading 10,000 sources takes a fifth of a
-second, and looking for a word in what is kept a few milliseconds.
+The doctor runs in the background. An ingestion is `refdesk-admin ingest` in a process of its own. A list of
+documents is cached until its collection changes: reading 10,000 sources takes 0.2 s, filtering them in memory
+a few milliseconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HealthLine:
-    """What a check says of a part: its state is fine, note or wrong."""
+    """The result of a check of one part. `state` is fine, note or wrong."""
 
     check: str
     part: str
@@ -50,12 +50,12 @@ class HealthLine:
 
 
 class Health:
-    """The lines of the doctor's last visit, without what asks models or starts servers."""
+    """The results of the last checks: those of the doctor that call no model and start no server."""
 
     def __init__(self, settings: Settings, config: Path) -> None:
         self._settings = settings
         self._config = config
-        self._visits = anyio.Lock()
+        self._lock = anyio.Lock()
         self.lines: tuple[HealthLine, ...] = ()
         self.at: datetime | None = None
 
@@ -65,14 +65,16 @@ class Health:
         return sum(line.state == "wrong" for line in self.lines)
 
     async def look(self) -> None:
-        """Look at everything again."""
-        async with self._visits:
+        """Run all checks again."""
+        async with self._lock:
             machine, data = check_machine(self._settings, self._config), data_findings(self._settings)
             try:
-                found = [one for checks in (machine, data) async for one in checks]
+                health = [finding for checks in (machine, data) async for finding in checks]
             except (RefdeskError, OSError) as error:  # nothing may end the console
-                found = [Finding("data folder", str(self._settings.data), str(error))]
-            self.lines = tuple(HealthLine(one.check, one.part, *state_and_text(one)) for one in found)
+                health = [Finding("data folder", str(self._settings.data), str(error))]
+            self.lines = tuple(
+                HealthLine(finding.check, finding.part, *state_and_text(finding)) for finding in health
+            )
             self.at = datetime.now(UTC)
 
 
@@ -86,7 +88,7 @@ LINES_FOR_PEOPLE = ("refdesk-admin: ", "Note: ", "Not logged: ", "Interrupted")
 
 @dataclass(frozen=True, slots=True)
 class FileLine:
-    """What became of a file."""
+    """The outcome of a file."""
 
     outcome: str
     path: str
@@ -95,10 +97,10 @@ class FileLine:
 
 @dataclass(slots=True)
 class Job:
-    """A run: how many `files` it has, how many are `done`, what became of the last ones, and its exit code.
+    """An ingestion: the number of `files`, how many are `done`, the last outcomes, and the exit code.
 
-    Its files are in `folder`, which their paths leave out. `said` holds its lines for people. `code` is None
-    while it runs.
+    The paths in `lines` are relative to `folder`. `messages` are its lines for people. `code` is None while
+    it runs.
     """
 
     collection: str
@@ -107,19 +109,19 @@ class Job:
     files: int | None = None
     done: int = 0
     lines: deque[FileLine] = field(default_factory=lambda: deque(maxlen=LINES))
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     code: int | None = None
     changed: anyio.Event = field(default_factory=anyio.Event)
     ended: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def tenant(self) -> str:
-        """Whose documents these are: `uploads.folder_of` has it."""
+        """The tenant of the documents: `upload_folder` puts it into the path."""
         return self.folder.parent.name
 
     @property
     def by_outcome(self) -> dict[str, list[FileLine]]:
-        """The last files by what became of them, failures first, the latest first in each."""
+        """The last files by outcome: failures first, and the latest first within each outcome."""
         groups: dict[str, list[FileLine]] = {"skipped": []}
         for line in reversed(self.lines):
             groups.setdefault(line.outcome, []).append(line)
@@ -127,11 +129,11 @@ class Job:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is still running."""
         return self.code is None
 
     def note(self, line: str) -> None:
-        """Take in a line of the standard error: one of the log, or one for people."""
+        """Process a line of standard error: a JSON line of the log, or one for people."""
         with suppress(ValueError):
             entry = json.loads(line)
             if isinstance(entry, dict) and entry.get("event") == "started":
@@ -147,17 +149,17 @@ class Job:
                 )
             return self._tell()
         if line.startswith(LINES_FOR_PEOPLE):
-            self.said.append(line)
+            self.messages.append(line)
         return self._tell()
 
     def say(self, line: str) -> None:
-        """Take in a line of the standard output, which sums the run up."""
+        """Process a line of standard output, which is part of the summary."""
         if line.strip():
-            self.said.append(line)
+            self.messages.append(line)
         self._tell()
 
     def end(self, code: int) -> None:
-        """It has ended."""
+        """Note the exit code, and wake whoever waits."""
         self.code = code
         self.ended.set()
         self._tell()
@@ -168,7 +170,7 @@ class Job:
 
 
 class Jobs:
-    """One run at a time. `tasks` runs it, and interrupts it when the console ends."""
+    """Runs one ingestion at a time, in the task group `tasks`, which interrupts it when the console ends."""
 
     def __init__(self) -> None:
         self.last: Job | None = None
@@ -176,19 +178,15 @@ class Jobs:
         self._process: Process | None = None
 
     def check_free(self) -> None:
-        """Check that no run has not ended.
-
-        Raises:
-            BusyError: one hasn't.
-        """
+        """Raise BusyError if an ingestion is running."""
         if self.last and self.last.runs:
             raise BusyError("An ingestion is running. Wait until it has ended, or stop it.")
 
     def start(self, collection: str, folder: Path, arguments: Sequence[str]) -> None:
-        """Begin a run.
+        """Start an ingestion.
 
         Raises:
-            BusyError: another one hasn't ended.
+            BusyError: another one is running, or the console is ending.
             ConfigurationError: the command isn't installed.
         """
         self.check_free()
@@ -202,7 +200,7 @@ class Jobs:
         self.tasks.start_soon(self._run, self.last, [path, "ingest", *arguments])
 
     def stop(self) -> None:
-        """Interrupt the run, as Ctrl-C does. What is complete is kept."""
+        """Interrupt the ingestion like Ctrl-C. Committed work stays."""
         if self._process and self._process.returncode is None:
             if os.name == "nt":
                 self._process.terminate()
@@ -211,7 +209,7 @@ class Jobs:
 
     async def _run(self, job: Job, command: Sequence[str]) -> None:
         try:
-            # In a session of its own: Ctrl-C in the terminal ends the console, which interrupts it then.
+            # A session of its own: Ctrl-C in the terminal reaches the console only, which then interrupts it.
             self._process = await anyio.open_process(
                 command, stdin=subprocess.DEVNULL, start_new_session=True
             )
@@ -235,7 +233,7 @@ class Jobs:
 
 
 async def _read(stream: ByteReceiveStream | None, take: Callable[[str], None]) -> None:
-    """Pass each line of a stream on, until it ends."""
+    """Pass each line of a stream to `take`, until the stream ends."""
     if stream is None:
         return
     lines = BufferedByteReceiveStream(stream)
@@ -247,7 +245,7 @@ async def _read(stream: ByteReceiveStream | None, take: Callable[[str], None]) -
 
 @dataclass(frozen=True, slots=True)
 class IndexedSource:
-    """A source, and its title and URI with letter case folded."""
+    """A source, and its title, URI and id in lower case."""
 
     stored: StoredSource
     words: str
@@ -255,17 +253,17 @@ class IndexedSource:
 
 @dataclass(frozen=True, slots=True)
 class CollectionSources:
-    """The sources of a collection by title, as of a version of its tables."""
+    """The sources of a collection, sorted by title, at a version of its tables."""
 
     collection: Collection
     version: tuple[int, int]
-    books: tuple[IndexedSource, ...]
+    sources: tuple[IndexedSource, ...]
     kinds: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentFilter:
-    """Which documents: those with this text in their title or URI, of a kind, and that somebody may see."""
+    """Selects documents with this text in title, URI or id, of this media type, that `reader` may see."""
 
     text: str = ""
     kind: str = ""
@@ -273,45 +271,47 @@ class DocumentFilter:
 
 
 class SourceLists:
-    """The shelves that were looked at."""
+    """A cache of the sources of each collection, by tenant and name."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], CollectionSources] = {}
+        self._cached: dict[tuple[str, str], CollectionSources] = {}
 
     async def of(self, table: CollectionReader) -> CollectionSources:
-        """The shelf of a collection as it is now."""
-        made, version = table.collection, await table.version()
-        key = made.tenant, made.name
-        kept = self._kept.get(key)
-        if kept is None or (kept.collection, kept.version) != (made, version):
-            kept = self._kept[key] = _shelf(made, version, await table.stored())
-        return kept
+        """The present sources of a collection."""
+        collection, version = table.collection, await table.version()
+        key = collection.tenant, collection.name
+        cached = self._cached.get(key)
+        if cached is None or (cached.collection, cached.version) != (collection, version):
+            cached = self._cached[key] = _indexed(collection, version, await table.stored())
+        return cached
 
 
-def _shelf(made: Collection, version: tuple[int, int], stored: Iterable[StoredSource]) -> CollectionSources:
-    books = [
-        IndexedSource(one, f"{one.source.title}\n{one.source.uri}\n{one.id}".casefold()) for one in stored
+def _indexed(
+    collection: Collection, version: tuple[int, int], stored: Iterable[StoredSource]
+) -> CollectionSources:
+    sources = [
+        IndexedSource(source, f"{source.source.title}\n{source.source.uri}\n{source.id}".casefold())
+        for source in stored
     ]
-    books.sort(key=lambda book: (book.words, book.stored.id))
-    return CollectionSources(
-        made, version, tuple(books), frozenset(book.stored.source.mime_type for book in books)
-    )
+    sources.sort(key=lambda source: (source.words, source.stored.id))
+    kinds = frozenset(source.stored.source.mime_type for source in sources)
+    return CollectionSources(collection, version, tuple(sources), kinds)
 
 
 def matching_documents(
-    shelves: Iterable[CollectionSources], wanted: DocumentFilter, case: LetterCase
+    collections: Iterable[CollectionSources], filter_: DocumentFilter, case: LetterCase
 ) -> list[StoredSource]:
-    """The documents that are wanted, in the order of the shelves."""
-    text, known = wanted.text.casefold(), dict[Access | None, bool]()
+    """The documents that pass the filter, in order."""
+    text, decisions = filter_.text.casefold(), dict[Access | None, bool]()
     chosen = []
-    for book in (book for shelf in shelves for book in shelf.books):
-        stored = book.stored
-        if text not in book.words or wanted.kind not in {"", stored.source.mime_type}:
+    for indexed in (source for collection in collections for source in collection.sources):
+        stored = indexed.stored
+        if text not in indexed.words or filter_.kind not in {"", stored.source.mime_type}:
             continue
-        if wanted.reader:
-            if stored.access not in known:  # most documents have the rights of others
-                known[stored.access] = visible(wanted.reader, stored.access, case)
-            if not known[stored.access]:
+        if filter_.reader:
+            if stored.access not in decisions:  # most documents share their record with others
+                decisions[stored.access] = visible(filter_.reader, stored.access, case)
+            if not decisions[stored.access]:
                 continue
         chosen.append(stored)
     return chosen

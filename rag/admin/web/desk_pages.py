@@ -137,16 +137,16 @@ async def server_at(port: int) -> Server:
 
 
 def _calls(samples: list[Sample]) -> list[Calls]:
-    found: dict[tuple[str, str], Calls] = {}
+    by_outcome: dict[tuple[str, str], Calls] = {}
     for sample in samples:
         if sample.name in {f"{CALLS}_count", f"{CALLS}_sum"}:
             key = sample.labels.get("call", ""), sample.labels.get("outcome", "")
-            calls = found.setdefault(key, Calls(*key))
+            calls = by_outcome.setdefault(key, Calls(*key))
             if sample.name.endswith("_count"):
                 calls.count = int(sample.value)
             else:
                 calls.seconds = sample.value
-    return sorted(found.values(), key=lambda one: -one.count)
+    return sorted(by_outcome.values(), key=lambda one: -one.count)
 
 
 def _counts(samples: list[Sample]) -> Iterator[tuple[str, str, float]]:
@@ -155,7 +155,9 @@ def _counts(samples: list[Sample]) -> Iterator[tuple[str, str, float]]:
             yield title, ", ".join(f"{key} {value}" for key, value in sample.labels.items()), sample.value
 
 
-LANGUAGES = sorted({one for part in get_args(LanguageChoice) for one in (get_args(part) or (part,))})
+LANGUAGES = sorted(
+    {language for part in get_args(LanguageChoice) for language in (get_args(part) or (part,))}
+)
 MAX_DAYS, USUAL_DAYS = 3650, 365
 
 
@@ -183,20 +185,20 @@ async def create_collection(console: Console, _request: Request, form: FormData)
         name = valid_name(str(form.get("name", "")).strip())
         if name in {collection.name for collection in await console.collections()}:
             raise ConfigurationError(f"The collection {name!r} already exists.")
-    made = await admin_collection.create_collection(
+    collection = await admin_collection.create_collection(
         console.settings,
         name,
         language=cast("LanguageChoice", language),
         visibility=cast("Visibility", visibility) if visibility else None,
         description=description,
     )
-    console.say(f"Created the collection {made.name}.")
+    console.say(f"Created the collection {collection.name}.")
     return see_other("/collections")
 
 
 async def keys(console: Console, _request: Request) -> Response:
     """The page of the keys."""
-    return console.page("keys.html", **_keys(console), made=None)
+    return console.page("keys.html", **_keys(console), new_key=None)
 
 
 async def create_key(console: Console, _request: Request, form: FormData) -> Response:
@@ -204,20 +206,20 @@ async def create_key(console: Console, _request: Request, form: FormData) -> Res
     days = number_in(str(form.get("days", USUAL_DAYS)), 1, MAX_DAYS)
     if days is None:
         raise EntryError("days", f"A key lasts from 1 to {MAX_DAYS} days.")
-    asked = Asker.of({"user": form.get("user", ""), "groups": form.get("groups", "")}, console.settings)
-    holder = asked.principal(console.tenant)
-    made, secret = key_command.create_key(
+    asker = Asker.of({"user": form.get("user", ""), "groups": form.get("groups", "")}, console.settings)
+    holder = asker.principal(console.tenant)
+    key, secret = key_command.create_key(
         console.settings, user=holder.user or "", groups=sorted(holder.groups), days=days
     )
     for exposure in await exposures(console.settings, console.tenant, intended=True):
         console.say(str(exposure))
-    return console.page("keys.html", **_keys(console), made=made, token=token_of(made, secret))
+    return console.page("keys.html", **_keys(console), new_key=key, token=token_of(key, secret))
 
 
 async def revoke_key(console: Console, _request: Request, form: FormData) -> Response:
     """Revoke a key of the tenant."""
     id_ = str(form.get("id", ""))
-    if id_ not in {one.id for one in keys_in(console.settings.home).keys if one.tenant == console.tenant}:
+    if id_ not in {key.id for key in keys_in(console.settings.home).keys if key.tenant == console.tenant}:
         raise NotFoundError("There is no such key. It may have been revoked.")
     key_command.revoke_key(console.settings.data, id_)
     console.say(f"Revoked the key {id_}. Running servers reject it from the next request on.")
@@ -225,13 +227,13 @@ async def revoke_key(console: Console, _request: Request, form: FormData) -> Res
 
 
 def _keys(console: Console) -> dict[str, Any]:
-    held = [one for one in keys_in(console.settings.home).keys if one.tenant == console.tenant]
+    tenant_keys = [key for key in keys_in(console.settings.home).keys if key.tenant == console.tenant]
     return {
-        "keys": held,
+        "keys": tenant_keys,
         "now": datetime.now(UTC),
         "bound": binding_in_words,
         "url": resource_url(console.settings.http),
-        "taken": "keys" in console.settings.http.authentication,
+        "takes_keys": "keys" in console.settings.http.authentication,
         "days": USUAL_DAYS,
-        "most": MAX_DAYS,
+        "max_days": MAX_DAYS,
     }

@@ -1,6 +1,6 @@
-"""The documents with filters, the passages of a document, who may see it and why, and changing that.
+"""The pages of documents: their list, one document's passages, and who may see them.
 
-A change is shown with its effect before anybody makes it.
+A change of access is previewed before it is made.
 """
 
 from __future__ import annotations
@@ -82,22 +82,25 @@ def kind_of(mime_type: str) -> str:
 
 
 async def documents(console: Console, request: Request) -> Response:
-    """The list, page by page."""
-    given = request.query_params
-    asker = Asker.of(given, console.settings)
-    reader = asker.principal(console.tenant) if given.get("who") == "one" else None
-    shelves = [await console.shelves.of(one) for one in await console.tables(given.get("collection") or None)]
-    wanted = DocumentFilter(given.get("text", "").strip(), given.get("kind", ""), reader)
-    listed = matching_documents(shelves, wanted, console.settings.access.letter_case)
-    page, pages = _page(given, len(listed), LISTED)
-    others = {key: value for key, value in given.items() if key != "page"}
+    """One page of the filtered list of documents."""
+    parameters = request.query_params
+    asker = Asker.of(parameters, console.settings)
+    reader = asker.principal(console.tenant) if parameters.get("who") == "one" else None
+    lists = [
+        await console.source_lists.of(table)
+        for table in await console.tables(parameters.get("collection") or None)
+    ]
+    filter_ = DocumentFilter(parameters.get("text", "").strip(), parameters.get("kind", ""), reader)
+    listed = matching_documents(lists, filter_, console.settings.access.letter_case)
+    page, pages = _page(parameters, len(listed), LISTED)
+    kept_parameters = {key: value for key, value in parameters.items() if key != "page"}
     return console.page(
         "documents.html",
-        given=given,
+        parameters=parameters,
         asker=asker,
         collections=await console.collections(),
         kinds=sorted(
-            ((kind, kind_of(kind)) for kind in frozenset[str]().union(*(shelf.kinds for shelf in shelves))),
+            ((kind, kind_of(kind)) for kind in frozenset[str]().union(*(sources.kinds for sources in lists))),
             key=lambda pair: (pair[1].casefold(), pair[0]),
         ),
         kind_of=kind_of,
@@ -105,18 +108,18 @@ async def documents(console: Console, request: Request) -> Response:
         total=len(listed),
         number=page,
         pages=pages,
-        address=f"/documents?{urlencode(others)}{'&' if others else ''}page=",
+        address=f"/documents?{urlencode(kept_parameters)}{'&' if kept_parameters else ''}page=",
         in_words=in_words,
     )
 
 
 async def document(console: Console, request: Request) -> Response:
-    """A document with its passages, page by page. `passage` chooses the page that has this one."""
+    """A document with one page of its passages. The parameter `passage` chooses the page that contains it."""
     stored, table = await find_document(console, request.path_params["id"])
-    given: dict[str, str] = dict(request.query_params)
-    if "passage" in given:
-        given["page"] = str(_number(given["passage"]) // PASSAGES + 1)
-    page, pages = _page(given, stored.source.chunk_count, PASSAGES)
+    parameters: dict[str, str] = dict(request.query_params)
+    if "passage" in parameters:
+        parameters["page"] = str(_number(parameters["passage"]) // PASSAGES + 1)
+    page, pages = _page(parameters, stored.source.chunk_count, PASSAGES)
     first = (page - 1) * PASSAGES
     return console.page(
         "document.html",
@@ -145,14 +148,14 @@ async def find_document(console: Console, name: str) -> tuple[StoredSource, Coll
     raise NotFoundError("There is no document with this id. It may have been removed.")
 
 
-def _page(given: Mapping[str, str], things: int, each: int) -> tuple[int, int]:
-    """The page that is asked for, from 1, and how many there are."""
-    pages = max(1, -(-things // each))
-    return min(max(1, _number(given.get("page", "1"))), pages), pages
+def _page(parameters: Mapping[str, str], total: int, page_size: int) -> tuple[int, int]:
+    """The requested page, from 1, clamped to the number of pages, which is returned, too."""
+    pages = max(1, -(-total // page_size))
+    return min(max(1, _number(parameters.get("page", "1"))), pages), pages
 
 
 def _number(text: str) -> int:
-    """Raises InvalidRequestError unless the text is a number of a page or a passage."""
+    """The number of a page or passage; raises InvalidRequestError for any other text."""
     if not (text.isascii() and text.isdigit() and len(text) < len(str(MAX_PAGE))):
         raise InvalidRequestError("A page has a number.")
     return int(text)
@@ -166,35 +169,39 @@ FIELDS = ("name", "act", "entries", "visibility", "deny")
 
 @dataclass(frozen=True, slots=True)
 class AccessRow:
-    """A document with its record, whether the reader sees it and why, and the record that it would have."""
+    """A document with its record, whether the reader sees it and why, and its record after the change."""
 
-    held: SourceAccess
+    source: SourceAccess
     before: str
-    seen: bool
+    sees_it: bool
     access_reason: str
     after: str = ""
     would_see: bool = False
 
 
 async def access(console: Console, request: Request) -> Response:
-    """The page: the documents of a name, the reasons for a reader, and what a change would change."""
-    given, settings = request.query_params, console.settings
-    asker, problem = Asker.of(given, settings), ""
-    held: list[SourceAccess] = []
+    """The page: the documents that a name matches, who sees them and why, and the preview of a change."""
+    parameters, settings = request.query_params, console.settings
+    asker, problem = Asker.of(parameters, settings), ""
+    sources: list[SourceAccess] = []
     changed: Callable[[Access | None], Access] | None = None
     rows: list[AccessRow] = []
     try:
-        held = await _held(console, given)
-        changed = requested_change(settings, given) if given.get("act") else None
-        rows = _rows(console, asker, held, changed)
+        sources = await _named_sources(console, parameters)
+        changed = requested_change(settings, parameters) if parameters.get("act") else None
+        rows = _rows(console, asker, sources, changed)
     except RefdeskError as error:
         problem = str(error)
-    after = {one.id: changed(one.access) for one in held} if changed else {}
-    gained = access_changes((one.title, one.access, after[one.id]) for one in held) if changed else {}
+    after = {source.id: changed(source.access) for source in sources} if changed else {}
+    gained = (
+        access_changes((source.title, source.access, after[source.id]) for source in sources)
+        if changed
+        else {}
+    )
     return console.page(
         "access.html",
         status=400 if problem else 200,
-        given=given,
+        parameters=parameters,
         asker=asker,
         acts=ACTS,
         visibilities=get_args(Visibility),
@@ -202,53 +209,55 @@ async def access(console: Console, request: Request) -> Response:
         total=len(rows),
         preview=changed is not None and not problem,
         gained=sorted(gained.items()),
-        differs=any(not same_access(one.access, after[one.id]) for one in held) if changed else False,
-        named=NAMED,
-        fields={key: given.get(key, "") for key in FIELDS},
-        seen=records_digest(held),
+        differs=any(not same_access(source.access, after[source.id]) for source in sources)
+        if changed
+        else False,
+        max_listed=NAMED,
+        fields={key: parameters.get(key, "") for key in FIELDS},
+        seen=records_digest(sources),
         problem=problem,
     )
 
 
 async def change_access(console: Console, _request: Request, form: FormData) -> Response:
-    """Make a change that was looked at before, if nothing has changed since."""
-    given = {key: str(form.get(key, "")) for key in FIELDS}
+    """Make a change that was previewed, if nothing has changed since."""
+    entered = {key: str(form.get(key, "")) for key in FIELDS}
     settings = console.settings
-    held, changed = await _held(console, given), requested_change(settings, given)
-    if not held:
+    sources, changed = await _named_sources(console, entered), requested_change(settings, entered)
+    if not sources:
         raise InvalidRequestError("Name the documents.")
-    if records_digest(held) != form.get("seen"):
+    if records_digest(sources) != form.get("seen"):
         raise BusyError("These documents or their rights have changed since you looked. Look at it again.")
-    act = cast("ActName", f"access {given['act']}")
-    pairs = await change_sources(settings, act, held, changed, as_seen=True)
-    granted = _entries(given.get("entries", "")) if given["act"] == "grant" else ()
-    for remark in (*change_remarks(pairs, changed, granted), *await copy_changed_labels(settings, held)):
+    act = cast("ActName", f"access {entered['act']}")
+    pairs = await change_sources(settings, act, sources, changed, as_seen=True)
+    granted = _entries(entered.get("entries", "")) if entered["act"] == "grant" else ()
+    for remark in (*change_remarks(pairs, changed, granted), *await copy_changed_labels(settings, sources)):
         console.say(remark)
-    console.say(f"Changed who may see {counted(len(held), 'document')}.")
-    return see_other(f"/access?{urlencode({'name': given['name']})}")
+    console.say(f"Changed who may see {counted(len(sources), 'document')}.")
+    return see_other(f"/access?{urlencode({'name': entered['name']})}")
 
 
-async def _held(console: Console, given: Mapping[str, str]) -> list[SourceAccess]:
+async def _named_sources(console: Console, parameters: Mapping[str, str]) -> list[SourceAccess]:
     """The sources that the form names; none if it names nothing."""
-    name = given.get("name", "").strip()
+    name = parameters.get("name", "").strip()
     if not name:
         return []
     stored = [
-        (table, [book.stored for book in (await console.shelves.of(table)).books])
+        (table, [source.stored for source in (await console.source_lists.of(table)).sources])
         for table in await console.tables()
     ]
     return select_sources(stored, await console.reader.gone(console.tenant), (name,))
 
 
-def requested_change(settings: Settings, given: Mapping[str, str]) -> Callable[[Access | None], Access]:
-    """What an act of the form makes of a record, as the command of the same name does.
+def requested_change(settings: Settings, parameters: Mapping[str, str]) -> Callable[[Access | None], Access]:
+    """The change of access that the form asks for, as the command of the same name makes it.
 
     Raises:
         InvalidRequestError: the form is incomplete.
         ConfigurationError: an entry is not valid.
     """
-    entries, denied = _entries(given.get("entries", "")), _entries(given.get("deny", ""))
-    act = given.get("act")
+    entries, denied = _entries(parameters.get("entries", "")), _entries(parameters.get("deny", ""))
+    act = parameters.get("act")
     if denied and act != "set":
         raise InvalidRequestError("“But never” is for replacing the record. Choose that, or leave it out.")
     if act in {"grant", "revoke"} and not entries:
@@ -257,39 +266,44 @@ def requested_change(settings: Settings, given: Mapping[str, str]) -> Callable[[
         return grant_change(settings, entries)
     if act == "revoke":
         return revoke_change(settings, entries)
-    visibility = given.get("visibility")
+    visibility = parameters.get("visibility")
     if act != "set" or visibility not in get_args(Visibility):
         raise InvalidRequestError("Choose what to change.")
     check_access(cast("Visibility", visibility), entries, denied)
-    asked = RequestedAccess(cast("Visibility", visibility), entries, denied)
-    return lambda _before: asked.record("restricted")
+    requested = RequestedAccess(cast("Visibility", visibility), entries, denied)
+    return lambda _before: requested.record("restricted")
 
 
-def records_digest(held: Sequence[SourceAccess]) -> str:
-    """What was looked at: these documents with these revisions of their records."""
-    lines = sorted(f"{one.id} {one.access.revision if one.access else None}" for one in held)
+def records_digest(sources: Sequence[SourceAccess]) -> str:
+    """A digest of these documents and the revisions of their access records."""
+    lines = sorted(f"{source.id} {source.access.revision if source.access else None}" for source in sources)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _rows(
     console: Console,
     asker: Asker,
-    held: Sequence[SourceAccess],
+    sources: Sequence[SourceAccess],
     changed: Callable[[Access | None], Access] | None,
 ) -> list[AccessRow]:
     case, principal = console.settings.access.letter_case, asker.principal(console.tenant)
     rows = []
-    for one in held:
-        seen, reason = visible(principal, one.access, case), access_reason(principal, one.access, case)
-        if one.table is None:
-            seen, reason = False, f"it was removed. Its record would apply again: {reason}"
-        after = changed(one.access) if changed else None
-        would = after is not None and one.table is not None and visible(principal, after, case)
+    for source in sources:
+        sees_it, reason = (
+            visible(principal, source.access, case),
+            access_reason(principal, source.access, case),
+        )
+        if source.table is None:
+            sees_it, reason = False, f"it was removed. Its record would apply again: {reason}"
+        after = changed(source.access) if changed else None
+        would = after is not None and source.table is not None and visible(principal, after, case)
         rows.append(
-            AccessRow(one, in_words(one.access), seen, reason, in_words(after) if after else "", would)
+            AccessRow(
+                source, in_words(source.access), sees_it, reason, in_words(after) if after else "", would
+            )
         )
     return rows
 
 
 def _entries(text: str) -> tuple[str, ...]:
-    return tuple(one.strip() for one in text.split(",") if one.strip())
+    return tuple(entry.strip() for entry in text.split(",") if entry.strip())

@@ -44,12 +44,14 @@ async def ingestion(console: Console, _request: Request) -> Response:
     job = last if last and last.tenant == console.tenant else None
     return console.page(
         "ingestion.html",
-        collections=[one.name for one in await console.collections() if not one.attached],
+        collections=[
+            collection.name for collection in await console.collections() if not collection.attached
+        ],
         usual=DEFAULT_COLLECTION,
         folder=console.uploads,
-        most=console.settings.ingest.max_file_bytes,
+        max_bytes=console.settings.ingest.max_file_bytes,
         job=job,
-        other=bool(last and last.runs and not job),
+        other_tenant_runs=bool(last and last.runs and not job),
         runs=runs[:SHOWN],
         took=duration,
     )
@@ -58,10 +60,10 @@ async def ingestion(console: Console, _request: Request) -> Response:
 async def run(console: Console, request: Request) -> Response:
     """A run with its failures."""
     id_ = number_in(request.path_params["id"], 0, MOST_RUNS)
-    kept = runs_of(console.settings.home, console.tenant)
-    if id_ is None or id_ not in kept:
+    runs = runs_of(console.settings.home, console.tenant)
+    if id_ is None or id_ not in runs:
         raise NotFoundError("There is no such run.")
-    return console.page("run.html", id=id_, run=kept[id_], took=duration)
+    return console.page("run.html", id=id_, run=runs[id_], took=duration)
 
 
 async def upload(console: Console, _request: Request, form: FormData) -> Response:
@@ -127,7 +129,7 @@ def _rights(form: FormData) -> list[str]:
     Raises:
         InvalidRequestError: somebody is named, and not everybody else left out.
     """
-    allow = [one.strip() for one in str(form.get("allow", "")).split(",") if one.strip()]
+    allow = [entry.strip() for entry in str(form.get("allow", "")).split(",") if entry.strip()]
     if allow and form.get("who") != "restricted":
         raise InvalidRequestError(
             f"Choose “only” for {', '.join(allow)}, or leave that out. Nothing was ingested."
@@ -137,7 +139,7 @@ def _rights(form: FormData) -> list[str]:
             return ["--visibility=tenant"]
         case "restricted":
             valid_entries(allow)
-            return ["--visibility=restricted", *(f"--allow={one}" for one in allow), "--set-access"]
+            return ["--visibility=restricted", *(f"--allow={entry}" for entry in allow), "--set-access"]
         case _:
             return []
 
@@ -159,7 +161,7 @@ def upload_folder(uploads: Path, tenant: str, collection: str) -> Path:
     return uploads / valid_name(tenant) / valid_name(collection)
 
 
-def file_name(given: str) -> str:
+def file_name(sent_name: str) -> str:
     r"""The name under which a file is kept: the last part of what the browser says, without tricks.
 
     Example: "../../etc/passwd" -> "passwd", "C:\\\\docs\\\\a?.md" -> "a_.md", ".env" -> "env".
@@ -167,7 +169,7 @@ def file_name(given: str) -> str:
     Raises:
         InvalidRequestError: nothing is left of it.
     """
-    last = without_hidden(unicodedata.normalize("NFC", given)).replace("\\", "/").rpartition("/")[2]
+    last = without_hidden(unicodedata.normalize("NFC", sent_name)).replace("\\", "/").rpartition("/")[2]
     name = "".join(c if c.isprintable() and c not in UNWANTED else "_" for c in last).strip(" .")
     if not name:
         raise InvalidRequestError("A file needs a name.")
@@ -188,7 +190,7 @@ def save_uploads(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes
         InvalidRequestError: a file has no name, is too large, or has the name of another one.
         ConfigurationError, StoreError: the folder can't be written.
     """
-    names = [file_name(given) for given, _ in files]
+    names = [file_name(sent_name) for sent_name, _ in files]
     if len({name.casefold() for name in names}) < len(names):  # one file where the case of names is lost
         raise InvalidRequestError("Two of these files have the same name. Send them one after the other.")
     for name, (_, file) in zip(names, files, strict=True):

@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 async def search(console: Console, request: Request) -> Response:
     """The page: a form, and the hits with their trace once something is asked."""
-    given = request.query_params
-    asker = Asker.of(given, console.settings)
-    wanted = given.get("expect", "").strip()
+    parameters = request.query_params
+    asker = Asker.of(parameters, console.settings)
+    expected = parameters.get("expect", "").strip()
     answer, fate, problem = None, None, ""
-    if given.get("q", "").strip():
+    if parameters.get("q", "").strip():
         try:
-            answer, fate = await _answered(console, asker, search_request(given), wanted)
+            answer, fate = await _answered(console, asker, search_request(parameters), expected)
         except RefdeskError as error:
             problem = str(error)
     return console.page(
         "search.html",
         status=400 if problem else 200,
-        given=given,
-        refined=any(value.strip() for name, value in given.items() if name != "q"),
+        parameters=parameters,
+        refined=any(value.strip() for name, value in parameters.items() if name != "q"),
         asker=asker,
         modes=get_args(Mode),
         profiles=sorted(console.settings.search.profiles),
@@ -68,20 +68,20 @@ async def search(console: Console, request: Request) -> Response:
     )
 
 
-def search_request(given: Mapping[str, str]) -> SearchRequest:
+def search_request(parameters: Mapping[str, str]) -> SearchRequest:
     """The search that a form asks for; what it leaves open is as the profile says.
 
     Raises:
         InvalidRequestError: the limit is no number that is allowed.
     """
-    limit, collection = given.get("limit", "").strip(), given.get("collection", "")
+    limit, collection = parameters.get("limit", "").strip(), parameters.get("collection", "")
     number = number_in(limit, 0, MAX_LIMIT)
     if limit and number is None:
         raise InvalidRequestError(f"The number of hits is from 0 to {MAX_LIMIT}.")
-    mode = given.get("mode", "")
+    mode = parameters.get("mode", "")
     return SearchRequest(
-        given.get("q", "").strip(),
-        profile=given.get("profile") or None,
+        parameters.get("q", "").strip(),
+        profile=parameters.get("profile") or None,
         limit=number,
         mode=cast("Mode", mode) if mode else None,
         collections=(collection,) if collection else None,
@@ -90,14 +90,14 @@ def search_request(given: Mapping[str, str]) -> SearchRequest:
 
 
 async def _answered(
-    console: Console, asker: Asker, request: SearchRequest, wanted: str
+    console: Console, asker: Asker, request: SearchRequest, expected: str
 ) -> tuple[Answer, SourceTrace | None]:
     """The answer with its trace, and what happened to the document that was wanted, if one is named."""
     principal = asker.principal(console.tenant)
-    if not wanted:
+    if not expected:
         answer = await console.desk.search(principal, request, trace=True)
         return await console.desk.checked(answer), None
-    answer, fate = await console.desk.why_not(principal, request, wanted)
+    answer, fate = await console.desk.why_not(principal, request, expected)
     return await console.desk.checked(answer), fate
 
 
@@ -132,26 +132,26 @@ class SilentObserver:
 
     ingesting = SilentProgress()
 
-    def began(self, contender: Contender, questions: int) -> None:
+    def run_started(self, contender: Contender, questions: int) -> None:
         """A run begins."""
 
-    def asked(self) -> None:
+    def question_done(self) -> None:
         """A question is done."""
 
 
 async def sets(console: Console, _request: Request) -> Response:
     """The page of the sets."""
-    found = {file.stem: len(judged_lines(file)) for file in sorted(_folder(console).glob(f"*{SUFFIX}"))}
-    runs = {name: await _runs(console, name) for name in found}
-    return console.page("sets.html", sets=found, runs=runs, metric=METRIC, folder=_folder(console))
+    counts = {file.stem: len(judged_lines(file)) for file in sorted(_folder(console).glob(f"*{SUFFIX}"))}
+    runs = {name: await _runs(console, name) for name in counts}
+    return console.page("sets.html", sets=counts, runs=runs, metric=METRIC, folder=_folder(console))
 
 
 async def judged_set(console: Console, request: Request) -> Response:
     """The page of a set: a question with its hits, to be marked; its questions; and its runs."""
-    name, given = request.path_params["name"], request.query_params
-    lines, asker = judged_lines(_file(console, name)), Asker.of(given, console.settings)
+    name, parameters = request.path_params["name"], request.query_params
+    lines, asker = judged_lines(_file(console, name)), Asker.of(parameters, console.settings)
     answer: Answer | None = None
-    problem, text = "", given.get("q", "").strip()
+    problem, text = "", parameters.get("q", "").strip()
     if text:
         try:
             answer = await console.desk.search(
@@ -159,18 +159,18 @@ async def judged_set(console: Console, request: Request) -> Response:
             )
         except RefdeskError as error:
             problem = str(error)
-    right = next((one.expect for one in lines if one.text == text), ())
+    right = next((line.expect for line in lines if line.text == text), ())
     runs = await _runs(console, name)
     return console.page(
         "judged.html",
         status=400 if problem else 200,
         name=name,
         file=_file(console, name),
-        given=given,
+        parameters=parameters,
         asker=asker,
         problem=problem,
         documents=_documents(answer) if answer else [],
-        asked=answer is not None,
+        is_asked=answer is not None,
         right=frozenset(right),
         questions=list(enumerate(lines)),
         runs=runs,
@@ -190,14 +190,16 @@ async def new_set(_console: Console, _request: Request, form: FormData) -> Respo
 async def judge(console: Console, request: Request, form: FormData) -> Response:
     """Keep a question with the documents that answer it, in place of the same question before."""
     name, text = request.path_params["name"], str(form.get("q", "")).strip()
-    expect = tuple(dict.fromkeys(str(one) for one in form.getlist("right")))
+    expect = tuple(dict.fromkeys(str(source_id) for source_id in form.getlist("right")))
     if not text or not expect:
         raise InvalidRequestError("Mark at least one document that answers the question.")
     asker = Asker(str(form.get("user", "")).strip(), str(form.get("groups", "")).strip())
-    who = asker.principal(console.tenant)
-    named = PrincipalLine(tenant=who.tenant, user=who.user, groups=who.groups)
-    line = JudgedLine(text=text, expect=expect, principal=named if who.user or who.groups else None)
-    lines = [one for one in judged_lines(_file(console, name)) if one.text != text]
+    principal = asker.principal(console.tenant)
+    asked_as = PrincipalLine(tenant=principal.tenant, user=principal.user, groups=principal.groups)
+    line = JudgedLine(
+        text=text, expect=expect, principal=asked_as if principal.user or principal.groups else None
+    )
+    lines = [other_line for other_line in judged_lines(_file(console, name)) if other_line.text != text]
     _write(_file(console, name), [*lines, line])
     console.say(f"Kept the question, with {counted(len(expect), 'document')} that answer it.")
     return see_other(f"/judged/{name}")
@@ -207,10 +209,10 @@ async def forget(console: Console, request: Request, form: FormData) -> Response
     """Take a question out of a set."""
     name, text = request.path_params["name"], str(form.get("q", ""))
     lines = judged_lines(_file(console, name))
-    kept = [one for one in lines if one.text != text]
-    if len(kept) == len(lines):
+    remaining = [line for line in lines if line.text != text]
+    if len(remaining) == len(lines):
         raise NotFoundError("There is no such question. It may be gone already.")
-    _write(_file(console, name), kept)
+    _write(_file(console, name), remaining)
     console.say("Took the question out.")
     return see_other(f"/judged/{name}")
 
@@ -232,7 +234,7 @@ async def measure(console: Console, request: Request, form: FormData) -> Respons
 
 
 def _folder(console: Console) -> Path:
-    return judged_folder(console.given.data, console.tenant)
+    return judged_folder(console.base_settings.data, console.tenant)
 
 
 def _file(console: Console, name: str) -> Path:
@@ -255,25 +257,25 @@ def _documents(answer: Answer) -> list[Mapping[str, object]]:
     for hit, article in zip(answer.hits, hit_articles(answer, address_of), strict=True):
         hits.setdefault(hit.source.id, []).append(article)
         titles[hit.source.id] = hit.source.title
-    return [{"id": id_, "title": titles[id_], "hits": found} for id_, found in hits.items()]
+    return [{"id": id_, "title": titles[id_], "hits": articles} for id_, articles in hits.items()]
 
 
 async def _runs(console: Console, name: str) -> list[MeasuredRun]:
     """The kept runs of a set, newest first."""
     summaries = await load_summaries(console.settings.data, console.tenant)
-    found: list[MeasuredRun] = []
+    measured: list[MeasuredRun] = []
     for id_, summary in summaries.items():
         if summary and summary.set == name and METRIC in summary.metrics:
-            before = found[-1].summary.metrics[METRIC] if found else None
+            before = measured[-1].summary.metrics[METRIC] if measured else None
             value = summary.metrics[METRIC]
-            found.append(MeasuredRun(id_, summary, None if before is None else value - before))
-    return found[::-1]
+            measured.append(MeasuredRun(id_, summary, None if before is None else value - before))
+    return measured[::-1]
 
 
 async def _comparison(console: Console, runs: list[MeasuredRun]) -> Comparison | None:
     """The last run against the one before it."""
     try:
-        last, before = [await load_run(console.settings.data, console.tenant, one.id) for one in runs[:2]]
+        last, before = [await load_run(console.settings.data, console.tenant, run.id) for run in runs[:2]]
         return compare(before, last, METRIC)
     except (ValueError, RefdeskError):  # there is only one, or they share no question
         return None

@@ -20,17 +20,17 @@ def read_set(path: Path) -> JudgedSet:
         ConfigurationError: there is none, it is damaged, or it has no question with a judgement.
     """
     if (path / "qrels.tsv").is_file():
-        found = read_beir(path)
+        judged_set = read_beir(path)
     elif (path / CORPORA).is_dir():
-        found = read_excerpts(path)
+        judged_set = read_excerpts(path)
     elif path.is_file() and path.suffix.lower() in {".toml", ".jsonl"}:
-        found = read_questions(path)
+        judged_set = read_questions(path)
     else:
         raise ConfigurationError(
             f"{path} is not a judged set. Give a folder with corpus.jsonl, queries.jsonl and qrels.tsv, "
             "a folder with corpora/ and queries.jsonl, or a file of questions (.toml or .jsonl; create one "
             "with refdesk-admin eval new)."
         )
-    if not found.questions:
-        raise ConfigurationError(f"{path} has no question with a judgement ({found.left_out} left out).")
-    return found
+    if not judged_set.questions:
+        raise ConfigurationError(f"{path} has no question with a judgement ({judged_set.left_out} left out).")
+    return judged_set

@@ -116,8 +116,8 @@ class AskingLine(BaseModel):
 
     def asking(self) -> Asking:
         """As a record."""
-        who = self.principal.principal() if self.principal else None
-        return Asking(who, self.collections, self.sources, self.exclude_sources, self.filter)
+        principal = self.principal.principal() if self.principal else None
+        return Asking(principal, self.collections, self.sources, self.exclude_sources, self.filter)
 
 
 def json_lines(path: Path, model: type[M]) -> Iterator[M]:
@@ -192,7 +192,9 @@ def read_beir(folder: Path) -> JudgedSet:
     """
     documents = _documents(folder / "corpus.jsonl")
     judgements = _judgements(folder)
-    unknown = {name for graded in judgements.values() for name in graded} - {one.name for one in documents}
+    unknown = {name for graded in judgements.values() for name in graded} - {
+        document.name for document in documents
+    }
     if unknown:
         raise ConfigurationError(
             f"{folder}: qrels.tsv judges {len(unknown)} documents that corpus.jsonl does not contain, "

@@ -74,11 +74,13 @@ def read_questions(path: Path) -> JudgedSet:
         ConfigurationError: the file can't be read, or has another form.
     """
     lines = _toml(path) if path.suffix.lower() == ".toml" else tuple(json_lines(path, JudgedLine))
-    named = [line.model_copy(update={"id": line.id or str(number)}) for number, line in enumerate(lines, 1)]
-    check_unique([line.id for line in named], path)
-    asked = [_question(line) for line in named if line.text.strip()]
-    questions = tuple(question for question in asked if question.documents or question.excerpts)
-    return JudgedSet(path.stem, questions, left_out=len(named) - len(questions))
+    numbered = [
+        line.model_copy(update={"id": line.id or str(number)}) for number, line in enumerate(lines, 1)
+    ]
+    check_unique([line.id for line in numbered], path)
+    with_text = [_question(line) for line in numbered if line.text.strip()]
+    questions = tuple(question for question in with_text if question.documents or question.excerpts)
+    return JudgedSet(path.stem, questions, left_out=len(numbered) - len(questions))
 
 
 def judged_lines(path: Path) -> list[JudgedLine]:
@@ -135,12 +137,12 @@ _HEAD = """\
 
 def new_file(name: str, skeletons: Iterable[Skeleton]) -> str:
     """A TOML file of questions to be written. `read_questions` can read it."""
-    return _HEAD.format(name=" ".join(name.split())) + "".join(_skeleton(one) for one in skeletons)
+    return _HEAD.format(name=" ".join(name.split())) + "".join(_skeleton(skeleton) for skeleton in skeletons)
 
 
-def _skeleton(one: Skeleton) -> str:
-    comments = _comment(one.section) + _comment(one.passage)
-    return f'\n[[questions]]\n{comments}text = ""\nexpect = [{_toml_string(one.source)}]\n'
+def _skeleton(skeleton: Skeleton) -> str:
+    comments = _comment(skeleton.section) + _comment(skeleton.passage)
+    return f'\n[[questions]]\n{comments}text = ""\nexpect = [{_toml_string(skeleton.source)}]\n'
 
 
 def _comment(text: str) -> str:
@@ -156,11 +158,11 @@ def _toml_string(text: str) -> str:
 async def skeletons(tables: Sequence[CollectionReader], count: int) -> list[Skeleton]:
     """At most `count` questions to be written, on passages spread over the collections."""
     sources = [(table, source) for table in tables for source in await table.listing()]
-    found = []
+    skeletons = []
     for number in range(min(count, len(sources))):
         table, source = sources[number * len(sources) // min(count, len(sources))]
-        found.append(await _from_source(table, source))
-    return found
+        skeletons.append(await _from_source(table, source))
+    return skeletons
 
 
 async def _from_source(table: CollectionReader, source: Source) -> Skeleton:

@@ -402,4 +402,4 @@ def test_a_request_looks_at_one_tenant_whatever_another_tab_chooses_meanwhile(tm
     (tmp_path / "tenants" / "acorn").unlink()
     assert request.tenant == "acorn"  # and not the next one, which nobody meant
     request.say("Done.")
-    assert shown.said == ["Done."]  # it is said on the next page, whichever request that is
+    assert shown.messages == ["Done."]  # it is said on the next page, whichever request that is
