@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Run:
-    """What one run of the command has said so far. `files` is None while it looks through the folder."""
+class CommandProgress:
+    """The log of one run of the command so far. `files` is None until the folder has been listed."""
 
     files: int | None = None
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ class Intake:
         path = in_one_line(str(folder))
         self._shown = path if len(path) <= SHOWN_CHARS else f"…{path[1 - SHOWN_CHARS :]}"
         self._command = [command, "ingest", str(folder), "--log", "--verbose", "--tied", *arguments]
-        self._run = Run()
+        self._run = CommandProgress()
 
     @property
     def note(self) -> str | None:
@@ -114,7 +114,7 @@ class Intake:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _once(self) -> None:
-        run = self._run = Run()
+        run = self._run = CommandProgress()
         try:
             process = await anyio.open_process(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -132,7 +132,7 @@ class Intake:
                 "Reading %s ended with exit code %s: %s", self._folder, run.exit_code, self._failure()
             )
 
-    def _hear(self, run: Run, line: str) -> None:
+    def _hear(self, run: CommandProgress, line: str) -> None:
         """Take in a line of the command's log."""
         try:
             told: dict[str, Any] = json.loads(line)

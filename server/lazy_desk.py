@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.models.breaker import Breaker
     from rag.search.desk import Desk
-    from rag.search.readable_overview import Holding
+    from rag.search.readable_overview import CollectionOverview
 
 WARM_SECONDS = 30  # then searches wait for the rest
 REPLY_FIRST_SECONDS = 0.02  # lets the first reply leave before the imports hold the interpreter lock
@@ -78,7 +78,7 @@ class LazyDesk:
         """The state of the endpoints of remote models, by their kind; none while the desk is closed."""
         return self._desk.breakers if self._desk else {}
 
-    async def overview(self, principal: Principal) -> tuple[Holding, ...]:
+    async def overview(self, principal: Principal) -> tuple[CollectionOverview, ...]:
         """What the principal may read; nothing while the desk fails, because then calls must say why.
 
         A tenant that has no documents doesn't open the desk.

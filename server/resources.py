@@ -24,7 +24,7 @@ from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
 
 if TYPE_CHECKING:
     from rag.search.desk import Desk
-    from rag.search.readable_overview import Holding, Single
+    from rag.search.readable_overview import CollectionOverview, Single
 
 TEMPLATES = [
     types.ResourceTemplate(
@@ -146,13 +146,13 @@ async def _passages(desk: Desk, principal: Principal, typed: str, chosen: Mappin
     return [number for number in map(str, range(sum(counts))) if number.startswith(typed)]
 
 
-def _fields(overview: Sequence[Holding], typed: str) -> Sequence[str]:
+def _fields(overview: Sequence[CollectionOverview], typed: str) -> Sequence[str]:
     """The names of fields, to be followed by a value: "st" -> ["status="]."""
     names = {name for one in overview for name in one.fields if name.startswith(typed)}
     return [f"{name}=" for name in sorted(names)]
 
 
-def _values(overview: Sequence[Holding], name: str, beginning: str) -> types.CompleteResult:
+def _values(overview: Sequence[CollectionOverview], name: str, beginning: str) -> types.CompleteResult:
     """The values of a field, most frequent first: "status=F" -> ["status=final"]."""
     fields = [one.fields[name] for one in overview if name in one.fields]
     counts: Counter[str] = Counter()

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import from_json
 
 from rag.errors import InvalidRequestError
-from rag.search.readable_overview import FieldValues, Holding, shown_values
+from rag.search.readable_overview import CollectionOverview, FieldValues, shown_values
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -258,7 +258,7 @@ _JSON_TYPES: Mapping[FieldType, Mapping[str, str]] = {
 }
 
 
-def filter_schema(overview: Sequence[Holding], room: int, *, values: bool) -> dict[str, Any]:
+def filter_schema(overview: Sequence[CollectionOverview], room: int, *, values: bool) -> dict[str, Any]:
     """The argument's schema, within `room` bytes of compact JSON if it has types, which is better.
 
     With `values`, the schema enumerates those of a field if they are few and all of them can be shown.
@@ -272,7 +272,7 @@ def filter_schema(overview: Sequence[Holding], room: int, *, values: bool) -> di
     return {"type": "object", "description": f"{FILTER_DESCRIPTION}; {_fields_in_words(overview)}"}
 
 
-def _field_schemas(overview: Sequence[Holding], *, values: bool) -> dict[str, Any]:
+def _field_schemas(overview: Sequence[CollectionOverview], *, values: bool) -> dict[str, Any]:
     """Each field: a value of its type in some collection, or an object of operators."""
     declared: dict[str, list[dict[str, Any]]] = {}
     for holding in overview:
@@ -296,7 +296,7 @@ def _all_values(found: Sequence[FieldValues]) -> list[str | float]:
     return sorted({value for few in shown for value in few if not isinstance(value, bool | datetime)})
 
 
-def _fields_in_words(overview: Sequence[Holding]) -> str:
+def _fields_in_words(overview: Sequence[CollectionOverview]) -> str:
     """The fields with their types: once if all collections share them, otherwise by collection."""
     declared = {
         one.collection.name: _field_list(one.collection.fields) for one in overview if one.collection.fields

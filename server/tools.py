@@ -40,11 +40,11 @@ from rag.corpus import (
 from rag.errors import ConfigurationError
 from rag.search.agents import SEARCH, SEARCH_DESCRIPTION, SOURCE, SOURCE_DESCRIPTION, line_range
 from rag.search.planning import LIMITS, make_plan
-from rag.search.readable_overview import Holding, overview_text
+from rag.search.readable_overview import CollectionOverview, overview_text
 from rag.search.reply.search_reply import SearchReply
 from rag.search.reply.source_reply import FetchReply, SourceReply
 from rag.search.reply.untrusted import label
-from rag.search.search_plan import Plan
+from rag.search.search_plan import SearchPlan
 from server.schemas import Arguments, argument_schema, filter_schema, reply_schema
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class PageArguments(Arguments):
 
 
 def instructions(
-    server: ServerSettings, tools: Sequence[ToolSettings], overview: Sequence[Holding] = ()
+    server: ServerSettings, tools: Sequence[ToolSettings], overview: Sequence[CollectionOverview] = ()
 ) -> str:
     """What a host tells its model: the operator's words, or ours, how to use the tools, and what there is."""
     text = f"{server.instructions or INTRODUCTION}\n{RULES.format_map(_names(tools))}"
@@ -280,7 +280,12 @@ def _names(tools: Sequence[ToolSettings]) -> Mapping[str, str]:
 
 
 def with_overview(
-    text: str, overview: Sequence[Holding], max_chars: int, server: ServerSettings, *, fields: bool = True
+    text: str,
+    overview: Sequence[CollectionOverview],
+    max_chars: int,
+    server: ServerSettings,
+    *,
+    fields: bool = True,
 ) -> str:
     """A text, followed by as much of the overview as there is room for in both limits."""
     room = min(max_chars, MAX_TEXT_CHARS - len(text) - 2)
@@ -289,7 +294,7 @@ def with_overview(
 
 
 def tool_pair(
-    settings: Settings, tool: ToolSettings, principal: Principal, overview: Sequence[Holding]
+    settings: Settings, tool: ToolSettings, principal: Principal, overview: Sequence[CollectionOverview]
 ) -> list[types.Tool]:
     """A search tool and its opener in `tools/list`, for a principal who may read this by it.
 
@@ -355,7 +360,7 @@ def narrowing(given: Mapping[str, str]) -> str:
     return "".join(f"\n{line}" for line in lines)
 
 
-def _defaults(settings: Settings, tool: ToolSettings, principal: Principal) -> Plan:
+def _defaults(settings: Settings, tool: ToolSettings, principal: Principal) -> SearchPlan:
     """What a search uses that asks for nothing. A tool that can't search is listed, too: calls say why."""
     try:
         return make_plan(SearchRequest("?"), settings.search, principal)

@@ -773,7 +773,7 @@ BROKEN = [
     ),
     Broken(
         "exclude_sources is ignored",
-        "rag.search.desk.narrowed",
+        "rag.search.desk.narrow_views",
         lambda real: lambda views, plan: real(views, replace(plan, exclude_sources=())),
         only_the_sources_asked_for_are_searched,
     ),
@@ -795,7 +795,7 @@ BROKEN = [
     ),
     Broken(
         "an empty filter is none",
-        "rag.search.desk.narrowed",
+        "rag.search.desk.narrow_views",
         lambda real: lambda views, plan: real(views, replace(plan, filter=plan.filter or None)),
         an_empty_list_is_not_everything,
     ),

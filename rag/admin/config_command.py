@@ -38,8 +38,8 @@ from rag.ingest.policy.moderation import open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed import Embedder, open_embedder
 from rag.models.rerank import open_reranker
-from rag.search.retrievers import loaded_retrievers
-from rag.search.stages.custom import loaded
+from rag.search.retrievers import load_retrievers
+from rag.search.stages.custom import load_function
 from rag.store.read.catalog import check_embedder
 from rag.store.read.desk_reader import Reader
 
@@ -229,7 +229,7 @@ async def _of_others(settings: Settings) -> AsyncIterator[SettingFinding]:
                 yield SettingFinding(f"collection {collection.name}", "wrong" if failed else "ok", text)
     for name, retriever in settings.retrievers.items():
         try:
-            await to_thread.run_sync(loaded_retrievers, {name: retriever})
+            await to_thread.run_sync(load_retrievers, {name: retriever})
         except ConfigurationError as error:
             yield SettingFinding(f"retriever {name}", "wrong", str(error))
         else:
@@ -270,7 +270,7 @@ async def _tried(part: str, attempt: Attempt) -> SettingFinding:
 def _loaded(stage: CustomStage) -> SettingFinding:
     part = f"stage {stage.called}"
     try:
-        loaded(stage)
+        load_function(stage)
     except RefdeskError as error:
         return SettingFinding(part, "wrong", str(error))
     return SettingFinding(part, "ok", "the function can be imported")

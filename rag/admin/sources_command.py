@@ -24,7 +24,7 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import check_data_folder
 from rag.ingest.source_paths import place_of, prefixes
 from rag.report.text_and_html import counted
-from rag.search.browse import shown, shown_parts
+from rag.search.browse import display_name, display_parts
 from rag.search.requested_sources import MOST_LISTED
 from rag.store.read.desk_reader import Reader
 from rag.text.flags import Flag, flags_in
@@ -151,8 +151,8 @@ def reply_names(sources: Iterable[Source]) -> dict[str, frozenset[str]]:
 
 
 def _names_of(source: Source) -> Iterator[str]:
-    yield shown(source.title)
-    if path := "/".join(shown_parts(source.name)):
+    yield display_name(source.title)
+    if path := "/".join(display_parts(source.name)):
         yield from (path, f"{source.collection}/{path}")
     if source.url:
         yield source.url
@@ -197,7 +197,7 @@ def _with_name(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractS
     """The only source with this path, title or address. A name that ends in a slash is a folder's."""
     if name.endswith("/"):
         return []
-    spellings = {name, shown(name), "/".join(shown_parts(name.strip().removeprefix(SCHEME)))} - {""}
+    spellings = {name, display_name(name), "/".join(display_parts(name.strip().removeprefix(SCHEME)))} - {""}
     ids = [id_ for id_ in uris if not spellings.isdisjoint(names.get(id_, ()))]
     if len(ids) > 1:
         listed = ", ".join(f"{id_} ({place_of(uris[id_])})" for id_ in ids[:MOST_LISTED])

@@ -27,7 +27,7 @@ from rag.uris import NOT_FOUND, is_surely_id
 
 if TYPE_CHECKING:
     from rag.corpus import Source
-    from rag.search.readable_overview import Holding
+    from rag.search.readable_overview import CollectionOverview
     from rag.search.view import View
     from rag.store.read.stored_rows import Place
 
@@ -85,21 +85,21 @@ class Folder:
     after: str | None = None
 
 
-def documents(places: Iterable[Place]) -> list[Document]:
+def placed_documents(places: Iterable[Place]) -> list[Document]:
     """The documents at these places, with what is shown of their paths."""
     placed = []
     for place in places:
-        *above, name = shown_parts(place.path) or [shown(place.title) or place.id]
+        *above, name = display_parts(place.path) or [display_name(place.title) or place.id]
         placed.append(Document(place.id, "/".join(above), name))
     return placed
 
 
-def shown_parts(path: str) -> list[str]:
+def display_parts(path: str) -> list[str]:
     """The names in a path, as they are shown: "a//b c/" -> ["a", "b c"]."""
-    return [name for part in path.split("/") if (name := shown(part))]
+    return [name for part in path.split("/") if (name := display_name(part))]
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
     """A name or a title as replies show it, in one Unicode normal form."""
     if len(name) <= MAX_LABEL_CHARS and _PLAIN.fullmatch(name):
         return name
@@ -112,13 +112,13 @@ def _labelled(name: str) -> str:
     return unicodedata.normalize("NFC", label(name))
 
 
-def found_at(all_: Sequence[Document], path: str) -> list[Document] | str | None:
+def documents_or_folder_at(all_: Sequence[Document], path: str) -> list[Document] | str | None:
     """What is at a path: the documents of this name, or the folder's path; None if nothing is.
 
     A path that ends in a slash is a folder. Letter case is ignored if nothing has the exact path, and only
     one document or folder has it otherwise.
     """
-    parts = shown_parts(path)
+    parts = display_parts(path)
     wanted = "/".join(parts)
     if not wanted:
         return "" if all_ else None
@@ -168,7 +168,7 @@ def children(all_: Iterable[Document], folder: str) -> list[Child]:
     return found + [Child(name, "", count) for name, count in counted.items()]
 
 
-def page(all_: Iterable[Child], after: str | None, limit: int) -> tuple[list[Child], int]:
+def page_of_children(all_: Iterable[Child], after: str | None, limit: int) -> tuple[list[Child], int]:
     """The first `limit` children behind `after`, that of a child which may be gone, and how many follow.
 
     Raises:
@@ -190,7 +190,7 @@ def _position(name: str, id_: str) -> _Position:
     return bool(id_), natural, name, id_
 
 
-def several(same: Sequence[Document]) -> InvalidRequestError:
+def ambiguous_path_error(same: Sequence[Document]) -> InvalidRequestError:
     """The error for a path that several documents have."""
     ids = sorted(one.id for one in same)
     more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
@@ -199,10 +199,10 @@ def several(same: Sequence[Document]) -> InvalidRequestError:
     )
 
 
-def collections_page(overview: Sequence[Holding], after: str | None, limit: int) -> Folder:
+def collections_page(overview: Sequence[CollectionOverview], after: str | None, limit: int) -> Folder:
     """The collections that the principal of the overview can read."""
     held = {holding.collection.name: holding for holding in overview}
-    shown, left = page([Child(name, "") for name in held], after, limit)
+    shown, left = page_of_children([Child(name, "") for name in held], after, limit)
     entries = tuple(
         Entry(name, documents=held[name].sources, title=label(held[name].collection.description))
         for name, _, _ in shown
@@ -210,7 +210,7 @@ def collections_page(overview: Sequence[Holding], after: str | None, limit: int)
     return Folder("", sum(holding.sources for holding in overview), entries, left, _next(shown, left))
 
 
-async def at(
+async def document_or_folder(
     views: Sequence[View], path: str, after: str | None = None, limit: int = MAX_ENTRIES
 ) -> str | Folder:
     """The id of the document at a path, or a page of the folder; see `Desk.at`."""
@@ -218,7 +218,7 @@ async def at(
     first = first.lower()  # as all names of collections are
     found = [one for view in views if _name(view) == first for one in await _found(view, rest, after, limit)]
     if (
-        not found and shown_parts(path) and not is_surely_id(path)
+        not found and display_parts(path) and not is_surely_id(path)
     ):  # as results show it, without its collection
         present = [view for view in views if not view.table.collection.tag_of]
         groups = await concurrently([partial(_found, view, path, after, limit) for view in present])
@@ -239,8 +239,8 @@ def _name(view: View) -> str:
 async def _found(view: View, path: str, after: str | None, limit: int) -> list[str | Folder]:
     """What is at a path of a collection; nothing or one thing."""
     places = await view.places()
-    all_ = await to_thread.run_sync(documents, places)
-    match await to_thread.run_sync(found_at, all_, path):
+    all_ = await to_thread.run_sync(placed_documents, places)
+    match await to_thread.run_sync(documents_or_folder_at, all_, path):
         case None:
             return []
         case str() as folder:
@@ -248,12 +248,12 @@ async def _found(view: View, path: str, after: str | None, limit: int) -> list[s
         case [document]:
             return [document.id]
         case same:
-            raise several(same)
+            raise ambiguous_path_error(same)
 
 
 async def _folder(view: View, all_: Sequence[Document], folder: str, after: str | None, limit: int) -> Folder:
     held = await to_thread.run_sync(children, all_, folder)
-    shown, left = await to_thread.run_sync(page, held, after, limit)
+    shown, left = await to_thread.run_sync(page_of_children, held, after, limit)
     sources = await view.table.sources(child.id for child in shown if child.id)
     admitted = {id_: stored.source for id_, stored in sources.items() if view.admits(stored)}
     entries = tuple(

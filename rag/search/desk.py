@@ -29,19 +29,26 @@ from rag.models.embed import Embedder, Embedders, open_embedders
 from rag.models.rerank import Reranker, open_reranker
 from rag.originals import Staleness
 from rag.runtime import concurrently
-from rag.search.browse import MAX_ENTRIES, Folder, at, collections_page
+from rag.search.browse import MAX_ENTRIES, Folder, collections_page, document_or_folder
 from rag.search.file_watch import FileWatch
 from rag.search.gate import READS, is_fault
 from rag.search.pipeline import search
-from rag.search.planning import make_plan, requested
-from rag.search.readable_overview import Holding, Overviews, counted, without_notes
-from rag.search.reply.reply_parts import assemble
-from rag.search.requested_sources import BROKEN, by_id, chosen_views, identified, readable_request, unknown
-from rag.search.search_plan import Plan
-from rag.search.search_state import Models, OnSearch, OnStep, Run, Steps, notify
+from rag.search.planning import make_plan, request_with
+from rag.search.readable_overview import CollectionOverview, OverviewCache, collection_overview, without_notes
+from rag.search.reply.reply_parts import assemble_context
+from rag.search.requested_sources import (
+    TABLE_FAILING,
+    chosen_views,
+    readable_request,
+    resolve_ids,
+    resolve_names,
+    unknown_names_note,
+)
+from rag.search.search_plan import SearchPlan
+from rag.search.search_state import Models, OnSearch, OnStep, SearchState, StepRecorder, call_hook
 from rag.search.source_window import extract
-from rag.search.stages.custom import loaded
-from rag.search.view import View, narrowed
+from rag.search.stages.custom import load_function
+from rag.search.view import View, narrow_views
 from rag.search.why_not import SourceTrace, trace_source
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import Reader
@@ -92,7 +99,7 @@ class Desk:
         self.breakers = breakers
         self.on_step: OnStep | None = None
         self.on_search: OnSearch | None = None
-        self._overviews = Overviews()
+        self._overviews = OverviewCache()
         self._files = FileWatch(settings.timeout_seconds)
         self.alarms = 0
 
@@ -121,12 +128,12 @@ class Desk:
         served: Retrievers | None = None
         for stage in chain.from_iterable(stages_of(settings.search).values()):
             if isinstance(stage, CustomStage):
-                await to_thread.run_sync(loaded, stage)  # its import may block
+                await to_thread.run_sync(load_function, stage)  # its import may block
         if settings.retrievers or retrievers:
             # Imported here, because few desks have one.
-            from rag.search.retrievers import Retrievers, loaded_retrievers  # noqa: PLC0415
+            from rag.search.retrievers import Retrievers, load_retrievers  # noqa: PLC0415
 
-            named = await to_thread.run_sync(loaded_retrievers, settings.retrievers)
+            named = await to_thread.run_sync(load_retrievers, settings.retrievers)
             served = Retrievers([*named, *retrievers])
         reader = Reader(
             settings.home,
@@ -176,7 +183,7 @@ class Desk:
         """
         await self._reader.warm()
 
-    async def overview(self, principal: Principal) -> tuple[Holding, ...]:
+    async def overview(self, principal: Principal) -> tuple[CollectionOverview, ...]:
         """What the principal may read of each collection, ordered by name. Cached by the tables' versions.
 
         Raises:
@@ -189,7 +196,7 @@ class Desk:
         known = self._overviews.known(principal, versions)
         if known is not None:
             return known
-        holdings = [await counted(view) for view in views]
+        holdings = [await collection_overview(view) for view in views]
         overview = tuple(holding for holding in holdings if holding.sources)
         if not any(view.table.failed for view in views):  # it may be readable again, in the same version
             self._overviews.keep(principal, versions, overview)
@@ -247,10 +254,10 @@ class Desk:
             ProviderError: the embedder failed, and the search can't do without it.
             StoreError: the storage failed.
         """
-        request = requested(query, values)
-        answer, _ = await self._run(principal, request, trace=trace)
+        request = request_with(query, values)
+        answer, _ = await self._search(principal, request, trace=trace)
         if self.on_search:
-            notify(self.on_search, principal, request, answer)
+            call_hook(self.on_search, principal, request, answer)
         return answer
 
     async def stale(self, sources: Iterable[Source]) -> Mapping[str, Staleness]:
@@ -277,8 +284,8 @@ class Desk:
         """
         source_id, _ = split_id(await self.named(principal, id_))
         stored, _ = await self._located(principal, source_id)
-        answer, run = await self._run(principal, request, trace=True)
-        return answer, await trace_source(stored, answer, run)
+        answer, state = await self._search(principal, request, trace=True)
+        return answer, await trace_source(stored, answer, state)
 
     def as_context(self, answer: Answer, *, tokens: int | None = None) -> Context:
         """The hits as one text for a prompt, each passage under its citation, within a token budget.
@@ -287,11 +294,13 @@ class Desk:
         """
         spans = self._models.embedders.default.token_spans
         budget = self._settings.context_tokens if tokens is None else tokens
-        return assemble(answer.hits, budget=budget, token_spans=spans)
+        return assemble_context(answer.hits, budget=budget, token_spans=spans)
 
-    async def _run(self, principal: Principal, request: SearchRequest, *, trace: bool) -> tuple[Answer, Run]:
-        """The answer to a request, and the run that made it."""
-        steps = Steps(detailed=trace, on_step=self.on_step)
+    async def _search(
+        self, principal: Principal, request: SearchRequest, *, trace: bool
+    ) -> tuple[Answer, SearchState]:
+        """The answer to a request, and the state of the search that found it."""
+        steps = StepRecorder(detailed=trace, on_step=self.on_step)
         broken: list[Collection] = []
         with steps.step("plan"):
             views = {view.table.collection.name: view for view in await self._views(principal, broken)}
@@ -300,12 +309,12 @@ class Desk:
             request, notes = readable_request(request, views, failing)
             plan = await self._planned(principal, request)
             plan, unknown_sources = await self._with_sources(principal, plan)
-            chosen = await narrowed(chosen_views(principal, plan, views, failing), plan)
-        run = Run(plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken))
-        run.note([*notes, *unknown_sources])
-        return await search(run)
+            chosen = await narrow_views(chosen_views(principal, plan, views, failing), plan)
+        state = SearchState(plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken))
+        state.note([*notes, *unknown_sources])
+        return await search(state)
 
-    async def _with_sources(self, principal: Principal, plan: Plan) -> tuple[Plan, list[str]]:
+    async def _with_sources(self, principal: Principal, plan: SearchPlan) -> tuple[SearchPlan, list[str]]:
         """The plan with the ids of the sources that it names, and notes on names that mean nothing."""
         named = {"sources": plan.sources or (), "exclude_sources": plan.exclude_sources}
         if not any(named.values()):
@@ -317,9 +326,9 @@ class Desk:
             for names in named.values()
         )
         plan = replace(plan, sources=None if plan.sources is None else sources, exclude_sources=excluded)
-        return plan, [unknown(argument, names) for argument, names in missing.items() if names]
+        return plan, [unknown_names_note(argument, names) for argument, names in missing.items() if names]
 
-    async def _planned(self, principal: Principal, request: SearchRequest) -> Plan:
+    async def _planned(self, principal: Principal, request: SearchRequest) -> SearchPlan:
         """The plan of a request, with its seed if it asks what is related to a passage."""
         if request.related is None:
             return await to_thread.run_sync(make_plan, request, self._settings, principal)
@@ -368,9 +377,9 @@ class Desk:
     ) -> dict[str, str]:
         """The ids that names mean, as `named` has it, by name; unknown names are absent."""
         views = await self._all_views(principal)
-        ids = await (by_id if by_id_alone else identified)(views, names)
+        ids = await (resolve_ids if by_id_alone else resolve_names)(views, names)
         if ids.keys() != {*names} and any(view.table.failed for view in views):
-            raise StoreError(BROKEN, for_caller=BROKEN)
+            raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
         return ids
 
     async def page(self, principal: Principal, id_: str, number: int | None = None) -> Page:
@@ -406,7 +415,7 @@ class Desk:
         """
         if not path.strip("/"):
             return collections_page(await self.overview(principal), after, limit)
-        return await at(await self._views(principal), path, after, limit)
+        return await document_or_folder(await self._views(principal), path, after, limit)
 
     async def listing(
         self, principal: Principal, path: str = "", *, after: str | None = None, limit: int = MAX_ENTRIES
@@ -511,7 +520,7 @@ class Desk:
             if stored and view.admits(stored):
                 return stored, view
         if any(view.table.failed for view in views):
-            raise StoreError(BROKEN, for_caller=BROKEN)
+            raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
         raise NotFoundError(NOT_FOUND)
 
 

@@ -42,7 +42,7 @@ from rag.store.read.text_scan import (
 from rag.text.segments import Span, trimmed, with_indent
 
 if TYPE_CHECKING:
-    from rag.search.search_state import Run
+    from rag.search.search_state import SearchState
     from rag.search.view import View
 
 EXCERPTS = 3  # occurrences in a chunk that are shown with the lines around them
@@ -157,7 +157,7 @@ def _parted(text: str, before: MatchedChunk, after: MatchedChunk) -> tuple[Match
     )
 
 
-def row_as_one(text: str, row: Sequence[MatchedChunk], best: MatchedChunk) -> MatchedChunk:
+def joined_row(text: str, row: Sequence[MatchedChunk], best: MatchedChunk) -> MatchedChunk:
     """A row as its best chunk, with the matches of all, and what is shown of them."""
     if len(row) == 1:
         return best
@@ -244,7 +244,7 @@ class _Match:
     score: float
 
 
-async def find_exact(query: Query, run: Run) -> list[Hit]:
+async def find_exact(query: Query, state: SearchState) -> list[Hit]:
     """The hits of the plan's needle, best first; up to the limit, or all if hit stages select among them.
 
     If a source is replaced meanwhile, the search is repeated, up to `READS` times in all.
@@ -252,25 +252,25 @@ async def find_exact(query: Query, run: Run) -> list[Hit]:
     Raises:
         InvalidRequestError: the regular expression is not valid.
     """
-    needle = cast("Needle", run.plan.needle)
+    needle = cast("Needle", state.plan.needle)
     if needle.match == "regex":
         await to_thread.run_sync(check_syntax, needle)
     for _ in range(READS):
         notes: list[str] = []
-        with run.steps.step("scan") as scan:
-            chosen = await _scanned(query, needle, run, notes)
+        with state.steps.step("scan") as scan:
+            chosen = await _scanned(query, needle, state, notes)
             scan.made(len(chosen))
-        with run.steps.step("locate") as locate:
-            matches = await _located(chosen, needle, run)
-            if run.is_late:
+        with state.steps.step("locate") as locate:
+            matches = await _located(chosen, needle, state)
+            if state.is_late:
                 notes.append(OUT_OF_TIME.format(_seconds(query)))
-            candidates = await _candidates(matches, run.plan.candidates)
+            candidates = await _candidates(matches, state.plan.candidates)
             locate.warns(*notes)
-        hits = await _gated(candidates, query, run)
+        hits = await _gated(candidates, query, state)
         kept = [_shown(hit, matches[hit.chunk.id].found) for hit in hits if _is_same(hit, matches)]
         if len(kept) == len(hits):
             break
-    run.note(notes)
+    state.note(notes)
     return kept
 
 
@@ -284,19 +284,19 @@ def _seconds(query: Query) -> float:
     return query.views[0].table.timeout_seconds
 
 
-async def _scanned(query: Query, needle: Needle, run: Run, notes: list[str]) -> list[_Chosen]:
+async def _scanned(query: Query, needle: Needle, state: SearchState, notes: list[str]) -> list[_Chosen]:
     """The readable sources with a match, at most as many as the plan's candidates.
 
     First those with one in the title, then the newest; those without a date last.
     """
-    scans = [partial(_holders, view, needle, run.scan_until) for view in query.views]
+    scans = [partial(_holders, view, needle, state.scan_until) for view in query.views]
     scanned = await concurrently(scans)
     pairs = [(view, one) for view, (some, _) in zip(query.views, scanned, strict=True) for one in some]
     pairs.sort(key=lambda pair: _order(pair[1]))
-    most = run.plan.candidates
+    most = state.plan.candidates
     chosen: list[_Chosen] = []
     for first in range(0, len(pairs), CHECKED):
-        chosen += await _readable(pairs[first : first + CHECKED], run)
+        chosen += await _readable(pairs[first : first + CHECKED], state)
         if len(chosen) > most:
             notes.append(MORE_SOURCES.format(most))
             break
@@ -312,7 +312,7 @@ def _order(holder: MatchedSource) -> tuple[bool, float, str]:
     return not holder.titled, -holder.date.timestamp() if holder.date else float("inf"), holder.id
 
 
-async def _readable(pairs: Sequence[tuple[View, MatchedSource]], run: Run) -> list[_Chosen]:
+async def _readable(pairs: Sequence[tuple[View, MatchedSource]], state: SearchState) -> list[_Chosen]:
     """Those that the gate admits. Only these may count: otherwise the notes would reveal others."""
     stored: dict[int, Mapping[str, StoredSource]] = {}
     for view in {id(view): view for view, _ in pairs}.values():
@@ -326,18 +326,18 @@ async def _readable(pairs: Sequence[tuple[View, MatchedSource]], run: Run) -> li
         elif source and not view.overtaken(source):
             faults += is_fault(source, holder.generation, holder.revision)
     if faults:
-        run.alarm(faults)
+        state.alarm(faults)
     return chosen
 
 
-async def _located(chosen: Sequence[_Chosen], needle: Needle, run: Run) -> dict[str, _Match]:
+async def _located(chosen: Sequence[_Chosen], needle: Needle, state: SearchState) -> dict[str, _Match]:
     """The chunks with a match, by id."""
-    until = max(run.scan_until, time.monotonic() + LOCATE_SECONDS)
+    until = max(state.scan_until, time.monotonic() + LOCATE_SECONDS)
     by_view: dict[int, list[_Chosen]] = {}
     for one in chosen:
         by_view.setdefault(id(one.view), []).append(one)
     groups = await concurrently(
-        [partial(_in_view, some, needle, until, joins=run.plan.joins) for some in by_view.values()]
+        [partial(_in_view, some, needle, until, joins=state.plan.joins) for some in by_view.values()]
     )
     return {match.found.chunk.id: match for group in groups for match in group}
 
@@ -375,7 +375,7 @@ def _in_text(
     in_rows = rows_of_matches(text, matching) if joins else [[found] for found in matching]
     bests = [max(row, key=lambda found: scores[found.chunk.id]) for row in in_rows]
     return [
-        _Match(chosen.view, row_as_one(text, row, best), scores[best.chunk.id])
+        _Match(chosen.view, joined_row(text, row, best), scores[best.chunk.id])
         for row, best in zip(in_rows, bests, strict=True)
     ]
 
@@ -417,16 +417,16 @@ async def _candidates(matches: Mapping[str, _Match], most: int) -> list[Candidat
     return [candidates[one.found.chunk.id] for one in best if one.found.chunk.id in candidates]
 
 
-async def _gated(candidates: Sequence[Candidate], query: Query, run: Run) -> list[Hit]:
-    with run.steps.step("gate") as gate:
-        wanted = len(candidates) if run.plan.hit_stages else run.plan.limit
-        hits = await admit(candidates, query, wanted, run.alarm)
-        if run.steps.detailed:
+async def _gated(candidates: Sequence[Candidate], query: Query, state: SearchState) -> list[Hit]:
+    with state.steps.step("gate") as gate:
+        wanted = len(candidates) if state.plan.hit_stages else state.plan.limit
+        hits = await admit(candidates, query, wanted, state.alarm)
+        if state.steps.detailed:
             admitted = await admit(candidates, query, len(candidates), lambda _sources: None)
             gate.left(hits, of=len(admitted), beyond=[hit.chunk.id for hit in admitted[len(hits) :]])
             ranked = enumerate(admitted, 1)
-            run.listings.clear()  # a repeated search tells of its last attempt
-            run.listings.update(
+            state.listings.clear()  # a repeated search tells of its last attempt
+            state.listings.update(
                 (hit.chunk.id, (Listing(0, "exact", rank, hit.score),)) for rank, hit in ranked
             )
     return hits

@@ -42,7 +42,7 @@ from rag.corpus import Distance, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.needles.needle import MAX_NEEDLE_CHARS, Needle, needle
 from rag.needles.words_and_phrases import QUOTES, cleaned, phrases, unquoted
-from rag.search.search_plan import LOOKED_AT, Plan, drop_distant
+from rag.search.search_plan import JOIN_OVERSAMPLING, SearchPlan, drops_distant_hits
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -55,7 +55,7 @@ LIMITS = tuple(name for name in ThresholdSettings.model_fields if name != "weak_
 """The thresholds that a request may set. Whether weak evidence is shown at all is the operator's to say."""
 
 
-def allowed(search: SearchSettings, *given: ProfileSettings | None) -> tuple[Overridable, ...]:
+def allowed_overrides(search: SearchSettings, *given: ProfileSettings | None) -> tuple[Overridable, ...]:
     """What a request may override: what the settings and each profile or tenant allow that says so."""
     stated = [one.overrides for one in given if one is not None and one.overrides is not None]
     return tuple(name for name in search.overrides if all(name in names for names in stated))
@@ -84,7 +84,7 @@ def check_allowed(settings: SearchSettings, name: Overridable, wanted: object, f
         raise InvalidRequestError(f"{name} is fixed{value} by the operator; leave it out.")
 
 
-def overridden(
+def with_overrides(
     settings: SearchSettings, request: SearchRequest, mode: Mode, stages_of: Callable[[str], Stages]
 ) -> SearchSettings:
     """The settings of the request's profile with what the request itself sets. `mode` is the search's.
@@ -216,7 +216,7 @@ _LISTS = {field.name for field in fields(SearchRequest) if str(field.type).start
 """The fields of a request that are lists of names."""
 
 
-def requested(query: SearchRequest | str, values: RequestValues) -> SearchRequest:
+def request_with(query: SearchRequest | str, values: RequestValues) -> SearchRequest:
     """The request for a query with these values; they replace those of a request.
 
     Raises:
@@ -250,7 +250,7 @@ def _check_values(request: SearchRequest, most: int) -> None:
         _check_encodable("A source's id", id_)
 
 
-def make_plan(request: SearchRequest, settings: SearchSettings, principal: Principal) -> Plan:
+def make_plan(request: SearchRequest, settings: SearchSettings, principal: Principal) -> SearchPlan:
     """Check `request`, and complete it from its tenant's settings, then its profile, then `settings`.
 
     The principal's bindings fix the profile and cap the limit. If they name collections, `settings` don't.
@@ -276,9 +276,9 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         check_allowed(settings, "limit", limit, settings.limit)
         check_allowed(settings, "mode", mode, settings.mode)
     if any(getattr(request, name) is not None for name in OVERRIDES):
-        settings = overridden(settings, request, mode, partial(_stages_of, configured, tenant))
+        settings = with_overrides(settings, request, mode, partial(_stages_of, configured, tenant))
     detail = request.detail or settings.detail
-    plan = Plan(
+    plan = SearchPlan(
         query=_checked_query(request.query, may_be_empty=request.vector is not None),
         mode=mode,
         fusion=settings.fusion,
@@ -310,7 +310,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     return plan if request.vector is None else _with_vector(plan, request.vector)
 
 
-def _with_vector(plan: Plan, numbers: Sequence[float]) -> Plan:
+def _with_vector(plan: SearchPlan, numbers: Sequence[float]) -> SearchPlan:
     """The plan of a request that brings a vector, without the stages that can't run with it.
 
     Raises:
@@ -318,18 +318,18 @@ def _with_vector(plan: Plan, numbers: Sequence[float]) -> Plan:
     """
     # Imported here, because a starting server does without numpy.
     from rag.search.query_vectors import unit_vector  # noqa: PLC0415
-    from rag.search.search_plan import Given  # noqa: PLC0415
+    from rag.search.search_plan import RequestVector  # noqa: PLC0415
 
     if plan.mode not in {"dense", "sparse", "hybrid"}:
         raise InvalidRequestError(f"mode {plan.mode} doesn't use a vector. Leave the vector out.")
     need_text = (CompressStage,) if plan.query else (CompressStage, RerankStage)
     stages = tuple(stage for stage in plan.hit_stages if not isinstance(stage, need_text))
     skipped = [stage.stage for stage in (*plan.query_stages, *plan.hit_stages) if stage not in stages]
-    given = Given(unit_vector(numbers), tuple(dict.fromkeys(skipped)))
+    given = RequestVector(unit_vector(numbers), tuple(dict.fromkeys(skipped)))
     return replace(plan, given=given, query_stages=(), hit_stages=stages)
 
 
-def _joining(plan: Plan, request: SearchRequest) -> Plan:
+def _joining(plan: SearchPlan, request: SearchRequest) -> SearchPlan:
     """The plan, which joins if the request says so and it can.
 
     A limit that was asked for has enough candidates then, unless their number was asked for, too.
@@ -340,17 +340,17 @@ def _joining(plan: Plan, request: SearchRequest) -> Plan:
         return replace(plan, joins=True)
     if request.limit is None:
         return replace(plan, joins=True, selects=request.related is None and not _rescores(plan))
-    enough = plan.candidates if request.candidates is not None else plan.limit * LOOKED_AT
+    enough = plan.candidates if request.candidates is not None else plan.limit * JOIN_OVERSAMPLING
     return replace(plan, joins=True, candidates=max(plan.candidates, enough))
 
 
-def _joins(plan: Plan) -> bool:
+def _joins(plan: SearchPlan) -> bool:
     """Whether hits show their chunks, or lines: sections and neighbours are joined otherwise."""
     shows_more = any(isinstance(stage, NeighborsStage | ParentStage) for stage in plan.hit_stages)
     return plan.detail == "passage" and not shows_more
 
 
-def _rescores(plan: Plan) -> bool:
+def _rescores(plan: SearchPlan) -> bool:
     """Whether scores are on a scale of a model or operator, of which no share of the best was measured."""
     return any(isinstance(stage, RerankStage | CustomStage) for stage in plan.hit_stages)
 
@@ -386,7 +386,7 @@ def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_
         raise InvalidRequestError(
             "mode exact compares no vectors. Leave vector and related out, or choose another mode."
         )
-    if is_bound and settings.mode != "exact" and drop_distant(settings.thresholds):
+    if is_bound and settings.mode != "exact" and drops_distant_hits(settings.thresholds):
         raise InvalidRequestError(
             "mode exact has no similarities, which the operator requires; use another mode."
         )
@@ -415,7 +415,7 @@ def _phrases(query: str) -> tuple[Needle, ...]:
     Raises:
         InvalidRequestError: there are too many.
     """
-    asked = needles_of(query)
+    asked = phrase_needles(query)
     if len(asked) > MAX_PHRASES:
         raise InvalidRequestError(
             f"query has more than {MAX_PHRASES} phrases in quotation marks. Quote fewer."
@@ -423,7 +423,7 @@ def _phrases(query: str) -> tuple[Needle, ...]:
     return asked
 
 
-def needles_of(query: str) -> tuple[Needle, ...]:
+def phrase_needles(query: str) -> tuple[Needle, ...]:
     """The phrases of a query, as what a passage is searched for: one more than `MAX_PHRASES` at most.
 
     A blank one is none.
@@ -476,7 +476,7 @@ def _overlaid(settings: SearchSettings, given: ProfileSettings | None) -> Search
     if given is None:
         return settings
     changed = {key: getattr(given, key) for key in given.model_fields_set}
-    return settings.model_copy(update=changed | {"overrides": allowed(settings, given)})
+    return settings.model_copy(update=changed | {"overrides": allowed_overrides(settings, given)})
 
 
 def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.models.embed import Embedder
-    from rag.search.search_plan import Given, Plan
-    from rag.search.search_state import OpenStep, Run
+    from rag.search.search_plan import RequestVector, SearchPlan
+    from rag.search.search_state import OpenStep, SearchState
     from rag.search.view import View
 
 HURRIED_SECONDS = 1.0  # for a remote model, in a search that can do without it
@@ -96,8 +96,8 @@ class Embedded:
 
 
 async def query_meanings(
-    texts: Sequence[str], run: Run, step: OpenStep
-) -> tuple[Run, list[Mapping[str, Meaning]]]:
+    texts: Sequence[str], state: SearchState, step: OpenStep
+) -> tuple[SearchState, list[Mapping[str, Meaning]]]:
     """The run with the mode and the views that these vectors allow, and the meanings of each text.
 
     The meanings are by the names of the embedders; those of a model that fails are missing.
@@ -109,16 +109,16 @@ async def query_meanings(
         ConfigurationError: the request names a collection for mode dense that another model made.
         NotReadyError: the request names a collection for mode sparse that has no full-text index.
     """
-    _check_words(run)
-    if run.plan.given:
-        run, meanings = _with_vector(run.plan.given, run, step)
-        return _without_wordless(run, step), [meanings for _ in texts]
+    _check_words(state)
+    if state.plan.given:
+        state, meanings = _with_vector(state.plan.given, state, step)
+        return _without_wordless(state, step), [meanings for _ in texts]
     by_name: dict[str, list[Collection]] = {}
-    for collection in _collections(run):
+    for collection in _collections(state):
         by_name.setdefault(collection.embedder_name, []).append(collection)
-    calls = [partial(_embedded, name, theirs, texts, run) for name, theirs in by_name.items()]
+    calls = [partial(_embedded, name, theirs, texts, state) for name, theirs in by_name.items()]
     embedded = dict(zip(by_name, await concurrently(calls), strict=True))
-    _check_named(run, embedded)
+    _check_named(state, embedded)
     usable = {
         name: (output.vectors, output.known)
         for name, output in embedded.items()
@@ -126,36 +126,38 @@ async def query_meanings(
     }
     failures = [output.trouble for output in embedded.values() if output.trouble]
     for failure in failures:
-        if _is_needed(run.plan) and not (usable and _may_leave_out(run.plan)):
-            raise ProviderError(str(failure), for_caller=_advice(failure, run.plan)) from failure
+        if _is_needed(state.plan) and not (usable and _may_leave_out(state.plan)):
+            raise ProviderError(str(failure), for_caller=_advice(failure, state.plan)) from failure
         note_failure(log, failure)
-    run = replace(run, views=tuple(_marked(view, embedded) for view in run.views))
+    state = replace(state, views=tuple(_marked(view, embedded) for view in state.views))
     goes_without = bool(failures) and not usable
     if goes_without:
-        run = _by_words_alone(run, step)
-    run = _without_wordless(run, step)
+        state = _by_words_alone(state, step)
+    state = _without_wordless(state, step)
     if not goes_without:
-        run = _without_incomparable(run, step, embedded)
-    scales = {name: _scale(name, run) for name in usable}
-    return run, [
+        state = _without_incomparable(state, step, embedded)
+    scales = {name: _scale(name, state) for name in usable}
+    return state, [
         {name: Meaning(vectors[at], known[at], scales[name]) for name, (vectors, known) in usable.items()}
         for at in range(len(texts))
     ]
 
 
-def _with_vector(given: Given, run: Run, step: OpenStep) -> tuple[Run, Mapping[str, Meaning]]:
+def _with_vector(
+    given: RequestVector, state: SearchState, step: OpenStep
+) -> tuple[SearchState, Mapping[str, Meaning]]:
     """The run in the collections that a given vector compares with, and its meaning, by names of embedders.
 
     The embedders need not be in the settings, because none is called.
     """
-    dimension, collections = len(given.vector), _collections(run)
+    dimension, collections = len(given.vector), _collections(state)
     comparable = [
         collection
         for collection in collections
         if collection.embedder.dimension == dimension and collection.embedder != NO_VECTORS
     ]
     others = [collection for collection in collections if collection not in comparable]
-    if not comparable or (others and run.plan.names_collections):
+    if not comparable or (others and state.plan.names_collections):
         lengths = ", ".join(
             f"{other.name}: {'none' if other.embedder == NO_VECTORS else other.embedder.dimension}"
             for other in others
@@ -169,45 +171,47 @@ def _with_vector(given: Given, run: Run, step: OpenStep) -> tuple[Run, Mapping[s
             f"Several models made the vectors with {dimension} dimensions, and a vector can be of one only. "
             f"Name collections of one model. These are of several: {names}."
         )
-    is_dense = run.plan.mode == "dense"
-    retrieved = {view.table.collection.name for view in run.views if view.table.retrieves}
-    _note_given(given, [other.name for other in others if is_dense or other.name not in retrieved], run, step)
-    views = tuple(replace(view, comparable=view.table.collection in comparable) for view in run.views)
-    run = replace(run, views=tuple(view for view in views if view.comparable or not is_dense))
-    return run, {
+    is_dense = state.plan.mode == "dense"
+    retrieved = {view.table.collection.name for view in state.views if view.table.retrieves}
+    _note_given(
+        given, [other.name for other in others if is_dense or other.name not in retrieved], state, step
+    )
+    views = tuple(replace(view, comparable=view.table.collection in comparable) for view in state.views)
+    state = replace(state, views=tuple(view for view in views if view.comparable or not is_dense))
+    return state, {
         collection.embedder_name: Meaning(
-            given.vector, scale=_scale(collection.embedder_name, run), given=True
+            given.vector, scale=_scale(collection.embedder_name, state), given=True
         )
         for collection in comparable
     }
 
 
-def _note_given(given: Given, others: Sequence[str], run: Run, step: OpenStep) -> None:
+def _note_given(given: RequestVector, others: Sequence[str], state: SearchState, step: OpenStep) -> None:
     """Say what a search by a given vector does without."""
     if others:
-        step.warns(OTHER_LENGTH[run.plan.mode].format(", ".join(others)))
+        step.warns(OTHER_LENGTH[state.plan.mode].format(", ".join(others)))
     if given.skipped:
         step.warns(SKIPPED.format(", ".join(given.skipped)))
-    if run.plan.detail == "snippet":
+    if state.plan.detail == "snippet":
         step.warns(FIRST_SENTENCES)
 
 
-def _scale(embedder_name: str, run: Run) -> Calibration:
+def _scale(embedder_name: str, state: SearchState) -> Calibration:
     """What the cosines of this embedder mean in the collections that are searched.
 
     The settings go first, then what was measured when the vectors were made.
     """
-    baseline = run.models.embedders.baseline(embedder_name)
+    baseline = state.models.embedders.baseline(embedder_name)
     if baseline is not None:
         return Calibration(baseline)
     measured = [
         calibration
-        for view in run.views
+        for view in state.views
         if view.comparable
         and view.table.collection.embedder_name == embedder_name
         and (calibration := view.table.collection.calibration)
         # A strict plan uses nothing that comes from passages which the principal may not be able to read.
-        and not (run.plan.strict and calibration.passages)
+        and not (state.plan.strict and calibration.passages)
     ]
     # The lowest estimate is from the collection that is least about one subject.
     return min(measured, key=lambda calibration: calibration.unrelated, default=Calibration(0.0))
@@ -218,24 +222,26 @@ def is_remote(embedder: Embedder) -> bool:
     return embedder.identity.provider == "openai"
 
 
-def _collections(run: Run) -> list[Collection]:
-    return [view.table.collection for view in run.views]
+def _collections(state: SearchState) -> list[Collection]:
+    return [view.table.collection for view in state.views]
 
 
-def _is_needed(plan: Plan) -> bool:
+def _is_needed(plan: SearchPlan) -> bool:
     """Whether the plan can't do without vectors."""
     return plan.mode == "dense" or (plan.mode == "hybrid" and not plan.degrade)
 
 
-def _may_leave_out(plan: Plan) -> bool:
+def _may_leave_out(plan: SearchPlan) -> bool:
     """Whether a plan that needs vectors may leave out collections for which there are none."""
     return plan.mode == "dense" and not plan.names_collections
 
 
-async def _embedded(name: str, collections: Sequence[Collection], texts: Sequence[str], run: Run) -> Embedded:
+async def _embedded(
+    name: str, collections: Sequence[Collection], texts: Sequence[str], state: SearchState
+) -> Embedded:
     """What the embedder of this name makes of the texts, for the collections that name it."""
     try:
-        embedder = await run.models.embedders.named(name)
+        embedder = await state.models.embedders.named(name)
     except ConfigurationError:  # the note on its collections, below, says where to look
         return Embedded()
     identity = embedder.identity
@@ -243,7 +249,7 @@ async def _embedded(name: str, collections: Sequence[Collection], texts: Sequenc
     if not theirs:
         return Embedded(identity)
     try:
-        vectors = await _vectors(embedder, texts, run.plan)
+        vectors = await _vectors(embedder, texts, state.plan)
         identity = replace(identity, dimension=vectors.shape[1])
         _check_dimension(identity, theirs)
     except ProviderError as error:
@@ -252,7 +258,7 @@ async def _embedded(name: str, collections: Sequence[Collection], texts: Sequenc
     return Embedded(identity, vectors, known)
 
 
-async def _vectors(embedder: Embedder, texts: Sequence[str], plan: Plan) -> Vectors:
+async def _vectors(embedder: Embedder, texts: Sequence[str], plan: SearchPlan) -> Vectors:
     seconds = None
     if is_remote(embedder):
         seconds = PATIENT_SECONDS if _is_needed(plan) else HURRIED_SECONDS
@@ -282,10 +288,10 @@ def _is_of(collection: Collection, identity: EmbedderIdentity | None) -> bool:
     return identity is not None and (theirs == identity or theirs.may_compare(identity))
 
 
-def _check_named(run: Run, embedded: Mapping[str, Embedded]) -> None:
+def _check_named(state: SearchState, embedded: Mapping[str, Embedded]) -> None:
     """Check that mode dense can search every collection that the request names."""
-    if run.plan.mode == "dense" and run.plan.names_collections:
-        for collection in _collections(run):
+    if state.plan.mode == "dense" and state.plan.names_collections:
+        for collection in _collections(state):
             check_embedder(collection, embedded[collection.embedder_name].identity)
 
 
@@ -294,26 +300,28 @@ def _marked(view: View, embedded: Mapping[str, Embedded]) -> View:
     return replace(view, comparable=embedded[collection.embedder_name].suits(collection))
 
 
-def _by_words_alone(run: Run, step: OpenStep) -> Run:
-    """The run in mode sparse, because no embedding model answers."""
-    is_hybrid = run.plan.mode == "hybrid"
+def _by_words_alone(state: SearchState, step: OpenStep) -> SearchState:
+    """Switch to mode sparse, because no embedding model answers."""
+    is_hybrid = state.plan.mode == "hybrid"
     step.warns(WORDS_ALONE if is_hybrid else NO_SIMILARITIES, failed=True)
-    run.degraded.append("dense" if is_hybrid else "similarity")
-    if run.plan.has_thresholds:
+    state.degraded.append("dense" if is_hybrid else "similarity")
+    if state.plan.has_thresholds:
         step.warns(NO_THRESHOLDS)
-    return replace(run, plan=replace(run.plan, mode="sparse"))
+    return replace(state, plan=replace(state.plan, mode="sparse"))
 
 
-def _without_incomparable(run: Run, step: OpenStep, embedded: Mapping[str, Embedded]) -> Run:
-    """Say which collections have no vectors of the queries. Returns the run, in mode dense without these."""
-    mode = run.plan.mode
+def _without_incomparable(
+    state: SearchState, step: OpenStep, embedded: Mapping[str, Embedded]
+) -> SearchState:
+    """Warn of collections that the vectors don't compare with. Mode dense doesn't search them."""
+    mode = state.plan.mode
     others = [
         view.table.collection
-        for view in run.views
+        for view in state.views
         if not view.comparable and (mode == "dense" or not view.table.retrieves)
     ]
     if not others:
-        return run
+        return state
     reasons = {other.name: _why_not_by_meaning(other, embedded[other.embedder_name]) for other in others}
     for why in (OTHER_MODEL, NOT_SET_UP, AWAY, NO_VECTORS_THERE):
         if names := [name for name, reason in reasons.items() if reason == why]:
@@ -321,12 +329,12 @@ def _without_incomparable(run: Run, step: OpenStep, embedded: Mapping[str, Embed
     for name, reason in reasons.items():
         if reason in {OTHER_MODEL, NOT_SET_UP}:
             log.warning("The collection %r has no dense list: see refdesk-admin config check.", name)
-    run.degraded.append("similarity" if mode == "sparse" else "dense")
+    state.degraded.append("similarity" if mode == "sparse" else "dense")
     if mode == "dense":
-        return replace(run, views=tuple(view for view in run.views if view.comparable))
-    if run.plan.has_thresholds:
+        return replace(state, views=tuple(view for view in state.views if view.comparable))
+    if state.plan.has_thresholds:
         step.warns(NO_THRESHOLDS)
-    return run
+    return state
 
 
 def _why_not_by_meaning(collection: Collection, output: Embedded) -> str:
@@ -337,30 +345,30 @@ def _why_not_by_meaning(collection: Collection, output: Embedded) -> str:
     return AWAY if output.trouble and _is_of(collection, output.identity) else OTHER_MODEL
 
 
-def _check_words(run: Run) -> None:
+def _check_words(state: SearchState) -> None:
     """Check that mode sparse can search every collection that the request names."""
-    wordless = [view.table.collection.name for view in run.views if not view.table.by_words]
-    if wordless and run.plan.mode == "sparse" and run.plan.names_collections:
+    wordless = [view.table.collection.name for view in state.views if not view.table.by_words]
+    if wordless and state.plan.mode == "sparse" and state.plan.names_collections:
         note = NOT_BY_WORDS["sparse"].format(", ".join(wordless))
         raise NotReadyError(f"{note} Only the owner of an attached table can make an index.", for_caller=note)
 
 
-def _without_wordless(run: Run, step: OpenStep) -> Run:
-    """Say which attached tables have no full-text index. Returns the run without those that have no list."""
-    mode, wordless = run.plan.mode, [view for view in run.views if not view.table.by_words]
+def _without_wordless(state: SearchState, step: OpenStep) -> SearchState:
+    """Warn of attached tables without a full-text index. Those that can't be searched at all are left out."""
+    mode, wordless = state.plan.mode, [view for view in state.views if not view.table.by_words]
     if mode == "dense" or not wordless:
-        return run
+        return state
     by_meaning = [view for view in wordless if mode == "sparse" or view.comparable]
     neither = [view for view in wordless if view not in by_meaning]
     for note, views in ((NOT_BY_WORDS[mode], by_meaning), (NEITHER, neither)):
         if views:
             step.warns(note.format(", ".join(view.table.collection.name for view in views)))
-    run.degraded.append("sparse")
+    state.degraded.append("sparse")
     left_out = wordless if mode == "sparse" else neither
-    return replace(run, views=tuple(view for view in run.views if view not in left_out))
+    return replace(state, views=tuple(view for view in state.views if view not in left_out))
 
 
-def _advice(error: ProviderError, plan: Plan) -> str:
+def _advice(error: ProviderError, plan: SearchPlan) -> str:
     """What a caller reads: what is wrong, and what it can do."""
     other = ", or search in mode sparse" if "mode" in plan.overrides else ""
     return f"{error.for_caller} There is no search by meaning without it. Try again in a minute{other}."

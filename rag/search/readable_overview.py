@@ -50,7 +50,7 @@ class FieldValues:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class CollectionOverview:
     """What a principal may read of a collection. `first` and `last` are dates of its documents.
 
     `languages` are the tags of the most frequent languages of these documents, as far as they are known. The
@@ -77,7 +77,7 @@ def without_notes(collection: Collection) -> Collection:
     return replace(collection, languages=(), expiring=False, calibration=None)
 
 
-async def counted(view: View) -> Holding:
+async def collection_overview(view: View) -> CollectionOverview:
     """What the view's principal may read of its collection."""
     collection = without_notes(view.table.collection)
     sources, dates = 0, set[datetime]()
@@ -94,10 +94,10 @@ async def counted(view: View) -> Holding:
             dates = {min(dates), max(dates)} if dates else dates
             if sources > MAX_COUNTED:
                 nothing = dict.fromkeys(values, FieldValues())
-                return Holding(collection, MAX_COUNTED, None, None, nothing, more=True)
+                return CollectionOverview(collection, MAX_COUNTED, None, None, nothing, more=True)
     fields = {name: _field_values(counter) for name, counter in values.items()}
     first, last = min(dates, default=None), max(dates, default=None)
-    return Holding(collection, sources, first, last, fields, languages=_frequent(tags))
+    return CollectionOverview(collection, sources, first, last, fields, languages=_frequent(tags))
 
 
 def _frequent(tags: Counter[str]) -> tuple[str, ...]:
@@ -115,21 +115,23 @@ def _field_values(counted: Counter[Single]) -> FieldValues:
     return FieldValues(tuple(ranked[:MAX_VALUES]), len(counted), least, greatest)
 
 
-class Overviews:
+class OverviewCache:
     """The latest overviews, by all that decides what a principal may read.
 
     Counting costs 35 us a source, and hosts list the tools in each session.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Principal, tuple[Versions, tuple[Holding, ...]]] = {}
+        self._kept: dict[Principal, tuple[Versions, tuple[CollectionOverview, ...]]] = {}
 
-    def known(self, principal: Principal, versions: Versions) -> tuple[Holding, ...] | None:
+    def known(self, principal: Principal, versions: Versions) -> tuple[CollectionOverview, ...] | None:
         """The overview that was made of exactly these versions of the tables."""
         made, overview = self._kept.get(principal, ((), ()))
         return overview if made == versions and versions else None
 
-    def keep(self, principal: Principal, versions: Versions, overview: tuple[Holding, ...]) -> None:
+    def keep(
+        self, principal: Principal, versions: Versions, overview: tuple[CollectionOverview, ...]
+    ) -> None:
         """Keep an overview, in place of the oldest one if there are too many."""
         self._kept.pop(principal, None)
         if len(self._kept) >= KEPT:
@@ -145,7 +147,7 @@ FULL, NO_VALUES, NO_FIELDS, NAMES = range(4)
 
 
 def overview_text(
-    overview: Sequence[Holding], max_chars: int, *, fields: bool = True, values: bool = True
+    overview: Sequence[CollectionOverview], max_chars: int, *, fields: bool = True, values: bool = True
 ) -> str:
     """The collections with what they hold, largest first, in at most `max_chars`; empty if there are none.
 
@@ -171,7 +173,7 @@ def overview_text(
     return ""
 
 
-def _line(holding: Holding, detail: int) -> str:
+def _line(holding: CollectionOverview, detail: int) -> str:
     """A collection on a line: "- wiki: How we work (https://…). 12 documents, 2019-05-01 to 2024-01-31."."""
     collection = holding.collection
     link = f" ({collection.link})" if collection.link else ""
@@ -188,7 +190,7 @@ def _line(holding: Holding, detail: int) -> str:
     return f"{line} Fields: {'; '.join(fields)}." if fields else line
 
 
-def _languages(holding: Holding) -> str:
+def _languages(holding: CollectionOverview) -> str:
     """The languages of the documents; where none is known, the one that the collection is said to have."""
     if told := [name_of(tag) for tag in holding.languages if is_known(tag)]:
         *others, last = told

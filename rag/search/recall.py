@@ -26,7 +26,7 @@ from rag.store.read.word_analysis import query_terms, stop_languages
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rag.search.search_plan import Plan
+    from rag.search.search_plan import SearchPlan
     from rag.search.view import View
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.stored_rows import Ranking, StoredChunk
@@ -115,10 +115,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
+class QueryRankings:
     """The rankings of a query, one per view; none if the mode has no such list.
 
-    A view whose vectors are not comparable has an empty dense ranking, and so has one where it `is_moot`.
+    A view whose vectors are not comparable has an empty dense ranking, and so has one where `skips_dense`.
 
     Each collection has tables of its own, with its own indexes, so the engine searches one table at a time.
     The scores compare across tables: similarities, and BM25 in units of the rarest word of the table.
@@ -143,7 +143,7 @@ class Lists:
         return _listed(self.sparse)
 
 
-def is_moot(query: Query, view: View, plan: Plan) -> bool:
+def skips_dense(query: Query, view: View, plan: SearchPlan) -> bool:
     """Whether a view's dense list would count for nothing, so that it is not asked for.
 
     That is so where calibrated fusion weighs it by the share of the query that the model knows, and that is
@@ -153,7 +153,7 @@ def is_moot(query: Query, view: View, plan: Plan) -> bool:
     return weighs and view.table.by_words and query.unknown_in(view)
 
 
-async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
+async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankings]:
     """The lists of the plan's mode for each query, from all tables concurrently."""
     readers = await _readers([view for query in queries for view in query.views], plan)
     calls: list[Callable[[], Awaitable[Ranking]]] = []
@@ -162,7 +162,7 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
         if plan.mode != "sparse":
             calls += [
                 _nothing
-                if is_moot(query, view, plan)
+                if skips_dense(query, view, plan)
                 else partial(_dense, table, query.meaning_in(view), plan, where)
                 for view, (table, where) in zip(query.views, tables, strict=True)
             ]
@@ -175,7 +175,7 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
             ]
     rankings = iter(await concurrently(calls))
     return [
-        Lists(
+        QueryRankings(
             dense=tuple(islice(rankings, 0 if plan.mode == "sparse" else len(query.views))),
             sparse=tuple(islice(rankings, 0 if plan.mode == "dense" else len(query.views))),
         )
@@ -184,7 +184,7 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
 
 
 async def _dense(
-    table: CollectionReader | StrictReader, meaning: Meaning | None, plan: Plan, where: str
+    table: CollectionReader | StrictReader, meaning: Meaning | None, plan: SearchPlan, where: str
 ) -> Ranking:
     """The dense list of a view, by similarity; empty if its vectors are not comparable."""
     if meaning is None:
@@ -202,7 +202,7 @@ async def _nothing() -> Ranking:
 
 
 async def _readers(
-    views: Sequence[View], plan: Plan
+    views: Sequence[View], plan: SearchPlan
 ) -> Mapping[CollectionReader, CollectionReader | StrictReader]:
     """The reader of each table: the table itself or, in a strict plan, one that knows readable rows only."""
     by_table = {view.table: view for view in views}
@@ -212,7 +212,7 @@ async def _readers(
     return dict(zip(by_table, strict, strict=True))
 
 
-def fuse(queries: Sequence[Query], lists: Sequence[Lists], plan: Plan) -> list[Candidate]:
+def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchPlan) -> list[Candidate]:
     """One ranking of the chunks of all lists, best first. The plan says how several queries merge."""
     chunks: dict[str, tuple[View, tuple[StoredChunk, ...]]] = {}
     for query, of_query in zip(queries, lists, strict=True):
@@ -228,7 +228,7 @@ def fuse(queries: Sequence[Query], lists: Sequence[Lists], plan: Plan) -> list[C
 
 
 def _merged(
-    queries: Sequence[Query], fused: Sequence[Mapping[str, float]], plan: Plan
+    queries: Sequence[Query], fused: Sequence[Mapping[str, float]], plan: SearchPlan
 ) -> Mapping[str, float]:
     """One ranking of the chunks of several queries: by reciprocal ranks, which measured better than scores.
 
@@ -245,7 +245,7 @@ def _merged(
     )
 
 
-def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
+def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str, float]:
     """The ids and scores of a query's chunks, best first.
 
     The score is the similarity in mode dense, the share of the best BM25 score in mode sparse, and the fused
@@ -276,7 +276,7 @@ def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
             )
 
 
-def _unlisted(query: Query, sparse: Sequence[Ranking], plan: Plan) -> float:
+def _unlisted(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:
     """The most that BM25 may give a chunk that no sparse list has.
 
     A full list ends before the others. Nothing is known of chunks that have some words where a passage needs
@@ -298,7 +298,7 @@ def _listed(rankings: Sequence[Ranking]) -> Mapping[str, float]:
     return best_scores((one.stored.id, one.score) for ranking in rankings for one in ranking)
 
 
-def _similarities(query: Query, lists: Lists, *, weighed: bool = False) -> Mapping[str, float]:
+def _similarities(query: Query, lists: QueryRankings, *, weighed: bool = False) -> Mapping[str, float]:
     """The similarity of every comparable chunk, whichever list found it.
 
     If `weighed`, those of each model are multiplied by the share of the query that it knows, because a model

@@ -22,16 +22,16 @@ from rag.answers import SearchRequest
 from rag.corpus import Principal
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.runtime import concurrently
-from rag.search.browse import documents, shown, shown_parts
+from rag.search.browse import display_name, display_parts, placed_documents
 from rag.search.reply.untrusted import label
 from rag.search.view import View
 from rag.store.read.stored_rows import Place
 from rag.uris import SCHEME, is_surely_id, named_id, split_id
 
 if TYPE_CHECKING:
-    from rag.search.search_plan import Plan
+    from rag.search.search_plan import SearchPlan
 
-BROKEN = (
+TABLE_FAILING = (
     "A table or a retriever that the operator attached is failing, perhaps the one with what you asked "
     "for. Try again later."
 )
@@ -61,7 +61,7 @@ def readable_request(
 
 
 def chosen_views(
-    principal: Principal, plan: Plan, views: Mapping[str, View], failing: Sequence[str]
+    principal: Principal, plan: SearchPlan, views: Mapping[str, View], failing: Sequence[str]
 ) -> list[View]:
     """The views of the collections that the plan names, or all if it names none, without the excluded.
 
@@ -78,7 +78,7 @@ def chosen_views(
     if not plan.names_collections:
         asked = tuple(name for name in asked if name in views) or asked
     if not {*asked}.isdisjoint(failing):
-        raise StoreError(BROKEN, for_caller=BROKEN)
+        raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
     if not views.keys() >= {*asked, *plan.exclude_collections}:
         is_usual = not plan.names_collections and views.keys() >= {*plan.exclude_collections}
         raise NotFoundError((NO_USUAL if is_usual else UNREADABLE).format(_listed(views)))
@@ -113,13 +113,13 @@ class _Candidate(NamedTuple):
         return f"{self.id} ({self.collection}/{self.path})"
 
 
-async def identified(views: Sequence[View], names: Collection[str]) -> dict[str, str]:
+async def resolve_names(views: Sequence[View], names: Collection[str]) -> dict[str, str]:
     """The ids of the documents, passages or ranges that these names mean, by name; unknown ones are absent.
 
     Raises:
         InvalidRequestError: several documents have a name; the message lists them.
     """
-    ids = await by_id(views, names)
+    ids = await resolve_ids(views, names)
     if places := [name for name in names if name not in ids and not is_surely_id(name)]:
         ids |= await _by_place(views, places)
     if addresses := {name: uri for name in places if name not in ids and (uri := _address(name))}:
@@ -127,7 +127,7 @@ async def identified(views: Sequence[View], names: Collection[str]) -> dict[str,
     return ids
 
 
-async def by_id(views: Sequence[View], names: Iterable[str]) -> dict[str, str]:
+async def resolve_ids(views: Sequence[View], names: Iterable[str]) -> dict[str, str]:
     """The same of those names that are ids, citations or URIs of ids."""
     labelled: dict[str, tuple[str | None, str]] = {}
     for name in names:
@@ -154,8 +154,8 @@ async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, st
 
 def _placed(groups: Sequence[tuple[View, Sequence[Place]]], names: Sequence[str]) -> dict[str, str]:
     """One look at each document, however many names there are."""
-    words = {name: "/".join(shown_parts(name.strip().removeprefix(SCHEME))) for name in names}
-    titles = {name: shown(name) for name in names}
+    words = {name: "/".join(display_parts(name.strip().removeprefix(SCHEME))) for name in names}
+    titles = {name: display_name(name) for name in names}
     folded = {word.casefold() for word in (*words.values(), *titles.values()) if word}
     near = [candidate for candidate in _candidates(groups) if folded & {*_folded_names(candidate)}]
     chosen = {name: _meant(near, words[name], titles[name]) for name in names}
@@ -165,8 +165,8 @@ def _placed(groups: Sequence[tuple[View, Sequence[Place]]], names: Sequence[str]
 def _candidates(groups: Sequence[tuple[View, Sequence[Place]]]) -> Iterator[_Candidate]:
     for view, places in groups:
         collection = view.table.collection
-        for place, document in zip(places, documents(places), strict=True):
-            title = shown(place.title)
+        for place, document in zip(places, placed_documents(places), strict=True):
+            title = display_name(place.title)
             yield _Candidate(collection.name, place.id, document.path, title, bool(collection.tag_of))
 
 
@@ -229,19 +229,19 @@ def _only(name: str, candidates: Sequence[_Candidate]) -> str:
     listed = ", ".join(sorted(candidate.listed for candidate in candidates)[:MOST_LISTED])
     and_more = f" and {len(candidates) - MOST_LISTED} more" if len(candidates) > MOST_LISTED else ""
     raise InvalidRequestError(
-        f"Several documents are called {quoted(name)}: {listed}{and_more}. Give the id of one."
+        f"Several documents are called {quoted_name(name)}: {listed}{and_more}. Give the id of one."
     )
 
 
-def quoted(name: str) -> str:
+def quoted_name(name: str) -> str:
     """A caller's name in a message, on one line and shortened."""
-    line = shown(name)
+    line = display_name(name)
     return repr(line if len(line) <= QUOTED_CHARS else f"{line[: QUOTED_CHARS - 1]}…")
 
 
-def unknown(argument: str, names: Sequence[str]) -> str:
+def unknown_names_note(argument: str, names: Sequence[str]) -> str:
     """The note on names that mean nothing which the asker can read."""
-    listed = ", ".join(map(quoted, names[:MOST_LISTED]))
+    listed = ", ".join(map(quoted_name, names[:MOST_LISTED]))
     and_more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return (
         f"{argument}: nothing readable has this id, path or title: {listed}{and_more}. Use an id or a path "

@@ -209,7 +209,7 @@ class Retrievers:
         return readers
 
 
-def loaded_retrievers(settings: Mapping[str, RetrieverSettings]) -> list[RetrieverCollection]:
+def load_retrievers(settings: Mapping[str, RetrieverSettings]) -> list[RetrieverCollection]:
     """The retrievers in the settings.
 
     Raises:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rag.corpus import Distance
     from rag.needles.needle import Needle
 
-LOOKED_AT = 3  # times the limit: so many hits usually make enough, once neighbours are one
+JOIN_OVERSAMPLING = 3  # times the limit: so many hits usually make enough, once neighbours are one
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """Everything that a search needs to know, with no value missing.
 
     Each list returns up to `candidates` chunks. If `strict`, scores and order don't depend on rows that the
@@ -68,7 +68,7 @@ class Plan:
     overrides: tuple[Overridable, ...]
     names_collections: bool
     distance: Distance | None = None
-    given: Given | None = None
+    given: RequestVector | None = None
     needle: Needle | None = None
     contains: tuple[Needle, ...] = ()
     seed: Hit | None = None
@@ -85,7 +85,7 @@ class Plan:
     @property
     def drops_distant(self) -> bool:
         """Whether a threshold applies to single hits, not only to the evidence as a whole."""
-        return drop_distant(self.thresholds)
+        return drops_distant_hits(self.thresholds)
 
     @property
     def has_thresholds(self) -> bool:
@@ -93,13 +93,13 @@ class Plan:
         return self.drops_distant or self.thresholds.min_evidence is not None
 
 
-def drop_distant(limits: ThresholdSettings) -> bool:
+def drops_distant_hits(limits: ThresholdSettings) -> bool:
     """Whether hits that are too far from the question are dropped."""
     return (limits.min_similarity, limits.max_distance, limits.percentage_distance) != (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class RequestVector:
     """A vector of unit length, and the names of the stages that can't run with it."""
 
     vector: npt.NDArray[np.float32]

@@ -1,7 +1,6 @@
 """The state of one search, and its trace: for each step the time, the model usage and the remaining hits.
 
-Each step is also an OpenTelemetry span. A span holds the step's name, status and counts, nothing of queries
-or documents.
+Each step is also an OpenTelemetry span with its name, status and counts, but no text of queries or documents.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from rag.answers import (
 from rag.rank.fusion import neighbours
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
-from rag.search.search_plan import LOOKED_AT, Plan
-from rag.search.source_window import OpenSource, opened_source
+from rag.search.search_plan import JOIN_OVERSAMPLING, SearchPlan
+from rag.search.source_window import OpenSource, open_source
 from rag.text.segments import Span
 
 if TYPE_CHECKING:
@@ -66,8 +65,8 @@ OnSearch: TypeAlias = "Callable[[Principal, SearchRequest, Answer], None]"
 Hooked = ParamSpec("Hooked")
 
 
-def notify(hook: Callable[Hooked, None], *arguments: Hooked.args, **named: Hooked.kwargs) -> None:
-    """Call a program's hook. What it raises is logged and doesn't end the search."""
+def call_hook(hook: Callable[Hooked, None], *arguments: Hooked.args, **named: Hooked.kwargs) -> None:
+    """Call a program's hook. Exceptions are logged and don't end the search."""
     try:
         hook(*arguments, **named)
     except Exception:
@@ -84,24 +83,24 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One search: what is searched, and how, and what is told of it.
+class SearchState:
+    """One search: what is searched, how, and what its answer will report.
 
-    The search doesn't change: a step that changes the `plan`, the `views` or the `queries` returns another
-    run. `views` are the collections that it covers, as its principal sees them. It is `broken` if an attached
-    table could not be opened. At `scan_until`, by the monotonic clock, scans of texts end.
+    The search itself is immutable: a step that changes the `plan`, the `views` or the `queries` returns a new
+    state. `views` are the collections to search, as the principal sees them. `broken` says that an attached
+    table could not be opened. Text scans end at `scan_until`, by the monotonic clock.
 
-    What is told grows, and all runs of one search share it: `steps`; `notes` for the reader of the answer;
-    `left_out`, the number of passages that were dropped although they were good enough for the limit, by the
-    reason; `listings`, for the trace, of chunks only that the gate admitted; `degraded` as in the answer,
-    without failed stages.
+    The report is mutable and shared by all states of a search: `steps`; `notes` for the reader of the answer;
+    `left_out` counts passages that were dropped although they ranked within the limit, by reason; `listings`
+    are for the trace and hold only chunks that passed the gate; `degraded` as in the answer, without failed
+    stages.
     """
 
-    plan: Plan
+    plan: SearchPlan
     views: tuple[View, ...]
     models: Models
     alarm: Alarm
-    steps: Steps
+    steps: StepRecorder
     broken: bool = False
     queries: tuple[SubQuery, ...] = ()
     scan_until: float = inf
@@ -110,13 +109,15 @@ class Run:
     listings: dict[str, tuple[Listing, ...]] = field(default_factory=dict)
     degraded: list[str] = field(default_factory=list)
 
-    def aside(self, plan: Plan) -> Run:
-        """A search on the side, by another plan, of which nothing is told."""
-        return replace(self, plan=plan, steps=Steps(), notes=[], left_out=Counter(), listings={}, degraded=[])
+    def aside(self, plan: SearchPlan) -> SearchState:
+        """The state for a side search by another plan, whose steps and notes are not reported."""
+        return replace(
+            self, plan=plan, steps=StepRecorder(), notes=[], left_out=Counter(), listings={}, degraded=[]
+        )
 
     @property
     def is_late(self) -> bool:
-        """Whether the time for scans is over, so that what was not found may still be there."""
+        """Whether scans ran out of time, so that there may be matches that were not found."""
         return time.monotonic() > self.scan_until
 
     def note(self, notes: Iterable[str]) -> None:
@@ -124,9 +125,9 @@ class Run:
         self.notes.extend(notes)
 
     def leaves_out(self, reason: str, hits: Sequence[Hit], left: Sequence[Hit]) -> None:
-        """Count what is not `left` of the first `hits`, up to the limit. `reason` follows "5 passages"."""
-        kept = {hit.chunk.id for hit in left}
-        self.left_out[reason] += sum(hit.chunk.id not in kept for hit in hits[: self.plan.limit])
+        """Count the `hits` within the limit that are not in `left`. `reason` follows "5 passages"."""
+        left_ids = {hit.chunk.id for hit in left}
+        self.left_out[reason] += sum(hit.chunk.id not in left_ids for hit in hits[: self.plan.limit])
 
     def note_left_out(self) -> None:
         """Add one note on all passages that were left out, if there are any."""
@@ -136,17 +137,17 @@ class Run:
         self.note([f"Left out: {'; '.join(parts)}."] if parts else [])
 
     @property
-    def looked_at(self) -> int:
-        """How many hits are usually enough for the plan's limit."""
-        return self.plan.limit * (LOOKED_AT if self.plan.joins else 1)
+    def hits_to_check(self) -> int:
+        """How many hits are usually enough to fill the plan's limit once adjacent ones are joined."""
+        return self.plan.limit * (JOIN_OVERSAMPLING if self.plan.joins else 1)
 
     def takes_more_than(self, hits: Sequence[Hit]) -> bool:
-        """Whether these hits, as one where they stand in a row, leave room below the limit."""
+        """Whether these hits, once adjacent ones are joined, are fewer than the limit."""
         plan = self.plan
         return plan.joins and neighbours(hits, plan.limit, selective=plan.selects).looked_at == len(hits)
 
     async def joined(self, hits: Sequence[Hit], views: Mapping[str, View]) -> list[Hit]:
-        """The hits up to the plan's limit, those of chunks in a row as one; see `rag.rank.fusion.neighbours`.
+        """The hits up to the plan's limit, with adjacent chunks as one hit (`rag.rank.fusion.neighbours`).
 
         `views` are those in which the hits were found, by collection. If joining changes anything, the trace
         gets a step `join`.
@@ -157,13 +158,13 @@ class Run:
         if not self.plan.joins or self.plan.mode == "exact":  # `rag.search.exact` joins what it finds
             return self.limited(hits)
         groups, looked_at = neighbours(hits, self.plan.limit, selective=self.plan.selects)
-        shown = [as_one(group) for group in groups]
+        shown = [joined_hit(group) for group in groups]
         if len(shown) < looked_at:
             gone = {hit.chunk.id for hit in hits[:looked_at]}
             beyond = [id_ for id_ in self.steps.last_ids if id_ not in gone]
             with self.steps.step("join") as step:
                 step.left(shown, of=len(self.steps.last_ids) or len(hits), beyond=beyond)
-        return await _as_they_stand(self.limited(shown), views)
+        return await _with_gaps_closed(self.limited(shown), views)
 
     def limited(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits up to the plan's limit. If that drops any, the trace gets a step `limit`."""
@@ -208,7 +209,7 @@ class OpenStep:
         self.record = replace(self.record, usage=(self.record.usage or Usage()) + usage)
 
     def made(self, count: int, *, of: int | None = None) -> None:
-        """Record how many queries or candidates there are after the step, and `of` how many before."""
+        """Record the number of queries or candidates after the step, and `of` how many before."""
         self._counts(count, of)
         if self.detailed:
             self.record = replace(self.record, before=of, after=count)
@@ -229,8 +230,8 @@ class OpenStep:
             self.span.set_attribute("refdesk.before", before)
 
 
-class Steps:
-    """The steps of one search, in the order in which they ended. `detailed` ones record hits, for a trace.
+class StepRecorder:
+    """Records the steps of one search in the order in which they end; if `detailed`, with their hits.
 
     `on_step` is called with the record of each step that has ended.
     """
@@ -254,11 +255,11 @@ class Steps:
         step.record = replace(step.record, seconds=time.perf_counter() - began)
         self._steps.append(step)
         if self._on_step:
-            notify(self._on_step, step.record)
+            call_hook(self._on_step, step.record)
 
     @property
     def last_ids(self) -> tuple[str, ...]:
-        """The ids that the last step left which recorded hits; none without details."""
+        """The hit ids after the last step that recorded any; empty without details."""
         recorded = (step.record for step in reversed(self._steps) if step.record.after is not None)
         return next((step.left for step in recorded), ())
 
@@ -268,22 +269,21 @@ class Steps:
 
 
 async def _read(view: View, source_id: str) -> OpenSource | None:
-    return await view.table.attempt(opened_source(view, source_id), None)
+    return await view.table.attempt(open_source(view, source_id), None)
 
 
-async def _as_they_stand(hits: Sequence[Hit], views: Mapping[str, View]) -> list[Hit]:
-    """The hits; what stands between the excerpts of each is read from its source, once for all of it."""
+async def _with_gaps_closed(hits: Sequence[Hit], views: Mapping[str, View]) -> list[Hit]:
+    """The hits with excerpts merged across white space. Each source is read once."""
     sources = sorted({(hit.source.collection, hit.source.id) for hit in hits if len(hit.excerpts) > 1})
     opened = await concurrently([partial(_read, views[collection], id_) for collection, id_ in sources])
     texts = {source: stored.text for source, stored in zip(sources, opened, strict=True) if stored}
-    return [without_gaps(hit, texts.get((hit.source.collection, hit.source.id), "")) for hit in hits]
+    return [close_gaps(hit, texts.get((hit.source.collection, hit.source.id), "")) for hit in hits]
 
 
-def without_gaps(hit: Hit, text: str) -> Hit:
-    """The hit with excerpts between which its source has only white space as one, as `text` has it.
+def close_gaps(hit: Hit, text: str) -> Hit:
+    """Merge excerpts that only white space separates in the source's `text`.
 
-    A hit stays as it is, with its gaps marked, if this isn't the text that its excerpts are of: the source
-    was replaced or withdrawn since the search.
+    A hit whose excerpts aren't in this text stays as it is: the source was replaced or withdrawn meanwhile.
     """
     if any(text[excerpt.start : excerpt.end] != excerpt.text for excerpt in hit.excerpts):
         return hit
@@ -296,10 +296,10 @@ def without_gaps(hit: Hit, text: str) -> Hit:
     return replace(hit, excerpts=tuple(Excerpt(*span, text[slice(*span)]) for span in spans))
 
 
-def as_one(group: Sequence[Hit]) -> Hit:
-    """Hits of chunks in a row as one: the first, which is the best, with the text of all, nothing twice.
+def joined_hit(group: Sequence[Hit]) -> Hit:
+    """Hits of adjacent chunks as one: the first, which is the best, with the text of all, overlaps once.
 
-    Chunks with white space in between are excerpts of their own: only the source tells which white space.
+    Chunks with white space in between stay separate excerpts, because only the source has that white space.
     """
     best = group[0]
     if len(group) == 1:

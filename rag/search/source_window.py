@@ -208,7 +208,7 @@ class OpenSource:
         return await self.view.table.touching(self.stored, start, end, self.view.where)
 
 
-async def opened_source(view: View, source_id: str) -> OpenSource | None:
+async def open_source(view: View, source_id: str) -> OpenSource | None:
     """A source as it is now, None if the view doesn't admit it.
 
     Its chunks are read with the whole view: also those in which a filter by section finds nothing.
@@ -220,7 +220,7 @@ async def opened_source(view: View, source_id: str) -> OpenSource | None:
 async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars: int) -> Extract:
     """A window on a source of the view; see `Desk.extract`."""
     _check(part, seqs)
-    opened = await opened_source(view, source_id)
+    opened = await open_source(view, source_id)
     if opened is None:
         raise NotFoundError(NOT_FOUND)
     named = await opened.named(seqs) if seqs else None

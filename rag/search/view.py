@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
     from rag.needles.needle import Needle
-    from rag.search.search_plan import Plan
+    from rag.search.search_plan import SearchPlan
     from rag.store.read.collection_reader import CollectionReader
 
 NOTHING = "(false)"  # in SQL
@@ -200,7 +200,7 @@ class View:
         return replace(self, filter=None) if self.is_by_section else self
 
 
-async def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
+async def narrow_views(views: Sequence[View], plan: SearchPlan) -> list[View]:
     """The views, restricted to the plan's sources and filter.
 
     If only some of the collections declare a field of the filter, the sources of the others count as having
@@ -230,7 +230,7 @@ async def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
             "name one collection to filter by them."
         ) from error
     return [
-        replace(view, filter=filter_, resolved=await resolved(view.table, filter_))
+        replace(view, filter=filter_, resolved=await resolve_attributes(view.table, filter_))
         for view, filter_ in zip(narrower, filters, strict=True)
     ]
 
@@ -257,7 +257,7 @@ def _parsed(written: Mapping[str, object], kinds: Sequence[Mapping[str, FieldTyp
 HAS_SECTION = f"(coalesce(array_length({OF_CHUNKS}), 0) > 0)"  # the column is never null, but can be empty
 
 
-async def resolved(table: CollectionReader, filter_: Filter) -> dict[Leaf, str | None]:
+async def resolve_attributes(table: CollectionReader, filter_: Filter) -> dict[Leaf, str | None]:
     """The conditions of a filter on what the collection doesn't declare, as SQL that is never null.
 
     None for one that can't be decided before the search, because the sources are not known then.

@@ -10,8 +10,8 @@ from rag.answers import Answer, Step, SubQuery
 from rag.corpus import Source
 from rag.search.exact import find_exact
 from rag.search.pipeline import embed
-from rag.search.recall import Query, is_moot, recall
-from rag.search.search_plan import Plan
+from rag.search.recall import Query, recall, skips_dense
+from rag.search.search_plan import SearchPlan
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.search.view import View
 from rag.search.why_nothing import UNKNOWN
@@ -19,7 +19,7 @@ from rag.store.read.stored_rows import StoredSource
 from rag.store.read.text_scan import chunk_places
 
 if TYPE_CHECKING:
-    from rag.search.search_state import Run
+    from rag.search.search_state import SearchState
 
 REASONS = {
     "thresholds": "It is less similar to the query than the thresholds require.",
@@ -45,10 +45,10 @@ class SourceTrace:
     ranks: tuple[tuple[str, int | None], ...] = ()
 
 
-async def trace_source(stored: StoredSource, answer: Answer, run: Run) -> SourceTrace:
-    """What happened to a readable source in a run whose answer has a trace."""
-    source, plan = stored.source, run.plan
-    view = next((view for view in run.views if view.table.collection.name == source.collection), None)
+async def trace_source(stored: StoredSource, answer: Answer, state: SearchState) -> SourceTrace:
+    """What happened to a readable source in a search whose answer has a trace."""
+    source, plan = stored.source, state.plan
+    view = next((view for view in state.views if view.table.collection.name == source.collection), None)
     if view is None:
         return SourceTrace(source, "plan", f"The search doesn't cover its collection, {source.collection}.")
     listed = answer.trace.listings if answer.trace else {}
@@ -58,48 +58,48 @@ async def trace_source(stored: StoredSource, answer: Answer, run: Run) -> Source
         return SourceTrace(source, *_excluded(source, plan))
     if not plan.limit:
         return SourceTrace(source, "limit", "The limit is 0.")
-    return SourceTrace(source, "recall", await _why_unlisted(source, view, run))
+    return SourceTrace(source, "recall", await _why_unlisted(source, view, state))
 
 
 def _of(source: Source, chunk_id: str) -> bool:
     return chunk_id.partition("/")[0] == source.id
 
 
-def _excluded(source: Source, plan: Plan) -> tuple[str, str]:
+def _excluded(source: Source, plan: SearchPlan) -> tuple[str, str]:
     if source.id in plan.exclude_sources or (plan.sources is not None and source.id not in plan.sources):
         return "sources", "The request excludes this source."
     return "filter", "Its fields don't match the filter."
 
 
-async def _why_unlisted(source: Source, view: View, run: Run) -> str:
+async def _why_unlisted(source: Source, view: View, state: SearchState) -> str:
     """How near the source's best passages are to the query, found by a search of this source alone."""
-    alone = replace(view, sources=(source.id,), contains=run.plan.required)
-    if run.plan.needle is not None:
-        hits = await find_exact(Query(run.plan.query, {}, (alone,)), run.aside(run.plan))
+    alone = replace(view, sources=(source.id,), contains=state.plan.required)
+    if state.plan.needle is not None:
+        hits = await find_exact(Query(state.plan.query, {}, (alone,)), state.aside(state.plan))
         return "Other documents come first." if hits else "It doesn't contain what is searched for."
-    if run.plan.required and not await chunk_places(view.table, [source.id], alone.where):
+    if state.plan.required and not await chunk_places(view.table, [source.id], alone.where):
         return "None of its passages contains the phrases or texts that are required."
-    question = (SubQuery(run.plan.query),)
-    _, (query,) = await embed(replace(run.aside(run.plan), views=(alone,), queries=question))
-    one_hit = replace(run.plan, candidates=1)
+    question = (SubQuery(state.plan.query),)
+    _, (query,) = await embed(replace(state.aside(state.plan), views=(alone,), queries=question))
+    one_hit = replace(state.plan, candidates=1)
     (lists,) = await recall([query], one_hit)
     sentences = [
         f"By meaning, its best passage is {id_}, with a similarity of {cosine:.2f}."
         for id_, cosine in lists.dense_scores.items()
     ]
-    if is_moot(query, alone, run.plan):
+    if skips_dense(query, alone, state.plan):
         sentences = [UNKNOWN]
-    if run.plan.mode != "dense":
+    if state.plan.mode != "dense":
         sentences += [f"By words, its best passage is {id_}." for id_ in lists.sparse_scores] or [
             "It contains no word of the query."
         ]
     if view.is_by_section and not any(lists.stored):
         return "None of its passages stands in a section that matches the filter."
-    count = run.plan.candidates
+    count = state.plan.candidates
     return " ".join([f"None of its passages is among the first {count} of a list.", *sentences])
 
 
-def _followed(source: Source, answer: Answer, plan: Plan) -> SourceTrace:
+def _followed(source: Source, answer: Answer, plan: SearchPlan) -> SourceTrace:
     """A source that a list has, followed through the steps."""
     steps = [step for step in answer.steps if step.left]
     last = next((step for step in reversed(steps) if _best(source, step)), steps[0])
@@ -110,7 +110,7 @@ def _followed(source: Source, answer: Answer, plan: Plan) -> SourceTrace:
     return SourceTrace(source, *_drop(chunk_id, last, answer.steps, plan), chunk_id, ranks)
 
 
-def _drop(chunk_id: str, last: Step, steps: Sequence[Step], plan: Plan) -> tuple[str, str]:
+def _drop(chunk_id: str, last: Step, steps: Sequence[Step], plan: SearchPlan) -> tuple[str, str]:
     """The step after the last one that had the passage, and why the passage dropped out there."""
     following = [step for step in steps[steps.index(last) + 1 :] if step.name != "context"]
     if not following:

@@ -17,21 +17,21 @@ from rag.filters.grammar import Filter, called, conditions, is_on_date, without
 from rag.needles.words_and_phrases import phrases
 from rag.runtime import concurrently
 from rag.search.gate import admit
-from rag.search.recall import Candidate, Lists, Query, is_moot, shares_of_best
+from rag.search.recall import Candidate, Query, QueryRankings, shares_of_best, skips_dense
 from rag.search.stages.thresholds import UNGROUNDED
 
 if TYPE_CHECKING:
     from rag.needles.needle import Needle
-    from rag.search.search_state import OpenStep, Run
+    from rag.search.search_state import OpenStep, SearchState
     from rag.search.view import View
 
 UNKNOWN = "The embedding model knows no word of the query, so there was no search by meaning."
 
 
 class FindsAny(Protocol):
-    """Whether a query finds anything with the plan of a run."""
+    """Whether a query finds anything with the state's plan."""
 
-    async def __call__(self, query: Query, run: Run) -> bool:
+    async def __call__(self, query: Query, state: SearchState) -> bool:
         """True if at least one hit passes the gate and the thresholds."""
 
 
@@ -46,36 +46,36 @@ class Impact:
     dropped: frozenset[int]
 
 
-async def explain_nothing(query: Query, run: Run, finds_any: FindsAny) -> Query | None:
+async def explain_nothing(query: Query, state: SearchState, finds_any: FindsAny) -> Query | None:
     """Retry with a relaxed filter if the plan allows it; otherwise note why nothing was found.
 
     Returns the query with the relaxed filter, None if there is nothing to retry.
     """
-    plan, views = run.plan, query.views
-    if run.left_out.total():  # there are hits, but none is near enough
-        run.note([UNGROUNDED])
+    plan, views = state.plan, query.views
+    if state.left_out.total():  # there are hits, but none is near enough
+        state.note([UNGROUNDED])
         return None
-    impact = await _impact(query, run, finds_any) if plan.filter is not None else None
+    impact = await _impact(query, state, finds_any) if plan.filter is not None else None
     if impact is None:
-        run.note([_without_filter(query, run)])
+        state.note([_without_filter(query, state)])
         return None
     if not plan.relax:
-        run.note([_advice(views, impact)])
+        state.note([_advice(views, impact)])
         return None
-    run.note([f"The filter excludes all results. Conditions dropped: {_called(views, impact.dropped)}."])
+    state.note([f"The filter excludes all results. Conditions dropped: {_called(views, impact.dropped)}."])
     return _relaxed(query, impact.dropped)
 
 
-async def _impact(query: Query, run: Run, finds_any: FindsAny) -> Impact | None:
+async def _impact(query: Query, state: SearchState, finds_any: FindsAny) -> Impact | None:
     """Which conditions cause the empty result, and which to drop; None if it is empty without a filter, too.
 
     A condition that has no results alone is dropped in any case. Of the others as few as possible are
     dropped: the last in the filter first, conditions on dates last.
     """
     parts = _conditions(query.views)
-    if not await finds_any(_relaxed(query, range(len(parts))), run):
+    if not await finds_any(_relaxed(query, range(len(parts))), state):
         return None
-    single = [partial(finds_any, _keeping(query, {at}), run) for at in range(len(parts))]
+    single = [partial(finds_any, _keeping(query, {at}), state) for at in range(len(parts))]
     some = await concurrently(single) if len(parts) > 1 else []
     alone = [at for at, any_ in enumerate(some) if any_]
     order = sorted(alone, key=lambda at: (not is_on_date(parts[at]), at))
@@ -85,7 +85,7 @@ async def _impact(query: Query, run: Run, finds_any: FindsAny) -> Impact | None:
     low, high = min(1, len(order)), len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        works = await finds_any(_keeping(query, order[:middle]), run)
+        works = await finds_any(_keeping(query, order[:middle]), state)
         low, high = (middle, high) if works else (low, middle - 1)
     return Impact(frozenset(alone), frozenset(range(len(parts))) - set(order[:low]))
 
@@ -110,9 +110,9 @@ def _advice(views: Sequence[View], impact: Impact) -> str:
     )
 
 
-def _without_filter(query: Query, run: Run) -> str:
+def _without_filter(query: Query, state: SearchState) -> str:
     """A note on why nothing was found if that is not because of the filter."""
-    plan = run.plan
+    plan = state.plan
     if plan.sources is not None or plan.exclude_sources:
         return (
             "Nothing was found in the sources that the request allows. "
@@ -123,15 +123,15 @@ def _without_filter(query: Query, run: Run) -> str:
         return f"No passage contains {texts}. Search without quotation marks, or with fewer of these texts."
     if plan.needle is not None:
         return _without_match(plan.needle)
-    moot = all(is_moot(query, view, plan) for view in query.views)
+    moot = all(skips_dense(query, view, plan) for view in query.views)
     if plan.mode == "sparse" or moot:
         passage = "passage that meets the thresholds" if plan.drops_distant else "passage"
         words, other = ("all words", "fewer") if plan.engine.operator == "and" else ("a word", "other")
         if moot:
             return f"No {passage} contains {words} of the query. {UNKNOWN} Use {other} words."
-        by_meaning = "" if "dense" in run.degraded else ", or mode hybrid to search by meaning, too"
+        by_meaning = "" if "dense" in state.degraded else ", or mode hybrid to search by meaning, too"
         return f"No {passage} contains {words} of the query. Use {other} words{by_meaning}."
-    return f"Nothing was found in {', '.join(view.table.collection.name for view in run.views)}."
+    return f"Nothing was found in {', '.join(view.table.collection.name for view in state.views)}."
 
 
 def _without_match(needle: Needle) -> str:
@@ -158,11 +158,11 @@ def _conditions(views: Sequence[View]) -> tuple[Filter, ...]:
 
 async def record_lists(
     candidates: Sequence[Candidate],
-    lists: Sequence[Lists],
+    lists: Sequence[QueryRankings],
     hits: Sequence[Hit],
     steps: tuple[OpenStep, OpenStep, OpenStep],
     asked: Query,
-    run: Run,
+    state: SearchState,
 ) -> None:
     """Record for the trace what recall, fusion and gate left, counting readable chunks only."""
     recalled, fused, gate = steps
@@ -175,10 +175,10 @@ async def record_lists(
     recalled.made(len(admitted))
     fused.left(ranked, of=len(admitted))
     gate.left(hits, beyond=[hit.chunk.id for hit in ranked if hit.chunk.id not in shown])
-    run.listings.update(_listings(lists, {hit.chunk.id for hit in admitted}))
+    state.listings.update(_listings(lists, {hit.chunk.id for hit in admitted}))
 
 
-def _listings(lists: Sequence[Lists], ids: Iterable[str]) -> Mapping[str, tuple[Listing, ...]]:
+def _listings(lists: Sequence[QueryRankings], ids: Iterable[str]) -> Mapping[str, tuple[Listing, ...]]:
     """The rank and score of these chunks in each query's lists, as if the lists held no others."""
     by_id: dict[str, tuple[Listing, ...]] = dict.fromkeys(ids, ())
     for query, of_query in enumerate(lists):

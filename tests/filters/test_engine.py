@@ -27,7 +27,7 @@ from rag.filters.evaluators import matches
 from rag.filters.grammar import ATTRIBUTES, MAX_DEPTH, OF_CHUNKS, OPERATORS, parse_filter
 from rag.runtime import concurrently
 from rag.search.desk import Desk
-from rag.search.view import View, resolved
+from rag.search.view import View, resolve_attributes
 from rag.store.read.desk_reader import Reader
 from rag.store.write import table_maintenance
 from rag.store.write.change_collection import open_writer
@@ -153,7 +153,7 @@ class Library:
     async def _scan(self, asked: Asked) -> set[str]:
         (collection,) = await self.reader.collections(asked.principal.tenant)
         wanted, table = asked.parsed, await self.reader.open(collection)
-        conditions = await resolved(table, wanted) if wanted else {}
+        conditions = await resolve_attributes(table, wanted) if wanted else {}
         view = View(table, asked.principal, wanted, resolved=conditions)
         ids = [id_ for held in self.sources[asked.principal.tenant].values() for id_ in held.chunks]
         return {stored.id for stored in await table.chunks(ids, view.where)}

@@ -15,7 +15,7 @@ from rag.answers import Usage
 from rag.config.model_settings import ChatSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.chat import Chat, Form, TextScores, open_chat
-from rag.search.stages.query_stages import Rephrasings, SearchPlan
+from rag.search.stages.query_stages import QueryPlan, Rephrasings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -82,7 +82,7 @@ def parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from parts(part)
 
 
-@pytest.mark.parametrize("form", [Shirt, Rephrasings, SearchPlan, TextScores])
+@pytest.mark.parametrize("form", [Shirt, Rephrasings, QueryPlan, TextScores])
 async def test_the_schema_sent_is_strict_to_its_leaves(
     chat_server: Endpoint, chats: ModuleType, chat: Chat, form: type[Form]
 ) -> None:

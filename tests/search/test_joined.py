@@ -18,9 +18,9 @@ from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import parse
 from rag.search import tool_functions
 from rag.search.answer_citations import check_answer
-from rag.search.reply.reply_parts import assemble
+from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.search_reply import search_reply, trace_record
-from rag.search.search_state import as_one, without_gaps
+from rag.search.search_state import close_gaps, joined_hit
 from rag.text.segments import with_indent
 
 if TYPE_CHECKING:
@@ -163,14 +163,14 @@ def _chunk(seq: int, start: int, text: str, tokens: int | None = 2) -> Chunk:
 )
 def test_text_is_joined_as_it_stands_without_saying_anything_twice(chunks: list[Chunk], text: str) -> None:
     hits = [Hit(chunk, None, 0.5, None) for chunk in reversed(chunks)]  # type: ignore[arg-type]
-    joined = as_one(hits)
-    hit = without_gaps(joined, text)
+    joined = joined_hit(hits)
+    hit = close_gaps(joined, text)
     assert (hit.text, hit.span, hit.cited) == (text, (0, len(text)), "a/0-1")
     assert hit.chunk == chunks[-1]
     assert hit.similarity is None
     assert hit.shown_tokens == (4 if len(joined.excerpts) == 2 else None)
-    assert without_gaps(joined, text.replace("One", "Two")) == joined
-    assert without_gaps(joined, "") == joined
+    assert close_gaps(joined, text.replace("One", "Two")) == joined
+    assert close_gaps(joined, "") == joined
 
 
 LINE = st.sampled_from(
@@ -195,7 +195,7 @@ def test_what_is_joined_is_the_text_of_the_file(
         Hit(_chunk(cut.seq, cut.start, document.text[cut.start : cut.end]), None, 0.5, None)  # type: ignore[arg-type]
         for cut in data.draw(st.permutations(cuts[first : last + 1]))
     ]
-    hit = without_gaps(as_one(hits), document.text)
+    hit = close_gaps(joined_hit(hits), document.text)
     assert hit.text == document.text[slice(*hit.span)]
     assert hit.span == (cuts[first].start, cuts[last].end)
     words_at = hit.span.end - len(hit.text.lstrip())
@@ -204,8 +204,8 @@ def test_what_is_joined_is_the_text_of_the_file(
 
 def test_a_context_that_has_no_room_truncates_a_range_like_any_passage() -> None:
     hits = [Hit(_chunk(0, 0, "One two."), None, 0.5, None), Hit(_chunk(1, 9, "Three."), None, 0.4, None)]  # type: ignore[arg-type]
-    context = assemble(
-        [as_one(hits)], budget=16, token_spans=lambda text: [(at, at + 1) for at in range(len(text))]
+    context = assemble_context(
+        [joined_hit(hits)], budget=16, token_spans=lambda text: [(at, at + 1) for at in range(len(text))]
     )
     assert context.cut
     assert context.text.startswith("[a/0-1]\nOne two.")

@@ -10,7 +10,7 @@ from rag.answers import SearchRequest
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import tool_functions
-from rag.search.requested_sources import QUOTED_CHARS, unknown
+from rag.search.requested_sources import QUOTED_CHARS, unknown_names_note
 
 if TYPE_CHECKING:
     from rag.corpus import Source
@@ -157,7 +157,7 @@ async def test_what_is_hidden_deleted_or_never_was_is_told_in_the_same_words(she
 
 
 def test_a_name_in_a_note_is_short_and_on_one_line() -> None:
-    note = unknown("sources", ["a\nb" + "x" * 500, *map(str, range(9))])
+    note = unknown_names_note("sources", ["a\nb" + "x" * 500, *map(str, range(9))])
     assert "\n" not in note
     assert "x" * QUOTED_CHARS not in note
     assert "and 5 more" in note

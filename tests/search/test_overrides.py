@@ -14,7 +14,7 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.planning import make_plan, with_every_override
 
 if TYPE_CHECKING:
-    from rag.search.search_plan import Plan
+    from rag.search.search_plan import SearchPlan
     from tests.search.conftest import Shelf
 
 ME = Principal("default")
@@ -33,7 +33,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-def _plan(request: dict[str, Any], asker: Principal = ME, **settings: Any) -> Plan:  # noqa: ANN401 a file's
+def _plan(request: dict[str, Any], asker: Principal = ME, **settings: Any) -> SearchPlan:  # noqa: ANN401 a file's
     search = SearchSettings.model_validate({"overrides": get_args(Overridable)} | SETTINGS | settings)
     return make_plan(SearchRequest("pendulum", **request), search, asker)
 
@@ -44,7 +44,7 @@ def _refusal(request: dict[str, Any], **settings: Any) -> str:  # noqa: ANN401 a
     return str(error.value)
 
 
-def _stages(plan: Plan) -> list[str]:
+def _stages(plan: SearchPlan) -> list[str]:
     return [stage.stage for stage in plan.hit_stages]
 
 

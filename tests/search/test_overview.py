@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.corpus import Access, Binding, Principal
-from rag.search.readable_overview import MAX_VALUES, Overviews, overview_text
+from rag.search.readable_overview import MAX_VALUES, OverviewCache, overview_text
 from rag.store.write.change_collection import change_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rag.search.readable_overview import Holding
+    from rag.search.readable_overview import CollectionOverview
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +40,7 @@ async def shelf(shelf: Shelf) -> Shelf:
     return shelf
 
 
-def values(holding: Holding) -> dict[str, dict[object, int]]:
+def values(holding: CollectionOverview) -> dict[str, dict[object, int]]:
     return {name: dict(one.frequent) for name, one in holding.fields.items()}
 
 
@@ -140,7 +140,7 @@ async def test_a_walk_finds_beginnings_of_ids_titles_and_paths_whatever_their_ca
 
 
 def test_only_so_many_overviews_are_kept_and_the_latest() -> None:
-    kept = Overviews()
+    kept = OverviewCache()
     for number in range(1_001):
         kept.keep(Principal(str(number)), (number,), ())
     assert kept.known(Principal("0"), (0,)) is None

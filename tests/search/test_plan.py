@@ -14,7 +14,7 @@ from rag.errors import ConfigurationError, InvalidRequestError
 from rag.search.planning import MAX_PHRASES, make_plan
 
 if TYPE_CHECKING:
-    from rag.search.search_plan import Plan
+    from rag.search.search_plan import SearchPlan
 
 DEDUPE, RECENCY = {"stage": "dedupe"}, {"stage": "recency"}
 OWN = {"stage": "custom", "call": "own:ask"}
@@ -26,7 +26,7 @@ def _plan(
     tenant: str = "acorn",
     bindings: tuple[Binding, ...] = (),
     **settings: Any,  # noqa: ANN401 a settings file's
-) -> Plan:
+) -> SearchPlan:
     wanted = SearchRequest(**{"query": "pendulum"} | (request or {}))
     return make_plan(wanted, SearchSettings.model_validate(settings), Principal(tenant, bindings=bindings))
 
@@ -221,7 +221,7 @@ def test_bound_collections_replace_the_usual_ones_and_choose_the_profile() -> No
 
 
 def test_a_query_has_so_many_phrases_and_says_so_if_it_has_more() -> None:
-    def asked(count: int) -> Plan:
+    def asked(count: int) -> SearchPlan:
         query = " ".join(f'"part {number}"' for number in range(count))
         return make_plan(SearchRequest(query), SearchSettings(), Principal("acorn"))
 

@@ -17,7 +17,7 @@ from rag.corpus import Binding, Principal, Retrieved
 from rag.errors import ConfigurationError, NotFoundError, StoreError
 from rag.models.embed import Embedders
 from rag.search.desk import Desk
-from rag.search.retrievers import Retrievers, loaded_retrievers, retriever_collection
+from rag.search.retrievers import Retrievers, load_retrievers, retriever_collection
 from rag.search.search_state import UNREAD
 from rag.store.read.desk_reader import Reader
 
@@ -297,7 +297,7 @@ def test_the_settings_name_its_class_or_the_error_says_what_is_wrong(
     monkeypatch.syspath_prepend(tmp_path)
 
     def load(call: str, **options: object) -> Any:  # noqa: ANN401 a retriever
-        (made,) = loaded_retrievers({"tickets": RetrieverSettings(call=call, options=options)})
+        (made,) = load_retrievers({"tickets": RetrieverSettings(call=call, options=options)})
         return made.retriever
 
     assert load("my_retrievers:Good", file="x").file == "x"

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import InvalidRequestError
-from rag.search.browse import Child, children, documents, found_at, page, shown_parts
+from rag.search.browse import (
+    Child,
+    children,
+    display_parts,
+    documents_or_folder_at,
+    page_of_children,
+    placed_documents,
+)
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
 from rag.store.read.stored_rows import Place
 
@@ -39,7 +46,7 @@ def _places(*paths: str) -> list[Place]:
 
 
 def _names(paths: list[str], folder: str = "") -> list[str]:
-    shown, _ = page(children(documents(_places(*paths)), folder), None, 99)
+    shown, _ = page_of_children(children(placed_documents(_places(*paths)), folder), None, 99)
     return [child.name if child.id else f"{child.name}/ {child.documents}" for child in shown]
 
 
@@ -66,20 +73,23 @@ def test_folders_come_first_and_numbers_by_their_value() -> None:
 
 def test_a_document_without_a_path_stands_at_the_top_by_its_title() -> None:
     places = [Place("one", "", "A/B testing", None, {}), Place("two", "", "\u202e", None, {})]
-    assert [(one.path, one.id) for one in documents(places)] == [("A/B testing", "one"), ("two", "two")]
-    assert found_at(documents(places), "A/B testing") == documents(places)[:1]
+    assert [(one.path, one.id) for one in placed_documents(places)] == [
+        ("A/B testing", "one"),
+        ("two", "two"),
+    ]
+    assert documents_or_folder_at(placed_documents(places), "A/B testing") == placed_documents(places)[:1]
 
 
 @given(st.lists(PATHS, min_size=1, max_size=12))
 def test_every_document_is_listed_once_and_opened_by_the_names_that_are_shown(paths: list[str]) -> None:
-    all_ = documents(_places(*paths))
+    all_ = placed_documents(_places(*paths))
     seen: dict[str, str] = {}
     folders = [""]
     while folders:
         folder = folders.pop()
-        shown, left = page(children(all_, folder), None, 99)
+        shown, left = page_of_children(children(all_, folder), None, 99)
         assert left == 0
-        assert folder == "" or found_at(all_, f"{folder}/") == folder
+        assert folder == "" or documents_or_folder_at(all_, f"{folder}/") == folder
         for child in shown:
             path = f"{folder}/{child.name}" if folder else child.name
             assert child.name == label(child.name) != ""
@@ -92,7 +102,7 @@ def test_every_document_is_listed_once_and_opened_by_the_names_that_are_shown(pa
                 assert child.documents == sum(one.path.startswith(f"{path}/") for one in all_)
     assert seen == {one.id: one.path for one in all_}
     for one in all_:
-        same = found_at(all_, one.path)
+        same = documents_or_folder_at(all_, one.path)
         assert isinstance(same, list)
         assert one in same
         assert {other.path for other in same} == {one.path}
@@ -102,13 +112,13 @@ def test_every_document_is_listed_once_and_opened_by_the_names_that_are_shown(pa
 def test_pages_show_all_that_stays_once_whatever_comes_and_goes(
     paths: list[str], more: list[str], size: int, chance: random.Random
 ) -> None:
-    stays = [Child(shown_parts(path)[0], f"id{n}") for n, path in enumerate(paths) if shown_parts(path)]
-    comes = [Child(shown_parts(path)[0], f"new{n}") for n, path in enumerate(more) if shown_parts(path)]
+    stays = [Child(display_parts(path)[0], f"id{n}") for n, path in enumerate(paths) if display_parts(path)]
+    comes = [Child(display_parts(path)[0], f"new{n}") for n, path in enumerate(more) if display_parts(path)]
     seen: list[Child] = []
     after: str | None = None
     for _ in range(len(stays) + len(comes) + 1):  # a page shows at least one
         now = [*stays, *(child for child in comes if chance.random() < 0.5)]
-        shown, left = page(now, after, size)
+        shown, left = page_of_children(now, after, size)
         assert len(shown) <= size
         seen += shown
         if not left:
@@ -121,10 +131,12 @@ def test_pages_show_all_that_stays_once_whatever_comes_and_goes(
 @pytest.mark.parametrize("after", ["", "x", "9" * 5000, "9" * 5000 + "/x"], ids=len)
 def test_what_is_no_end_of_a_page_is_refused(after: str) -> None:
     with pytest.raises(InvalidRequestError, match="next_after of an earlier reply"):
-        page([Child("a", "id")], after, 9)
+        page_of_children([Child("a", "id")], after, 9)
 
 
-ALL = documents(_places("Leave/Sick.md", "leave/sick.md", "Travel/Trains.md", "a", "a/b.md", "Cafe\u0301.md"))
+ALL = placed_documents(
+    _places("Leave/Sick.md", "leave/sick.md", "Travel/Trains.md", "a", "a/b.md", "Cafe\u0301.md")
+)
 
 
 @pytest.mark.parametrize(
@@ -149,15 +161,15 @@ ALL = documents(_places("Leave/Sick.md", "leave/sick.md", "Travel/Trains.md", "a
 def test_a_path_is_exact_or_the_only_one_without_letter_case(
     path: str, found: list[str] | str | None
 ) -> None:
-    held = found_at(ALL, path)
+    held = documents_or_folder_at(ALL, path)
     assert ([one.id for one in held] if isinstance(held, list) else held) == found
 
 
 @pytest.mark.parametrize("path", ["LEAVE", "LEAVE/SICK.MD"])
 def test_two_paths_that_differ_in_letter_case_are_not_guessed_from(path: str) -> None:
     with pytest.raises(InvalidRequestError, match="letter case"):
-        found_at(ALL, path)
+        documents_or_folder_at(ALL, path)
 
 
 def test_an_empty_tree_has_no_top() -> None:
-    assert found_at([], "") is None
+    assert documents_or_folder_at([], "") is None

@@ -9,7 +9,7 @@ import jsonschema  # type: ignore[import-untyped]  # its types are a package of 
 import pytest
 
 from rag.corpus import Collection, EmbedderIdentity
-from rag.search.readable_overview import FieldValues, Holding
+from rag.search.readable_overview import CollectionOverview, FieldValues
 from server.schemas import filter_schema
 
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ MADE = datetime(2026, 1, 1, tzinfo=UTC)
 ROOM = 10_000
 
 
-def holding(name: str, kinds: dict[str, FieldType], **fields: FieldValues) -> Holding:
+def holding(name: str, kinds: dict[str, FieldType], **fields: FieldValues) -> CollectionOverview:
     identity = EmbedderIdentity("tests", "none", 1)
     collection = Collection("default", name, identity, "English", "cosine", MADE, fields=kinds)
-    return Holding(collection, 1, None, None, {kind: FieldValues() for kind in kinds} | fields)
+    return CollectionOverview(collection, 1, None, None, {kind: FieldValues() for kind in kinds} | fields)
 
 
 def few(*values: Any) -> FieldValues:  # noqa: ANN401 of any type
     return FieldValues(tuple((value, 1) for value in values), len(values))
 
 
-def alternatives(*holdings: Holding, values: bool = True) -> dict[str, Any]:
+def alternatives(*holdings: CollectionOverview, values: bool = True) -> dict[str, Any]:
     schema = filter_schema(holdings, ROOM, values=values)
     jsonschema.Draft202012Validator.check_schema(schema)
     for one in schema["properties"].values():

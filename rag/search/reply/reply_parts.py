@@ -198,7 +198,7 @@ _CITATION = re.compile(r"(?<!\\)\\*+\[(?=[^\[\]]*(?<![a-z2-7])[a-z2-7]{16}/\d)",
 BETWEEN_PASSAGES = "\n\n"
 
 
-def assemble(hits: Sequence[Hit], *, budget: int, token_spans: TokenSpans) -> Context:
+def assemble_context(hits: Sequence[Hit], *, budget: int, token_spans: TokenSpans) -> Context:
     r"""As many `hits` as fit in `budget` tokens, best first, one below the other.
 
     A passage that doesn't fit is truncated after its last sentence that fits, and no passage follows it: a

@@ -22,7 +22,7 @@ from rag.search.reply.reply_parts import (
     ORDERS,
     SCORE_DIGITS,
     Reply,
-    assemble,
+    assemble_context,
     cite_as,
     shown_date,
     shown_metadata,
@@ -160,7 +160,7 @@ def _context_reply(
         # In proportion, and by at least one character, so that this ends. Characters differ in their size as
         # JSON and the hits take room, too, so one round may not be enough.
         room = min(len(context.text) - 1, len(context.text) * max_chars // size)
-        context = assemble(answer.hits, budget=room, token_spans=_characters)
+        context = assemble_context(answer.hits, budget=room, token_spans=_characters)
 
 
 def _characters(text: str) -> list[tuple[int, int]]:

@@ -30,12 +30,12 @@ from rag.search.stages.reorder import distinct, diverse, newer, rerank
 from rag.search.stages.surroundings import neighbors, parent
 
 if TYPE_CHECKING:
-    from rag.search.search_state import Run
+    from rag.search.search_state import SearchState
 
 __all__ = ["apply_hit_stages", "as_detailed", "more_queries"]
 
 HitStageFunction: TypeAlias = "Callable[..., Awaitable[list[Hit]]]"
-"""Called with (hits, the stage's settings, the caller's query, the run, the open step)."""
+"""Called with (hits, the stage's settings, the caller's query, the search's state, the open step)."""
 
 HIT_STAGES: Mapping[type[Any], HitStageFunction] = {
     RerankStage: rerank,
@@ -54,28 +54,28 @@ LEFT_OUT: Mapping[type[Any], str] = {
     DedupeStage: "repeating a better one",
     CompressStage: "without a sentence that answers the query",
 }
-"""Why a stage drops hits, for `Run.leaves_out`. Not of custom stages: their operators answer for them."""
+"""Why a stage drops hits, for `SearchState.leaves_out`. Custom stages are their operators' business."""
 
 
-async def apply_hit_stages(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:
+async def apply_hit_stages(hits: Sequence[Hit], query: Query, state: SearchState) -> list[Hit]:
     """Run the plan's hit stages, after what belongs to its seed was put first. Returns the hits, best first.
 
-    What stages drop is counted in the run.
+    What stages drop is counted in the state.
 
     Raises:
         ConfigurationError: a stage needs something that a hit lacks, and its settings make that an error.
         BusyError, StoreError: the text that a stage adds couldn't be read.
     """
-    hits = await with_related(hits, query, run)
-    for stage in run.plan.hit_stages:
+    hits = await with_related(hits, query, state)
+    for stage in state.plan.hit_stages:
         # What is shown is limited first, so that no text of a hit that nobody sees is read or embedded.
         if isinstance(stage, DISPLAY_STAGES):
-            hits = await run.joined(hits, query.views_by_collection)
+            hits = await state.joined(hits, query.views_by_collection)
         before = hits
-        with run.steps.step(stage.stage) as step:
-            hits = await HIT_STAGES[type(stage)](before, stage, query, run, step)
+        with state.steps.step(stage.stage) as step:
+            hits = await HIT_STAGES[type(stage)](before, stage, query, state, step)
             step.left(hits, of=len(before))
-        run.note(step.record.warnings)
+        state.note(step.record.warnings)
         if type(stage) in LEFT_OUT:
-            run.leaves_out(LEFT_OUT[type(stage)], before, hits)
+            state.leaves_out(LEFT_OUT[type(stage)], before, hits)
     return hits

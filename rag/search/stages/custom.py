@@ -26,7 +26,7 @@ from rag.errors import ConfigurationError, RefdeskError
 from rag.search.recall import Query
 
 if TYPE_CHECKING:
-    from rag.search.search_state import OpenStep, Run
+    from rag.search.search_state import OpenStep, SearchState
 
 CustomFunction: TypeAlias = "Callable[..., Awaitable[object]]"
 
@@ -37,7 +37,7 @@ class CustomError(RefdeskError):
     """An operator's function failed. The message says how, without any text of the function."""
 
 
-def loaded(stage: CustomStage) -> CustomFunction:
+def load_function(stage: CustomStage) -> CustomFunction:
     """The function that a stage calls: "package.module:function" -> package.module.function.
 
     Raises:
@@ -73,7 +73,7 @@ async def call(stage: CustomStage, *arguments: object) -> object:
         CustomError: the function raised something.
         ConfigurationError: there is no such function.
     """
-    function = loaded(stage)
+    function = load_function(stage)
     try:
         return await function(*arguments, stage.options)
     except Exception as error:
@@ -156,7 +156,7 @@ def _are_some_of(returned: Sequence[object], hits: Sequence[Hit]) -> bool:
 
 
 async def custom(
-    hits: Sequence[Hit], stage: CustomStage, query: Query, _run: Run, step: OpenStep
+    hits: Sequence[Hit], stage: CustomStage, query: Query, _run: SearchState, step: OpenStep
 ) -> list[Hit]:
     """The stage `custom` for hits; see `custom_hits`."""
     return await custom_hits(hits, stage, query.text, step)

@@ -31,7 +31,7 @@ from rag.text.segments import Span, sentences, with_indent
 
 if TYPE_CHECKING:
     from rag.models.embed import Embedders
-    from rag.search.search_state import OpenStep, Run
+    from rag.search.search_state import OpenStep, SearchState
     from rag.search.view import View
 
 REMOTE_SECONDS = 10.0  # for a remote model; the other stages have such a limit in their settings
@@ -136,15 +136,15 @@ def part_of(excerpt: Excerpt, start: int, end: int) -> Excerpt:
 
 
 async def compress(
-    hits: Sequence[Hit], stage: CompressStage, query: Query, run: Run, step: OpenStep
+    hits: Sequence[Hit], stage: CompressStage, query: Query, state: SearchState, step: OpenStep
 ) -> list[Hit]:
     """The stage `compress`; see `compressed`. A warning says which model failed."""
-    kept, causes = await compressed(hits, stage, query, run.models.embedders)
+    kept, causes = await compressed(hits, stage, query, state.models.embedders)
     unchanged = kept == list(hits)
     for cause in dict.fromkeys(causes):
         step.warns((FAILED if unchanged else SOME_FAILED).format(cause), failed=unchanged)
     if causes:
-        run.degraded.append(stage.stage)
+        state.degraded.append(stage.stage)
     return kept
 
 
@@ -155,22 +155,22 @@ NO_MEANING = (
 )
 
 
-async def as_detailed(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:
+async def as_detailed(hits: Sequence[Hit], query: Query, state: SearchState) -> list[Hit]:
     """The hits as the plan's `detail` wants them shown. Hits whose sections overlap become one.
 
     Raises:
         BusyError, StoreError: a section couldn't be read.
     """
-    if run.plan.detail == "passage" or not hits:
+    if state.plan.detail == "passage" or not hits:
         return list(hits)
-    with run.steps.step(run.plan.detail) as step:
-        if run.plan.detail == "section":
+    with state.steps.step(state.plan.detail) as step:
+        if state.plan.detail == "section":
             shown, warnings = await in_sections(hits, ParentStage(stage="parent"), query.views_by_collection)
         else:
-            shown, warnings = await with_snippets(hits, query, run.models.embedders)
-        step.warns(*warnings, failed=run.plan.detail == "snippet" and bool(warnings))
+            shown, warnings = await with_snippets(hits, query, state.models.embedders)
+        step.warns(*warnings, failed=state.plan.detail == "snippet" and bool(warnings))
         step.left(shown, of=len(hits))
-    run.note(warnings)
+    state.note(warnings)
     return shown
 
 

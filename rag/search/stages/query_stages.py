@@ -28,7 +28,7 @@ from rag.search.reply.untrusted import disarmed, label
 from rag.search.stages.custom import CustomError, custom_queries
 
 if TYPE_CHECKING:
-    from rag.search.search_state import Run
+    from rag.search.search_state import SearchState
 
 PLANNING = """\
 You plan the search of a document collection. You are given a JSON object with a question, today's date, and \
@@ -67,13 +67,13 @@ class PlannedQuery(Form):
     reason: str = Field(description="What it is for, in a few words.")
 
 
-class SearchPlan(Form):
+class QueryPlan(Form):
     """The search queries, the most important first."""
 
     queries: list[PlannedQuery]
 
 
-async def planned(
+async def plan_queries(
     chat: Chat,
     question: str,
     *,
@@ -95,7 +95,7 @@ async def planned(
     ]
     content = {"question": question, "today": today.isoformat(), "collections": searchable}
     as_json = json.dumps(content, ensure_ascii=False)
-    plan = await chat.reply(PLANNING.format(most=most), as_json, SearchPlan, used)
+    plan = await chat.reply(PLANNING.format(most=most), as_json, QueryPlan, used)
     return [_sub_query(one, collections) for one in plan.queries]
 
 
@@ -106,16 +106,16 @@ def _sub_query(one: PlannedQuery, collections: Sequence[Collection]) -> SubQuery
     return SubQuery(one.query, one.weight, one.reason, tuple(one.collections), filter_, planned=True)
 
 
-def as_planned(queries: list[Query], run: Run) -> list[Query]:
+def narrowed_by_plan(queries: list[Query], state: SearchState) -> list[Query]:
     """The queries, of which only the planned ones search anything if the plan narrows one of them.
 
     The others would find what a planned condition excludes. A note says what the plan keeps to.
     """
-    narrowed = [one for one in run.queries if one.planned and one.is_narrowed]
+    narrowed = [one for one in state.queries if one.planned and one.is_narrowed]
     if not narrowed:
         return queries
-    run.note([PLAN_KEPT.format("; ".join(dict.fromkeys(map(_kept_to, narrowed))))])
-    pairs = zip(queries, run.queries, strict=True)
+    state.note([PLAN_KEPT.format("; ".join(dict.fromkeys(map(_kept_to, narrowed))))])
+    pairs = zip(queries, state.queries, strict=True)
     return [query if one.planned else replace(query, views=()) for query, one in pairs]
 
 
@@ -212,7 +212,7 @@ async def more_queries(
                     drafts = await _paraphrases(_required(chat, stage), question, stage, used)
                 case PlannerStage(queries=most):
                     planner = _required(chat, stage)
-                    drafts = await planned(
+                    drafts = await plan_queries(
                         planner, question, most=most, collections=collections, today=today, used=used
                     )
                 case CustomStage():

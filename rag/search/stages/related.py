@@ -29,11 +29,11 @@ from rag.rank.references import linked, name_of, named
 from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import Query, fuse, recall
-from rag.search.stages.thresholds import near_enough
+from rag.search.stages.thresholds import hits_within_thresholds
 from rag.store.read.stored_rows import StoredChunk, StoredSource
 
 if TYPE_CHECKING:
-    from rag.search.search_state import OpenStep, Run
+    from rag.search.search_state import OpenStep, SearchState
     from rag.search.view import View
 
 EXCLUSIVE = "A request has related or vector, not both. Leave one out."
@@ -82,7 +82,7 @@ in rag/evaluate/measuring.md."""
 
 
 async def graph(
-    hits: Sequence[Hit], _stage: GraphStage, query: Query, run: Run, _step: OpenStep
+    hits: Sequence[Hit], _stage: GraphStage, query: Query, state: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits, with up to `PLACES` passages of documents that the first ones refer to.
 
@@ -96,11 +96,11 @@ async def graph(
     weights = await referred(first[:SEEDS], query.views)
     for hit in first:
         weights.pop(hit.source.id, None)
-    found = await _best_passages(weights, hits, query, run)
+    found = await _best_passages(weights, hits, query, state)
     return [*first, *_in_front(found[:PLACES], hits[AFTER:])]
 
 
-async def with_related(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:
+async def with_related(hits: Sequence[Hit], query: Query, state: SearchState) -> list[Hit]:
     """The hits behind up to `MOST_RELATED` passages of documents that belong to the plan's seed.
 
     Those that it refers to, and those that name its document.
@@ -108,15 +108,15 @@ async def with_related(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]
     Raises:
         StoreError: a collection could not be read.
     """
-    seed = run.plan.seed
+    seed = state.plan.seed
     if seed is None:
         return list(hits)
-    with run.steps.step("related") as step:
+    with state.steps.step("related") as step:
         weights = await referred([seed], query.views)
         for id_ in await _mentioning(name_of(seed.source.title), query.views):
             weights[id_] = weights.get(id_, 0.0) + 1.0
         weights.pop(seed.source.id, None)
-        found = await _best_passages(weights, hits, query, run)
+        found = await _best_passages(weights, hits, query, state)
         related = _in_front(found[:MOST_RELATED], hits)
         step.left(related, of=len(hits))
     return related
@@ -128,11 +128,11 @@ def _in_front(found: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]:
 
 
 async def _best_passages(
-    weights: Mapping[str, float], hits: Sequence[Hit], query: Query, run: Run
+    weights: Mapping[str, float], hits: Sequence[Hit], query: Query, state: SearchState
 ) -> list[Hit]:
     """Of each source the passage that the query finds first; the sources by their weight, then by score."""
     best: dict[str, Hit] = {}
-    for hit in [*hits, *await _passages(weights.keys() - {hit.source.id for hit in hits}, query, run)]:
+    for hit in [*hits, *await _passages(weights.keys() - {hit.source.id for hit in hits}, query, state)]:
         if hit.source.id in weights:
             best.setdefault(hit.source.id, hit)
     return sorted(best.values(), key=lambda hit: (-weights[hit.source.id], -hit.score, hit.chunk.id))
@@ -203,17 +203,17 @@ async def _mentioning(name: str, views: Sequence[View]) -> set[str]:
     return {row.chunk.source_id for having in rows for row in having if named(row.body, [name])}
 
 
-async def _passages(sources: set[str], query: Query, run: Run) -> list[Hit]:
+async def _passages(sources: set[str], query: Query, state: SearchState) -> list[Hit]:
     """The passages of these sources that the query finds, best first."""
     if not sources:
         return []
     views = tuple(replace(view, sources=tuple(sorted(sources))) for view in query.views)
     narrowed = [replace(query, views=views)]
-    candidates = fuse(narrowed, await recall(narrowed, run.plan), run.plan)
-    hits = await admit(candidates, query, len(candidates), run.alarm)
-    if not run.plan.drops_distant:
+    candidates = fuse(narrowed, await recall(narrowed, state.plan), state.plan)
+    hits = await admit(candidates, query, len(candidates), state.alarm)
+    if not state.plan.drops_distant:
         return hits
     metrics = {
-        view.table.collection.name: run.plan.distance or view.table.collection.distance for view in views
+        view.table.collection.name: state.plan.distance or view.table.collection.distance for view in views
     }
-    return near_enough(hits, run.plan.thresholds, metrics)
+    return hits_within_thresholds(hits, state.plan.thresholds, metrics)

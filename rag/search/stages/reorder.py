@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rag.corpus import EmbedderIdentity
     from rag.models.rerank import Reranker
     from rag.search.recall import Query
-    from rag.search.search_state import Models, OpenStep, Run
+    from rag.search.search_state import Models, OpenStep, SearchState
 
 log = logging.getLogger(__name__)
 
@@ -87,14 +87,14 @@ def _scored_text(hit: Hit) -> str:
 
 
 async def rerank(
-    hits: Sequence[Hit], stage: RerankStage, query: Query, run: Run, step: OpenStep
+    hits: Sequence[Hit], stage: RerankStage, query: Query, state: SearchState, step: OpenStep
 ) -> list[Hit]:
     """The stage `rerank`; see `reranked`."""
-    return await reranked(hits, stage, query.text, run.models, step, limit=run.plan.limit)
+    return await reranked(hits, stage, query.text, state.models, step, limit=state.plan.limit)
 
 
 async def newer(
-    hits: Sequence[Hit], stage: RecencyStage, query: Query, _run: Run, _step: OpenStep
+    hits: Sequence[Hit], stage: RecencyStage, query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits ordered by score and date: part of each score decays with the age of its document.
 
@@ -119,7 +119,7 @@ async def newer(
 
 
 async def diverse(
-    hits: Sequence[Hit], stage: DiversifyStage, query: Query, _run: Run, _step: OpenStep
+    hits: Sequence[Hit], stage: DiversifyStage, query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits ordered by maximal marginal relevance."""
     if not hits:
@@ -152,7 +152,7 @@ def _cosines(hits: Sequence[Hit], query: Query) -> Likeness:
 
 
 async def distinct(
-    hits: Sequence[Hit], stage: DedupeStage, _query: Query, _run: Run, _step: OpenStep
+    hits: Sequence[Hit], stage: DedupeStage, _query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits without those that nearly repeat a better one."""
     kept = diversity.distinct([hit.text for hit in hits], threshold=stage.threshold).kept

@@ -18,11 +18,11 @@ from rag.corpus import Chunk, Heading
 from rag.errors import BusyError
 from rag.runtime import concurrently
 from rag.search.recall import Query
-from rag.search.source_window import OpenSource, between_words, centred, opened_source
+from rag.search.source_window import OpenSource, between_words, centred, open_source
 from rag.text.segments import Span, with_indent
 
 if TYPE_CHECKING:
-    from rag.search.search_state import OpenStep, Run
+    from rag.search.search_state import OpenStep, SearchState
     from rag.search.view import View
 
 NO_HEADING = "{} passages have no heading above them and are shown without their section."
@@ -147,7 +147,7 @@ async def _source_with_surroundings(
     view: View, source_id: str, hits: Sequence[Hit], around: _Around
 ) -> list[Hit]:
     """The hits of one source with their surroundings; none if it is not readable now."""
-    source = await opened_source(view, source_id)
+    source = await open_source(view, source_id)
     if source is None:
         return []
     # The source may have been replaced since the search. A chunk whose text is no longer at its position
@@ -188,14 +188,14 @@ def _with_matches(first: Hit, other: Hit) -> Hit:
 
 
 async def neighbors(
-    hits: Sequence[Hit], stage: NeighborsStage, query: Query, _run: Run, _step: OpenStep
+    hits: Sequence[Hit], stage: NeighborsStage, query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The stage `neighbors`; see `with_neighbors`."""
     return await with_neighbors(hits, stage.count, query.views_by_collection)
 
 
 async def parent(
-    hits: Sequence[Hit], stage: ParentStage, query: Query, _run: Run, step: OpenStep
+    hits: Sequence[Hit], stage: ParentStage, query: Query, _run: SearchState, step: OpenStep
 ) -> list[Hit]:
     """The stage `parent`; see `in_sections`."""
     expanded, warnings = await in_sections(hits, stage, query.views_by_collection)

@@ -14,7 +14,7 @@ from rag.store.read.word_analysis import MAX_TERMS, Word, query_words, words_had
 from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
-    from rag.search.search_plan import Plan
+    from rag.search.search_plan import SearchPlan
 
 MEASURED_EVIDENCE = 0.294
 """The least evidence with the built-in model: at most 2 % of the questions that most judged sets answer have
@@ -51,7 +51,7 @@ def distance(similarity: float, metric: Distance) -> float:
     return sqrt(2 * away) if metric == "euclidean" else away
 
 
-def near_enough(
+def hits_within_thresholds(
     hits: Sequence[Hit], thresholds: ThresholdSettings, metrics: Mapping[str, Distance]
 ) -> list[Hit]:
     """The hits that meet all thresholds, in their order. `metrics` maps collections to their metrics.
@@ -90,7 +90,7 @@ def _are_identifiers(words: ValuesView[Word]) -> bool:
     return bool(words) and all(word.is_identifier for word in words)
 
 
-def lacks_evidence(hits: Sequence[Hit], query: Query, plan: Plan) -> bool:
+def lacks_evidence(hits: Sequence[Hit], query: Query, plan: SearchPlan) -> bool:
     """Whether none of the first hits is evidence enough to base an answer on. False without hits.
 
     The evidence of a hit is its similarity times `BY_MEANING`, and the rest times the share of the query's
@@ -126,7 +126,7 @@ def lacks_evidence(hits: Sequence[Hit], query: Query, plan: Plan) -> bool:
     )
 
 
-def _least_evidence(collection: Collection, plan: Plan) -> float:
+def _least_evidence(collection: Collection, plan: SearchPlan) -> float:
     """The least that is enough in a collection, 0 if any is."""
     if plan.thresholds.min_evidence is not None:
         return plan.thresholds.min_evidence
@@ -145,7 +145,7 @@ def _words(query: str, language: Language) -> ValuesView[Word]:
     }.values()
 
 
-def _described(hit: Hit, plan: Plan) -> str:
+def _described(hit: Hit, plan: SearchPlan) -> str:
     """What is shown of a hit, below its title and headings."""
     texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
     return "\n".join([hit.source.title, *hit.chunk.section, *texts])

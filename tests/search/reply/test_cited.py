@@ -10,7 +10,7 @@ import pytest
 from rag.answers import Excerpt, Hit
 from rag.corpus import Chunk, Source
 from rag.search.answer_citations import parse_answer
-from rag.search.reply.reply_parts import MAX_PART_CHARS, assemble, cite_as
+from rag.search.reply.reply_parts import MAX_PART_CHARS, assemble_context, cite_as
 from rag.search.reply.search_reply import hit_record
 from rag.text.locators import PAGE_LABELS_KEY
 
@@ -107,7 +107,7 @@ def test_a_hit_within_a_table_shows_the_header_row() -> None:
         hit, chunk=replace(chunk, header="Name: Ann"), excerpts=(Excerpt(12, 20, "and more"),)
     )
     assert of_record.header == "Name: Ann"
-    assert assemble(
+    assert assemble_context(
         [hit], budget=99, token_spans=lambda text: [(at, at + 1) for at in range(len(text))]
     ).text.startswith("[s/3]\n| Name | Wins |\n| Ann | 3 |")
     assert hit_record(hit, vectors=False).header == "| Name | Wins |"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.corpus import Collection, EmbedderIdentity
-from rag.search.readable_overview import FieldValues, Holding, is_plain, overview_text
+from rag.search.readable_overview import CollectionOverview, FieldValues, is_plain, overview_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,14 +24,14 @@ def holding(
     *,
     description: str = "",
     link: str = "",
-) -> Holding:
+) -> CollectionOverview:
     collection = Collection(
         "default", name, EMBEDDER, "none", "cosine", MADE, description=description, link=link
     )
-    return Holding(collection, sources, None, None, fields or {})
+    return CollectionOverview(collection, sources, None, None, fields or {})
 
 
-HANDBOOK = Holding(
+HANDBOOK = CollectionOverview(
     Collection(
         "default",
         "handbook",

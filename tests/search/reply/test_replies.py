@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rag.answers import MIN_REPLY_CHARS, Answer, Excerpt, Extract, Hit, Part
 from rag.corpus import Chunk, Heading, Source
-from rag.search.reply.reply_parts import ORDERS, assemble
+from rag.search.reply.reply_parts import ORDERS, assemble_context
 from rag.search.reply.search_reply import search_reply
 from rag.search.reply.source_reply import MAX_OUTLINE, fetch_reply, source_reply
 from rag.search.reply.untrusted import altered, disarmed
@@ -133,7 +133,7 @@ def test_what_a_hit_contains_and_what_became_of_its_file_is_said_of_it_alone() -
     assert [record.flags for record in reply.results] == [["instructions", "email"], None]
     assert reply.notes == [ORDERS]
     assert search_reply(replace(answer, flags={"mfzq/3": ("email",)}), None).notes == []
-    context = assemble(answer.hits, budget=1000, token_spans=_characters)
+    context = assemble_context(answer.hits, budget=1000, token_spans=_characters)
     assert search_reply(replace(answer, context=context), None).notes == [ORDERS]
     extract = replace(_extract("the text"), stale="changed", flags=("instructions", "iban"))
     opened = source_reply(extract, 9000)
@@ -164,7 +164,7 @@ def test_a_text_that_is_not_shown_to_the_letter_is_said_to_be_not() -> None:
     ):
         assert len(notes) == (shown != hits[:1])
         assert search_reply(Answer(shown), None).notes == notes
-        context = assemble(shown, budget=1000, token_spans=_characters)
+        context = assemble_context(shown, budget=1000, token_spans=_characters)
         assert search_reply(Answer(shown, context=context), None).notes == notes
     for text, notes in (
         ("the text", []),
@@ -232,7 +232,7 @@ def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
     texts: list[str], max_chars: int
 ) -> None:
     hits = tuple(_hit(text, seq) for seq, text in enumerate(texts))
-    context = assemble(hits, budget=10_000, token_spans=_characters)
+    context = assemble_context(hits, budget=10_000, token_spans=_characters)
     reply = search_reply(Answer(hits, ("kept",), context), max_chars)
     assert len(reply.compact()) <= max_chars
     assert all(record.text is None for record in reply.results)

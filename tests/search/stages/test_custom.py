@@ -7,7 +7,7 @@ import pytest
 
 from rag.config.profiles import CustomStage
 from rag.errors import ConfigurationError
-from rag.search.stages.custom import loaded
+from rag.search.stages.custom import load_function
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def stage(call: str) -> CustomStage:
 
 
 def test_a_dotted_path_leads_to_its_function() -> None:
-    assert loaded(stage("own_package.good:ask")) is importlib.import_module("own_package.good").ask
+    assert load_function(stage("own_package.good:ask")) is importlib.import_module("own_package.good").ask
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_dotted_path_leads_to_its_function() -> None:
 )
 def test_a_path_that_leads_nowhere_is_a_wrong_setting(call: str, why: str) -> None:
     with pytest.raises(ConfigurationError) as error:
-        loaded(stage(call))
+        load_function(stage(call))
     assert str(error.value).startswith(f"The stage custom calls {call}, ")
     assert why in str(error.value)
     assert "confidential" not in str(error.value)

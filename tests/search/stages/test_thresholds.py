@@ -17,7 +17,7 @@ from rag.config.settings import Settings
 from rag.corpus import Chunk, Distance, Principal, Source
 from rag.search import Desk
 from rag.search.reply.search_reply import search_reply
-from rag.search.stages.thresholds import UNGROUNDED, distance, near_enough
+from rag.search.stages.thresholds import UNGROUNDED, distance, hits_within_thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def _hits(similarities: Sequence[float], metric: Distance = "cosine") -> list[Hi
 
 def _kept(similarities: Sequence[float], metric: Distance = "cosine", **thresholds: float) -> list[float]:
     given_ = ThresholdSettings.model_validate(thresholds)
-    kept = near_enough(_hits(similarities, metric), given_, BY_NAME)
+    kept = hits_within_thresholds(_hits(similarities, metric), given_, BY_NAME)
     return [hit.similarity for hit in kept if hit.similarity is not None]
 
 
@@ -62,7 +62,7 @@ def test_each_threshold_leaves_out_what_is_beyond_it() -> None:
 def test_a_percentage_counts_from_the_nearest_of_all_collections_whatever_their_metrics() -> None:
     hits = [hit for metric in METRICS for hit in _hits([0.9 if metric == "dot" else 0.5, 0.4], metric)]
     percentage = ThresholdSettings(percentage_distance=200)
-    kept = near_enough(hits, percentage, BY_NAME)
+    kept = hits_within_thresholds(hits, percentage, BY_NAME)
     assert [(hit.source.collection, hit.similarity) for hit in kept] == [
         ("dot", 0.9),
         ("euclidean", 0.5),  # 1.0 of 0.45 * 3 = 1.34; in the others .5 of .1 * 3
