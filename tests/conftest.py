@@ -25,7 +25,7 @@ import rag.admin.main
 from rag.ingest.sandbox import parser_pool as sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import ModuleType
 
     from tests.bucket import ObjectStore
@@ -355,6 +355,44 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield SmallDisk(folder)
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture
+def within_a_minute() -> Iterator[None]:
+    """Interrupt a test after a minute: what it does takes a second, or by mistake an hour."""
+
+    def interrupt(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.alarm(60)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="session")
+def lines_run() -> Callable[[Callable[[], object]], int]:
+    """Counts the lines of Python that a function runs, which is the same on each machine."""
+
+    def count(function: Callable[[], object]) -> int:
+        lines, before = 0, sys.gettrace()
+
+        def trace(*_: object) -> Any:  # noqa: ANN401 itself
+            nonlocal lines
+            lines += 1
+            return trace
+
+        sys.settrace(trace)
+        try:
+            function()
+        finally:
+            sys.settrace(before)
+        return lines
+
+    return count
 
 
 @pytest.fixture

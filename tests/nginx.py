@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[1] / "server/running.md"
 
 PROGRAM = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-START_SECONDS = 20
+START_SECONDS = 60
 AROUND = """
 daemon off;
 master_process off;

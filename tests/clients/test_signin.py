@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Remote
 
-ISSUER_SECONDS = 30  # the provider listens within one
+ISSUER_SECONDS = 60  # the provider listens within one
 HEAL_SECONDS = 90  # the keys are fetched at most every thirty seconds
 PUBLIC = "https://desk.example.com"
 RESOURCE = f"{PUBLIC}/mcp"

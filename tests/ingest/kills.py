@@ -82,7 +82,7 @@ file = "{folder}/records.jsonl"
 """
 Fault = Literal["kill", "full", "files"]
 DISK = "size=64m"
-STRAY_SECONDS = 5.0  # until the children of a killed process have ended
+STRAY_SECONDS = 60.0  # until the children of a killed process have ended
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import time
 import warnings
 import zipfile
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from tests.ingest.shelf import Shelf, mail, zipped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from types import ModuleType
 
@@ -232,35 +232,46 @@ async def test_a_member_that_is_too_large_is_refused_before_it_takes_room(
     assert sizes[-2:] == [len(inner), 64_001]
 
 
-async def test_thousands_of_members_that_can_not_be_opened_cost_little_beside_many_stored_ones(
+class Counted(list[str]):
+    """A list that notes how often somebody goes through it."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.times += 1
+        return super().__iter__()
+
+    def __contains__(self, member: object) -> bool:
+        self.times += 1
+        return super().__contains__(member)
+
+
+async def test_members_that_can_not_be_opened_are_not_looked_for_each_in_all_that_is_stored(
     tmp_path: Path,
 ) -> None:
     (folder := tmp_path / "docs").mkdir()
-    broken = {f"{number}.tar": b"no tar" for number in range(600)}
+    broken = {f"{number}.tar": b"no tar" for number in range(60)}
     (folder / "x.zip").write_bytes(zipped(broken))
     settings, uri = IngestSettings(archives=True), (folder / "x.zip").as_uri()
     discovery, opened = discover([folder], settings), ContainerCache("", {}, {}, Rights("tenant"))
-    stored = [f"{uri}#{number}.tar/a.md" for number in range(0, 600, 2)]
-    known = [*stored, *(f"file:///d/y.zip#{number}.md" for number in range(300_000))]
-    began = time.process_time()
+    stored = [f"{uri}#{number}.tar/a.md" for number in range(0, 60, 2)]
+    known = Counted([*stored, "file:///d/y.zip#0.md"])
     await open_containers(discovery, Spool(tmp_path / "spool"), settings, known, opened)
-    assert time.process_time() - began < 4  # seconds, of which 1 is usual; if each is looked for in all, 9
+    assert known.times < 10, "each member is looked for in all that is stored"
     kept = [one.path for one in discovery.outcomes if "what is stored of it stays" in one.reason]
     assert len(kept) == len(stored)
 
 
-async def test_thousands_of_members_may_have_one_name(tmp_path: Path) -> None:
+async def test_hundreds_of_members_may_have_one_name(tmp_path: Path) -> None:
     (folder := tmp_path / "docs").mkdir()
     with zipfile.ZipFile(folder / "x.zip", "w") as archive, warnings.catch_warnings(action="ignore"):
-        for _ in range(3_000):
+        for _ in range(500):
             archive.writestr("a.md", "a")
     settings = IngestSettings(archives=True)
     discovery, opened = discover([folder], settings), ContainerCache("", {}, {}, Rights("tenant"))
-    began = time.process_time()
     await open_containers(discovery, Spool(tmp_path / "spool"), settings, (), opened)
-    assert time.process_time() - began < 6  # seconds, of which 2 are usual; counted anew for each, 20
-    names = [one.path.name for one in discovery.files.values()]
-    assert (names[:3], len(names)) == (["a.md", "a (2).md", "a (3).md"], 3_000)
+    names = [file.path.name for file in discovery.files.values()]
+    assert (names[:3], len(names)) == (["a.md", "a (2).md", "a (3).md"], 500)
 
 
 def test_a_number_tells_names_apart_that_are_taken() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from rag.answers import MAX_QUERY_CHARS
@@ -63,12 +61,8 @@ def test_without_its_marks_a_query_has_the_same_words(query: str, words: str | N
     assert unquoted(query) == words
 
 
+@pytest.mark.usefixtures("within_a_minute")
 @pytest.mark.parametrize("unit", ['"a ', "“a ", "「a", "„a "])
 def test_a_long_query_of_marks_that_are_never_closed_takes_no_time(unit: str) -> None:
     query = (unit * MAX_QUERY_CHARS)[:MAX_QUERY_CHARS]
-    taken = []
-    for _ in range(5):
-        began = time.process_time()
-        assert phrases(f"{query} «b c»") == ("b c",)
-        taken.append(time.process_time() - began)
-    assert min(taken) < 0.05
+    assert phrases(f"{query} «b c»") == ("b c",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 
 import pytest
@@ -68,9 +67,8 @@ def test_the_best_part_shares_the_rarest_words_in_any_form(
     assert (scores.index(max(scores)) if any(scores) else None) == best
 
 
+@pytest.mark.usefixtures("within_a_minute")
 def test_a_long_passage_and_a_long_query_take_no_time() -> None:
     words = [f"w{n:04}x" for n in range(2000)]
     parts = [" ".join(words[at : at + 20]) for at in range(0, 2000, 20)]
-    began = time.process_time()
-    shared_rarity(parts, words[:64])
-    assert time.process_time() - began < 2  # it takes some 10 ms; each word with each, minutes
+    shared_rarity(parts, words[:64])  # it takes some 10 ms; each word with each, minutes

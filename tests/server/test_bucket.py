@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.server.conftest import Remote, Start, World
 
 NOWHERE = Path("no-such-folder")
-PATIENCE_SECONDS = 30  # far more than any bound here
+PATIENCE_SECONDS = 60  # far more than any bound here
 EACH_REQUEST = {"REFDESK_STORAGE_CONSISTENCY_SECONDS": "0"}
 
 

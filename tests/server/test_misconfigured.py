@@ -22,7 +22,7 @@ MISTAKE = "REFDESK_SEARCH_LIMIT must be a whole number, not 'many'."
 EXPLANATION = (
     f"refdesk can't work, because its configuration is wrong. {MISTAKE} Correct that, then restart refdesk."
 )
-START_SECONDS = 20  # far more than a start takes
+START_SECONDS = 60  # far more than a start takes
 
 
 def told(wire: Wire) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from rag.ingest.origins.guarded_http import is_public
@@ -37,11 +35,10 @@ def test_an_address_as_a_path() -> None:
     assert path_below("https://example.org/%2e%2e/%2F/x") == "example.org/x"
 
 
+@pytest.mark.usefixtures("within_a_minute")
 def test_a_page_of_open_tags_takes_no_longer_than_its_size() -> None:
-    began = time.perf_counter()
     for part in (b"<a ", b'<a href="', b"<meta ", b"<!--", b"<a href=x>"):
         page_facts(part * 100_000, "https://example.org/", {})
-    assert time.perf_counter() - began < 10  # seconds; each tag once takes a tenth of that
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
@@ -81,8 +79,7 @@ def test_a_mailbox_of_empty_messages_has_no_content() -> None:
         parse(f"{DATED}\n\n{SECOND}".encode(), "a.mbox")
 
 
+@pytest.mark.usefixtures("within_a_minute")
 def test_many_lines_that_begin_no_message_take_linear_time() -> None:
     message = f"{DATED}Subject: a\n\n" + "From the start\n" * 20 + "\nFrom x y\n\n"
-    began = time.process_time()
     assert sum(1 for _ in members((message * 5000).encode(), "a.mbox")) == 5000
-    assert time.process_time() - began < 5

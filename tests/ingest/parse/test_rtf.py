@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from rag.ingest.parse.parsers import parse
@@ -67,10 +65,9 @@ def test_properties_are_read() -> None:
     assert document.date.isoformat() == "2024-05-01T10:03:00+00:00"
 
 
+@pytest.mark.usefixtures("within_a_minute")
 def test_a_large_picture_takes_linear_time() -> None:
-    began = time.process_time()
     read(r"\pard Text.{\pict " + ("00ff00ff" * 16 + "\n") * 20_000 + r"}\par")
-    assert time.process_time() - began < 3
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 import zipfile
 
 import pytest
@@ -64,9 +63,8 @@ def test_an_exported_table_is_read_by_its_content() -> None:
     assert "Harrison" in parse(b"name\tyear\nHarrison\t1735\n", "a.xls").text
 
 
+@pytest.mark.usefixtures("within_a_minute")
 def test_a_beginning_full_of_times_is_looked_through_once() -> None:
-    line = b"From ann" + b"10:00" * 13_000
-    began = time.process_time()
+    line = b"From ann" + b"10:00" * 30_000  # of each time it tried the rest of the line, for minutes
     assert (recognized(line), recognized(line + b"\nSubject: Plans\n")) == ("", ".mbox")
     assert [*members(line, "a.mbox")] == []
-    assert time.process_time() - began < 1  # second; of each time it tried the rest of the line: 15 seconds

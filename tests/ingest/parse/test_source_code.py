@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -146,13 +145,12 @@ def test_a_mistake_hides_no_other_function() -> None:
     assert [one.title for one in definitions(code, ".py")] == ["good", "also"]
 
 
+@pytest.mark.usefixtures("within_a_minute")
 @pytest.mark.parametrize("name", ["a.js", "a.cpp", "a.py"])
 def test_generated_and_hostile_files_take_bounded_time(name: str) -> None:
-    began = time.process_time()
     parse(b"function a(){return 1};" * 100_000, name)  # minified: one line
     parse(b"((((((\n" * 30_000, name)
     parse(b"class A {" * 5_000, name)
-    assert time.process_time() - began < 10
 
 
 def test_a_language_without_an_installed_grammar_is_cut_at_blank_lines(

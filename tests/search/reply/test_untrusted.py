@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from html.parser import HTMLParser
 
 import pytest
@@ -294,11 +293,10 @@ def test_what_is_clean_stays_clean(text: str) -> None:
         *("[a]:\n", "[\n", "[", "> ", "1.", "\\[", "\ufe01", "می\u200c"),
     ],
 )
+@pytest.mark.usefixtures("within_a_minute")
 def test_hostile_repetition_costs_no_more_than_its_length(piece: str) -> None:
     for text in (piece * (100_000 // len(piece)), piece * (100_000 // len(piece)) + "]:"):
-        began = time.process_time()
-        disarmed(text)
-        assert time.process_time() - began < 2  # it takes some 10 ms; were it quadratic, minutes
+        disarmed(text)  # it takes some 10 ms; were it quadratic, minutes
     assert len(label(text)) <= MAX_LABEL_CHARS
 
 
