@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -41,27 +42,16 @@ settings.register_profile("million", max_examples=100_000, deadline=None, print_
 settings.load_profile("quick")  # --hypothesis-profile is read later, and wins
 NIGHTLY_EXAMPLES = 100
 
-LONGEST = (
-    *("tests/ingest/test_histories.py", "tests/server/test_duel.py", "tests/attacks/", "tests/clients/"),
-    *("tests/bench/", "tests/evaluate/test_quality.py", "tests/server/", "tests/admin/"),
-    *("tests/test_teeth.py", "tests/ingest/test_rights_teeth.py", "tests/evaluate/test_evaluation.py"),
-    *("tests/test_package.py", "tests/search/test_strict.py", "tests/filters/test_engine.py"),
-    *("tests/store/test_processes.py", "tests/store/test_bucket_copy.py", "tests/ingest/sandbox/"),
-    "tests/ingest/test_discover.py",
-    *("tests/test_readme.py", "tests/test_cases.py", "tests/soak/"),
-    "tests/models/rerank/test_cross_encoder.py::test_a_model_of_the_hub",
-    "tests/config/test_permissions.py::test_commands_and_servers",
-    "tests/search/test_library.py::test_the_engine_is_loaded",
-    "tests/models/test_chat.py::test_the_openai_library_is_not_imported",
-    "tests/models/embed/test_local_embedder.py::test_neither_pytorch_nor",
-)
-"""What drives processes or takes seconds a test: marked as slow and begun first, the longest at the front."""
+WHOLLY_SLOW = re.compile(r"^pytestmark = (?:.*\n )*.*\bpytest\.mark\.slow\b", re.MULTILINE)
 
 
-def _rank(nodeid: str) -> int:
-    """The place in LONGEST, or its length for all else."""
-    places = (at for at, start in enumerate(LONGEST) if nodeid.startswith(start))
-    return next(places, len(LONGEST))
+@cache
+def _is_slow(path: Path) -> bool:
+    """Whether all tests of a file, or of a folder, are marked as slow, by what the files say."""
+    if path.is_dir():
+        files = [*path.rglob("test_*.py")]
+        return bool(files) and all(map(_is_slow, files))
+    return path.name.startswith("test_") and WHOLLY_SLOW.search(path.read_text(encoding="utf-8")) is not None
 
 
 def pytest_configure() -> None:
@@ -72,22 +62,16 @@ def pytest_configure() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Don't even import what is slow where it isn't wanted: that takes as long as a folder's tests."""
-    if config.option.markexpr != "not slow" or not collection_path.is_relative_to(config.rootpath):
-        return None
-    path = collection_path.relative_to(config.rootpath).as_posix()
-    return _rank(f"{path}/" if collection_path.is_dir() else path) < len(LONGEST) or None
+    return (config.option.markexpr == "not slow" and _is_slow(collection_path)) or None
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     by_day = settings.default.max_examples < NIGHTLY_EXAMPLES  # type: ignore[union-attr]  # there always is one
     nightly = pytest.mark.skip(reason="runs each night, with --hypothesis-profile=default")
     for item in items:
-        if _rank(item.nodeid) < len(LONGEST):
-            item.add_marker("slow")
         if by_day and item.get_closest_marker("nightly"):
             item.add_marker(nightly)
-    items.sort(key=lambda item: _rank(item.nodeid))
+    items.sort(key=lambda item: not _is_slow(item.path))  # at the end, short files keep all workers busy
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:  # noqa: ANN401 the plugin's own

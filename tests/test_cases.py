@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 CASES = Path(__file__).resolve().parents[2] / "shared" / "cases"
 EXPECTED = "expected.txt"
 PROSE = 25  # letters of a line of prose: shorter ones are labels, headings and the ends of paragraphs

@@ -24,6 +24,8 @@ import rag
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = (ROOT / "pyproject.toml").read_text()
 METADATA = tomllib.loads(PROJECT)["project"]

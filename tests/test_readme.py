@@ -8,10 +8,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rag.admin.main import COMMANDS
 
 if TYPE_CHECKING:
     from tests.conftest import Scripts
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()

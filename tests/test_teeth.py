@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from rag.corpus import Value, Vectors
     from rag.models.embed import TextKind
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 EVERYBODY = Access("tenant")
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))

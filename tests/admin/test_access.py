@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 NOT_FOUND = (
     "refdesk-admin: No source has the id or path 'aaaaaaaaaaaaaaaa'. List them with refdesk-admin sources.\n"
 )

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 QUESTION = '[[questions]]\ntext = "how many days of leave?"\nexpect = ["leave.md"]\n'
 NOBODY_IN = 'principal = {tenant = "default"}\n'
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["The pendulum clock of Huygens", "Payroll of the office", "A cuckoo clock"]
 COLUMNS: dict[str, Any] = {
     "key": [1, 2, 3],

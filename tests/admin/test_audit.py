@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 WORD = "zanzibarite"
 APPENDER = """
 import sys

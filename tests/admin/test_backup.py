@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.conftest import Scripts, SmallDisk
 
+pytestmark = pytest.mark.slow
+
 
 def records(desk: Desk, *options: str) -> str:
     return desk.run("access", "show", "*", *options).stdout

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk, Run
 
+pytestmark = pytest.mark.slow
+
 ODD_NAMES = {
     "'single' \"double\".md": "quokka",
     "two\nlines.md": "axolotl",

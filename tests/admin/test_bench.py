@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 
 def state(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {

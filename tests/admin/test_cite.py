@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk, Screen
 
+pytestmark = pytest.mark.slow
+
 HILLS = "They spend it in the hills. " * 100
 TEXT = (
     f"# Leave\n\nThere are thirty days of leave.\n\n# Where\n\n{HILLS}\n\n# When\n\nNobody works in August."

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 KEYS = {
     "chunking",
     "tenant",

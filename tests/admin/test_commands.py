@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk, Screen
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 CONTEXT = click.Context(commands)
 
 

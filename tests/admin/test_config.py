@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 
 def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
     run = scripts.admin("config", "check", "--all")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.endpoint import Behaviour, Endpoint
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-zebrafish"
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk, Run, Screen
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 URL = "https://desk.example/mcp"
 KEY = "rd_key_secret"
 

@@ -18,6 +18,8 @@ from rag.search.reply.source_reply import SourceReply
 if TYPE_CHECKING:
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "server" / "data" / "tools_list.json"
 CODE = re.compile(r"`([^`]+)`")
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Run
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 ANSWERS = {
     "Who earned her living by telling people the time?": (
         "went round London with the watch in her bag and let her subscribers look at it",

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 CHUNKS = schema.chunks_table("default", "documents")
 SOURCES = schema.sources_table("default", "documents")
 ACCESS = schema.access_table("default")

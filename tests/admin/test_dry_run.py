@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 READS = {"source_id", "known", "records", "access", "without_vector", "writes"}
 READS |= {"source_rows", "whole", "sample"}
 

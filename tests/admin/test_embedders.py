@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.endpoint import Endpoint
 
+pytestmark = pytest.mark.slow
+
 HOUSE = {"a.md": "# Clocks\n\nThe pendulum clock needs oil.\n"}
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.endpoint import Behaviour, Endpoint, Reply
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 10  # that the provider reports for each text
 
 
@@ -85,7 +87,6 @@ def test_without_a_cache_everything_is_sent_again_and_the_file_is_gone(shop: Sho
     assert not cache_file(shop.desk.data).exists()
 
 
-@pytest.mark.slow
 def test_a_purge_removes_the_embeddings_of_removed_documents_and_of_removed_collections(shop: Shop) -> None:
     shop.ingest()
     shop.ingest("--collection", "others")
@@ -103,7 +104,6 @@ def test_a_purge_removes_the_embeddings_of_removed_documents_and_of_removed_coll
     assert len(shop.ingest()["sent"]) == 3
 
 
-@pytest.mark.slow
 def test_a_model_that_was_replaced_behind_its_name_gets_nothing_from_the_cache(shop: Shop) -> None:
     def other(request: dict[str, Any]) -> Reply:
         return reporting({"input": [text[::-1] + " qq ww ee" for text in request["input"]]}, shop.provider)
@@ -116,7 +116,6 @@ def test_a_model_that_was_replaced_behind_its_name_gets_nothing_from_the_cache(s
     assert any("another model behind its name" in note for note in again["notes"])
 
 
-@pytest.mark.slow
 def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_there(
     shop: Shop,
 ) -> None:
@@ -140,7 +139,6 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in found}
 
 
-@pytest.mark.slow
 def test_an_estimate_tells_before_the_first_run_what_it_costs_and_stores_and_sends_nothing(
     shop: Shop,
 ) -> None:
@@ -157,7 +155,6 @@ def test_an_estimate_tells_before_the_first_run_what_it_costs_and_stores_and_sen
     assert 0 < found["cost"] == found["tokens"] * 50 / 1e6
 
 
-@pytest.mark.slow
 def test_an_estimate_knows_what_is_stored_moved_or_in_the_cache(shop: Shop) -> None:
     shop.ingest()
     shop.write("dan")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk, Screen
 
+pytestmark = pytest.mark.slow
+
 TEXTS = {
     "sundial": "A sundial shows the hour by the shadow of its gnomon.",
     "pendulum": "Huygens built the first pendulum clock in 1656.",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk, Screen
 
+pytestmark = pytest.mark.slow
+
 TEXTS = {"sundial": "A sundial shows the hour by a shadow.", "water": "The clepsydra ran out.", "empty": ""}
 DRY = {"_id": "sundial", "text": "what shows the hour by a shadow?"}
 WET = {"_id": "water", "text": "timekeepers driven by falling liquid"}

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     MakeSearch = Callable[..., Search]
 
+pytestmark = pytest.mark.slow
+
 EXPLAINED = """\
 Query 1: who built it?
 Query 2: Clocks

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk, Run
     from tests.conftest import SmallDisk
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def full(desk_at: Callable[[Path], Desk], small_disk: SmallDisk) -> Desk:

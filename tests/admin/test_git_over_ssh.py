@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 WHERE = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
 SECONDS = 60  # in which a daemon starts on a slow machine
 

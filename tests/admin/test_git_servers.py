@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk, Run
 
+pytestmark = pytest.mark.slow
+
 SECRET = "s3cret-of-the-reader"  # noqa: S105 a test's
 BACKEND = Path(
     subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True).stdout.strip()

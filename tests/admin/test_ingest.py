@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.endpoint import Endpoint
 
+pytestmark = pytest.mark.slow
+
 
 MORE = ("without_vector", "kind", "flags", "cause", "masked", "language")
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk, Screen
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def answer(inside: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk, Screen
 
+pytestmark = pytest.mark.slow
+
 FILES = 3
 PARAGRAPHS = 1_001  # of a file: more than go into one commit
 INTERRUPTED = "Interrupted. Completed work is kept. Run the same command again to continue."

@@ -5,11 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rag.access.keys import holder_of, keys_file, read_keys
 from rag.corpus import Binding, Principal
 
 if TYPE_CHECKING:
     from tests.admin.conftest import Desk, Inside
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_key_is_shown_once_and_is_its_holders(desk: Desk) -> None:

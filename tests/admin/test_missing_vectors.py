@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.endpoint import Endpoint, Reply
 
+pytestmark = pytest.mark.slow
+
 FILES = 60
 BAD = "cursed"
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.hub import Hub
 
+pytestmark = pytest.mark.slow
+
 NAME = "acme/small"
 GRAPH = "onnx/model.onnx"
 CONFIG = json.dumps({"max_position_embeddings": 512}).encode()
@@ -274,7 +276,6 @@ def test_a_full_disk_is_seen_before_the_first_byte(
     assert not hub.paths()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_pull_goes_on_where_it_was_and_nothing_uses_its_half(
     admin: Desk, hub: Hub, hubs: ModuleType, end: signal.Signals

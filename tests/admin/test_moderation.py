@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.endpoint import Endpoint, Reply
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import json, sys, time
 document = json.load(sys.stdin)
@@ -90,7 +92,6 @@ def test_a_function_or_a_program_allows_flags_and_keeps_out(gate: Gate, how: str
     assert gate.ingest(gate.config(line))["fine.md"] == ("removed", "the moderation keeps it out")
 
 
-@pytest.mark.slow
 def test_a_new_moderator_is_asked_about_unchanged_documents_and_an_old_one_is_not(gate: Gate) -> None:
     gate.ingest(gate.config())
     found = gate.ingest(gate.config('call = "my_moderation:check"'))
@@ -104,7 +105,6 @@ def test_a_new_moderator_is_asked_about_unchanged_documents_and_an_old_one_is_no
     assert any("The moderation was not asked" in note for note in rehearsed["notes"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", ["slow"])
 def test_a_program_that_fails_stores_the_document_and_is_asked_again(gate: Gate, text: str) -> None:
     gate.write(odd="fine", rude="fine", fine=f"This will {text}.")
@@ -116,7 +116,6 @@ def test_a_program_that_fails_stores_the_document_and_is_asked_again(gate: Gate,
     assert gate.ingest(config)["fine.md"][0] == "replaced"
 
 
-@pytest.mark.slow
 def test_where_the_operator_wants_it_nothing_is_stored_without_a_verdict(gate: Gate) -> None:
     config = gate.config('call = "my_moderation:check"', 'on_failure = "skip"')
     gate.ingest(config)
@@ -128,7 +127,6 @@ def test_where_the_operator_wants_it_nothing_is_stored_without_a_verdict(gate: G
     )
 
 
-@pytest.mark.slow
 def test_after_three_failures_in_a_row_nobody_is_asked_any_more(gate: Gate) -> None:
     gate.write(**{f"a{n}": "This will crash." for n in range(4)})
     found = gate.ingest(gate.config('call = "my_moderation:check"'))
@@ -138,7 +136,6 @@ def test_after_three_failures_in_a_row_nobody_is_asked_any_more(gate: Gate) -> N
     assert gate.ingest(gate.config('call = "my_moderation:check"'))["rude.md"][0] == "removed"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("flagged", ["skip"])
 def test_an_endpoint_flags_documents_in_pieces(gate: Gate, provider: Endpoint, flagged: str) -> None:
     def answer(request: dict[str, Any]) -> Reply:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def environment(scripts: Scripts, tmp_path: Path) -> dict[str, str]:

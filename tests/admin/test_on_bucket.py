@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import pytest
 
 from rag.admin.main import commands
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.bucket import ObjectStore
     from tests.conftest import Scripts
+
+pytestmark = pytest.mark.slow
 
 FILE = str(Path(__file__))
 REFUSED = {

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Inside
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="needs pip install 'refdesk[ray]'")
 TOKEN = "c" * 64
 SECONDS = 240

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.endpoint import Site
 
+pytestmark = pytest.mark.slow
+
 FILES = {
     "papers.zip": zipped({"in/a.md": b"# A\n\nThe pendulum.", "b.png": b"\x89PNG"}),
     "page": b"<!doctype html><html><title>Clock</title><body><p>The escapement.</p></body></html>",

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 MAIL, NOTE, OTHER, IN_ZIP, ITS_NOTE = ("m" * 16, "n" * 16, "o" * 16, "z" * 16, "y" * 16)
 URIS = {
     MAIL: "file:///d/m.eml",

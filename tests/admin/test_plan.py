@@ -17,6 +17,8 @@ from tests.bench.stock import Sizes
 if TYPE_CHECKING:
     from tests.admin.conftest import Desk, Inside
 
+pytestmark = pytest.mark.slow
+
 ASKED = ("plan", "--documents", "10M", "--pages", "3", "--queries-per-second", "50")
 MEASURED = (Path(rag.evaluate.__file__).parent / "measuring.md").read_text(encoding="utf-8")
 CPU = 11.07 + 6.594  # of a small collection

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 MAIL, IBAN = "ann.lee@acorn.org", "DE89 3704 0044 0532 0130 00"
 TEXT = f"""---
 author: {MAIL}
@@ -64,7 +66,6 @@ def door(inside: Desk, tmp_path: Path) -> Door:
     return Door(inside, folder)
 
 
-@pytest.mark.slow
 def test_redaction_reaches_text_title_metadata_and_index_also_of_unchanged_files(door: Door) -> None:
     door.ingest()
     door.policy("redact")
@@ -83,7 +84,6 @@ def test_redaction_reaches_text_title_metadata_and_index_also_of_unchanged_files
     assert door.outcomes(door.ingest()) == {"a.md": "unchanged", "b.md": "unchanged"}
 
 
-@pytest.mark.slow
 def test_skipping_keeps_a_document_out_and_removes_its_earlier_version(door: Door) -> None:
     door.ingest()
     door.policy("iban=skip", "email=redact")
@@ -100,7 +100,6 @@ def test_skipping_keeps_a_document_out_and_removes_its_earlier_version(door: Doo
     assert MAIL in door.hits("pendulum")[0]["text"]
 
 
-@pytest.mark.slow
 def test_a_document_that_moved_and_got_personal_data_goes_out_with_its_earlier_version(door: Door) -> None:
     door.ingest()
     (door.folder / "a.md").rename(door.folder / "c.md")

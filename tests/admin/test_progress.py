@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk, Screen
 
+pytestmark = pytest.mark.slow
+
 
 EMPTY = "Not read: 1 .bin; 2 pictures; 1 empty file"
 

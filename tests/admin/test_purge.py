@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rag.admin import remove_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from tests.admin.conftest import Desk
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_text_of_a_removed_document_is_in_no_file_after_a_purge(desk: Desk, tmp_path: Path) -> None:

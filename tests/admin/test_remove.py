@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.endpoint import Endpoint
 
+pytestmark = pytest.mark.slow
+
 BUSY = 4
 
 

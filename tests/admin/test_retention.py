@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 LATER = datetime.now(UTC) + timedelta(days=100)
 
 
@@ -58,7 +60,6 @@ def archive(inside: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ar
     return Archive(inside, folder, monkeypatch)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", [()])
 def test_a_document_is_found_until_the_moment_that_it_states_and_not_from_then_on(
     archive: Archive, options: tuple[str, ...]
@@ -99,7 +100,6 @@ def test_days_apply_at_once_to_what_is_stored_and_can_be_taken_back(archive: Arc
     assert archive.found() == ["new.md", "old.md"]
 
 
-@pytest.mark.slow
 def test_the_next_run_removes_what_has_expired_wherever_it_is_from(archive: Archive, tmp_path: Path) -> None:
     archive.write("old.md", date="2020-01-01")
     archive.write("new.md")
@@ -116,7 +116,6 @@ def test_the_next_run_removes_what_has_expired_wherever_it_is_from(archive: Arch
     assert archive.ingest()["old.md"] == "added"
 
 
-@pytest.mark.slow
 def test_an_unchanged_and_a_renewed_file_of_an_expired_source(archive: Archive) -> None:
     for name in ("kept.md", "renewed.md"):
         archive.write(name, date="2020-01-01")
@@ -133,7 +132,6 @@ def test_a_date_that_nobody_understands_keeps_the_document_out_and_fails_the_run
     assert archive.ingest(code=3) == {"a.md": "skipped", "b.md": "added"}
 
 
-@pytest.mark.slow
 def test_the_parts_of_a_file_expire_with_it(archive: Archive, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[ingest]\narchives = true\n")
@@ -173,7 +171,6 @@ async def _seen(data: Path, id_: str) -> list[object]:
     return got
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("others", [(), ("b.md",)])
 def test_who_asks_cannot_tell_an_expired_document_from_one_that_was_removed(
     archive: Archive, others: tuple[str, ...]

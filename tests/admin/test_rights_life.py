@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 HR = ("--visibility", "restricted", "--allow", "group:hr")
 NOBODY, OF_HR, BOB = "", 'groups = ["hr"]', 'user = "bob"'
 OPEN = "# Open\n\nEverybody reads of days of leave here.\n"

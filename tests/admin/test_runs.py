@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 BEGAN = datetime(2026, 11, 23, 5, tzinfo=UTC)
 
 

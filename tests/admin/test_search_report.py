@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     MakeSearch = Callable[..., Search]
 
+pytestmark = pytest.mark.slow
+
 OWN_STYLE = STYLE.read_text(encoding="utf-8")
 COMMON_STYLE = COMMON.read_text(encoding="utf-8")
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 OAUTH = """
 [http]
 authentication = ["oauth"]

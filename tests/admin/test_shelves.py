@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 ARTICLE = "unix-time-and-2038.md"
 DETAILS = {
     "id",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.ingest.parse.packages import core, p, word
 from tests.ingest.parse.test_pdf import pdf
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.admin.conftest import Desk
+
+pytestmark = pytest.mark.slow
 
 HTML = """<html lang="de"><head><title>Web</title><meta name="author" content="Eve"><meta name="keywords"
 content="clock, oil"></head><body><p>Das Pendel einer Uhr im Netz

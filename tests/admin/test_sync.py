@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True, slots=True)
 class Origins:

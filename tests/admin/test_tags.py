@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True, slots=True)
 class Handbook:
@@ -61,7 +63,6 @@ def handbook(inside: Desk, tmp_path: Path) -> Handbook:
     return made
 
 
-@pytest.mark.slow
 def test_a_tag_holds_what_there_was_under_ids_of_its_own(handbook: Handbook) -> None:
     handbook.tag()
     present = handbook.found()
@@ -110,7 +111,6 @@ RIGHTS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("then", "now", "seeing"), RIGHTS)
 def test_a_tag_is_shown_to_those_who_could_see_it_then_and_can_see_it_now(
     handbook: Handbook, then: tuple[str, ...], now: tuple[str, ...], seeing: set[str]
@@ -130,7 +130,6 @@ def _restricted(options: tuple[str, ...]) -> tuple[str, ...]:
     return options if "--visibility" in options else ("--visibility", "restricted", *options)
 
 
-@pytest.mark.slow
 def test_whoever_sees_nothing_of_a_tag_is_not_told_of_it(handbook: Handbook) -> None:
     handbook.tag()
     for name in ("leave", "canteen"):
@@ -160,7 +159,6 @@ def test_nothing_changes_a_tag_by_mistake(handbook: Handbook) -> None:
     assert tagged not in granted
 
 
-@pytest.mark.slow
 def test_a_purge_takes_what_was_removed_out_of_tags(handbook: Handbook) -> None:
     handbook.write("kept", "stays")
     handbook.write("gone", "is zanzibarite")
@@ -204,7 +202,6 @@ def test_a_tag_goes_as_a_whole_and_another_of_its_name_has_other_ids(handbook: H
     handbook.desk.run("doctor")
 
 
-@pytest.mark.slow
 def test_of_a_tag_that_failed_nothing_remains(handbook: Handbook, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(one.name for one in (handbook.desk.data / "tables").iterdir())
 
@@ -224,7 +221,6 @@ def test_of_a_tag_that_failed_nothing_remains(handbook: Handbook, monkeypatch: p
     assert handbook.found("--collection", "then").keys() == {"leave", "canteen"}
 
 
-@pytest.mark.slow
 def test_a_tag_is_backed_up_and_restored_with_its_rights(handbook: Handbook, tmp_path: Path) -> None:
     file = handbook.folder / "leave.md"
     handbook.tag()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.admin.conftest import Desk
+
+pytestmark = pytest.mark.slow
 
 
 def _paper(folder: Path, name: str, text: str) -> Path:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 TITLE = "\x1b]0;owned\x07Clocks\u202e\x9b2J\U000e0041\u200b"
 NASTY = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u200b\u202e\U000e0041"} - {"\n", "\t"}
 SPOKEN = {"echo", "secho", "style", "confirm", "prompt", "echo_via_pager", "progressbar"}

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.attacks.crowd import Crowd, Person
     from tests.server.conftest import Era, Message, Remote
 
+pytestmark = pytest.mark.slow
+
 USUAL_CALLS = 1_600 if settings.default.max_examples < 100 else 10_000  # type: ignore[union-attr]  # there always is one
 CALLS = int(os.environ.get("CALLS", USUAL_CALLS))
 ON_STREAMS = 16  # people who ask over streams

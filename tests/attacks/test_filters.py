@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Askers: TypeAlias = dict[str, Asker]
 
+pytestmark = pytest.mark.slow
+
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
 FIELDS = "date, due, final, path, price, section, status, tags, title, year"

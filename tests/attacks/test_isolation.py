@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     Askers: TypeAlias = dict[str, Asker]
 
+pytestmark = pytest.mark.slow
+
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 PRINCIPALS = ("a0-modern", "a1-legacy", "a2-modern", "b0-legacy", "b1-modern")
 NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."

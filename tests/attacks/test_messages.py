@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import pytest
 from hypothesis import settings
 
 from tests.attacks.mutants import SECRET, id_in, is_request, may_succeed, mutant, understood
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tests.server.conftest import Era, Remote, Wire
 else:
     from tests.attacks.conftest import Wire
+
+pytestmark = pytest.mark.slow
 
 USUAL = 1_000 if settings.default.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
 NUMBERS: Sequence[int] = range(int(os.environ.get("MESSAGES", USUAL)))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     Askers: TypeAlias = dict[str, Asker]
 
+pytestmark = pytest.mark.slow
+
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 PRINCIPALS = ("a0-modern", "a1-legacy", "a2-modern", "b0-legacy", "b1-modern")
 PAGE = 50  # sources in a page of resources/list

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 else:
     from tests.attacks.conftest import Wire
 
+pytestmark = pytest.mark.slow
+
 ERAS: tuple[Era, ...] = ("legacy", "modern")
 BUSY = -32000
 MIB = 1 << 20

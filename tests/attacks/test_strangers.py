@@ -27,7 +27,10 @@ FAILURES = 5
 PROXIED = {"http_trusted_proxies": "127.0.0.1", "limits_failures_per_minute": str(FAILURES)}
 WRONG = "rdk_00000000_x"
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="others have one loopback address")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="others have one loopback address"),
+    pytest.mark.slow,
+]
 
 
 def asked(port: int, key: str, *, of: str = "127.0.0.1", more: Headers = ()) -> Answer:

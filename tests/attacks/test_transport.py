@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Message, Remote
 
+pytestmark = pytest.mark.slow
+
 ERAS: tuple[Era, ...] = ("legacy", "modern")
 INVALID_REQUEST, METHOD_NOT_FOUND = -32600, -32601
 REFUSED = {-32601, -32602, -32020}  # no such method or parameters, or not what the headers say

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from tests.server.conftest import Message
 
+pytestmark = pytest.mark.slow
+
 MOST_SECONDS = 0.1  # of the loop's processor at once
 HEADERS = {
     "Accept": "application/json, text/event-stream",

@@ -4,10 +4,14 @@ import compileall
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.bench.corpus import QUESTIONS, sentences, write_documents
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_demo_s_documents_give_hundreds_of_sentences_each_once(corpus: Path) -> None:

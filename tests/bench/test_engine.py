@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rag.store.read.collection_reader import CollectionReader
     from tests.bench.stock import Bench
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def opened(data: Path, tenant: str = "default") -> CollectionReader:

@@ -10,6 +10,8 @@ from rag.filters.grammar import parse_filter
 from tests.bench.index import GUEST, SHARES, keeping, recall, worst
 from tests.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("found", "exact", "share"),

@@ -11,6 +11,8 @@ from tests.bench.measure import Measure, as_json, in_both, measured, p95, read_r
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 FAST = measured("search", [1.0, 2.0, 4.0], "ms", [1.0])
 DISK = measured("disk", [5.0], "MB")
 RECORD = as_json([FAST])["measures"][0]

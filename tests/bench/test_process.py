@@ -13,7 +13,7 @@ from tests.bench.process import Reply, environment, running, script, served
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ENDLESS = [sys.executable, "-c", "import signal; signal.pause()"]
 AT_MOST_SECONDS = 30
 

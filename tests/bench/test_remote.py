@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import SocketStream
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: "
 
 

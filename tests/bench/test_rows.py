@@ -22,6 +22,8 @@ from tests.bench.rows import Row, rows
 from tests.bench.run import PARTS
 from tests.bench.stock import LARGE, Sizes
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(rag.evaluate.__file__).parent / "measuring.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("\n## Measured\n")[2].partition("\n## ")[0]
 HEAD = f"| {' | '.join(MARKDOWN)} |"

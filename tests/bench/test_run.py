@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.bench.measure import Measure
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 SMALL = Sizes(
     searches=2,
     starts=1,

@@ -8,6 +8,8 @@ import pytest
 from rag.errors import RefdeskError
 from tests.bench.timing import BLOCK, cpu_seconds, in_blocks, interleaved, rate, rotated
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("by", "expected"), [(0, "abc"), (1, "bca"), (4, "bca"), (-1, "cab")])
 def test_rotating_begins_with_another_one_each_time(by: int, expected: str) -> None:

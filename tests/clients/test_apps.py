@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Message, Remote
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.slow]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ATTACKS = (
     "<script>window.pwned=1</script>",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.clients.conftest import Node
 
+pytestmark = pytest.mark.slow
+
 PACKER = "node_modules/@anthropic-ai/mcpb/dist/cli/cli.js"
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.clients.conftest import Node
     from tests.server.conftest import Remote
 
+pytestmark = pytest.mark.slow
+
 SUITE = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 REVISIONS = ["2025-11-25", "2026-07-28"]
 ENTRY = re.compile(r"  - (?P<check>[\w-]+:[\w-]+)  # (?P<reason>\w.{9,})")

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from tests.clients.conftest import Doors, Node
     from tests.server.conftest import Message
 
+pytestmark = pytest.mark.slow
+
 INSPECTOR = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
 
 

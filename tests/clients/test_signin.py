@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Remote
 
+pytestmark = pytest.mark.slow
+
 ISSUER_SECONDS = 60  # the provider listens within one
 HEAL_SECONDS = 90  # the keys are fetched at most every thirty seconds
 PUBLIC = "https://desk.example.com"

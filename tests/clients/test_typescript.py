@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from tests.clients.conftest import Doors, Node
     from tests.server.conftest import Message
 
+pytestmark = pytest.mark.slow
+
 HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
 
 

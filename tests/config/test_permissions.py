@@ -137,6 +137,7 @@ def test_settings_that_are_a_link_are_looked_at_where_they_lie(place: Path) -> N
     assert f"""the folder {place / "it's data"},""" in told
 
 
+@pytest.mark.slow
 def test_commands_and_servers_say_it_once_at_their_start(scripts: Scripts, place: Path) -> None:
     file, data = place / "settings" / "config.toml", place / "it's data"
     given = ("--config", file, "--data", data)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     OnFresh = Callable[..., AbstractAsyncContextManager[PreparedSet]]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 DENSE, SPARSE, HYBRID = (Contender("default", mode) for mode in ("dense", "sparse", "hybrid"))
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rag.models.embed import TextKind
     from tests.evaluate.conftest import Watching
 
+pytestmark = pytest.mark.slow
+
 EVERY = 4  # 298 of 1,190 questions differ by less than 0.007 from all, and take a quarter of the time
 
 

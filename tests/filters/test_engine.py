@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from rag.store.write.collection_writer import CollectionWriter
     from rag.store.write.table_rows import NewSource
 
+pytestmark = pytest.mark.slow
+
 FIELDS: dict[str, FieldType] = {
     "status": "string",
     "year": "integer",

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 TREE = ["a.md", "b.txt", "sub/c.md", "sub/deep/d.rst", "drafts/e.md", "notes.draft.md"]
 
 

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from rag.store.write.collection_writer import CollectionWriter
     from tests.ingest.history_oracle import Act, Document
 
+pytestmark = pytest.mark.slow
+
 PROFILE = settings.default.max_examples  # type: ignore[union-attr]  # there always is one
 FEWEST, USUAL = 16, 185
 """Histories by the profile `quick`, and by the usual one.

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rag.ingest.report import Report
     from rag.store.write.access_claim import Claim
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ANYBODY, HR = Principal("default"), Principal("default", "eve", frozenset({"hr"}))
 ONLY_HR = RequestedAccess("restricted", ("group:hr",))

@@ -247,6 +247,7 @@ async def test_who_gives_up_ends_the_request(chat_server: Endpoint, chat: Chat) 
     assert total(used) == Usage(requests=1)
 
 
+@pytest.mark.slow
 def test_the_openai_library_is_not_imported_before_a_chat_is_opened() -> None:
     modules = "rag.models.chat, rag.search.stages.query_stages, rag.models.chat"
     code = f"import sys, {modules}; sys.exit('openai' in sys.modules)"

@@ -37,6 +37,7 @@ def imported(statements: str) -> set[str]:
     return {*run.stdout.split()}
 
 
+@pytest.mark.slow
 def test_the_engine_is_loaded_when_the_desk_is_asked_for_and_not_before() -> None:
     records = (
         "import rag.search.reply.source_reply, rag.search.reply.search_reply, rag.uris, rag.search.planning"

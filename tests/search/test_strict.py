@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from tests.search.conftest import Shelf
 
+pytestmark = pytest.mark.slow
+
 Counted = Literal["collection", "strict"]
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 ANN = Principal("default", "ann", frozenset({"hr"}))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Remote, World
 
+pytestmark = pytest.mark.slow
+
 
 def said(caplog: pytest.LogCaptureFixture, **sections: Any) -> str:  # noqa: ANN401 any settings
     caplog.set_level(logging.INFO, "refdesk.start")

@@ -13,7 +13,7 @@ from mcp.types import TextContent, TextResourceContents
 if TYPE_CHECKING:
     from mcp import Client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 QUESTIONS = ["Who invented the pendulum clock?", "leap second", "How was longitude found at sea?"]
 BUDGETS = [2_000, 4_000, 8_000]

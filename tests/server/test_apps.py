@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Message, Remote, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parent / "data"
 HTML = (Path(server.__file__).parent / "passages.html").read_text(encoding="utf-8")
 MOST_HTML = 60_000

@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.server.conftest import Wire
 
+pytestmark = pytest.mark.slow
+
 MARK = "zebrafish"
 NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
 QUERY = "query must be a string of 1 to 4096 characters."

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Start, World
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("flags", "titles"),

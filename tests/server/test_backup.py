@@ -5,12 +5,16 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Scripts
     from tests.server.conftest import Remote, World
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_copy_serves_the_same_people_the_same_documents_whatever_was_revoked_since(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Remote, Start, World
 
+pytestmark = pytest.mark.slow
+
 NOWHERE = Path("no-such-folder")
 PATIENCE_SECONDS = 60  # far more than any bound here
 EACH_REQUEST = {"REFDESK_STORAGE_CONSISTENCY_SECONDS": "0"}

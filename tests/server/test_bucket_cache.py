@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Remote, World
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.slow]
 
 NOWHERE = Path("no-such-folder")
 

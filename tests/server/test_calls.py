@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Message, Remote, Start, World
 
+pytestmark = pytest.mark.slow
+
 CANARY = "quokka4711"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"

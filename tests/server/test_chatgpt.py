@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Message, Remote, World
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def remote(lasting_listen: Callable[..., Remote], world: World) -> Remote:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Message, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = ("Who invented the pendulum clock?", "leap seconds", "when did Britain drop eleven days?")
 SETTINGS = '[server]\nopenai_compat = true\n[[search.stages]]\nstage = "{}"\n'
 

@@ -6,6 +6,8 @@ import pytest
 
 from server.http.callers import AddressResolver, ClientAddress
 
+pytestmark = pytest.mark.slow
+
 PROXY = "10.0.0.7"
 
 

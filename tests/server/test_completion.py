@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from tests.server.conftest import Message, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 SOURCE = "refdesk://{collection}/{source_id}"
 CHUNK = SOURCE + "/{seq}"
 STATUSES = 120

@@ -8,12 +8,15 @@ import sys
 from typing import TYPE_CHECKING
 
 import psutil
+import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Scripts
     from tests.server.conftest import Start
+
+pytestmark = pytest.mark.slow
 
 FORBIDDEN = [
     "rag.ingest",

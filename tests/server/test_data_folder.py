@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Remote, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def drive(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Start
 
+pytestmark = pytest.mark.slow
+
 FAILS = "The disk fails (input/output error)"
 NEXT = "when the disk works again, run refdesk-admin doctor"
 ERRORS = (

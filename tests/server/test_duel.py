@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.duel_rules import Bound, Duel, Json, Library, Paper, Person
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 several = pytest.mark.skipif("DUEL" in os.environ, reason="one duel says nothing of all")
 
 PROFILE = hypothesis.settings.default  # says how many are drawn

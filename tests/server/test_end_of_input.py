@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.endpoint import Endpoint
     from tests.server.conftest import Era, Message, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 LATE = 20  # seconds, far more than any of this takes
 
 

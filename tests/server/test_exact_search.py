@@ -12,7 +12,7 @@ from mcp.types import TextContent
 if TYPE_CHECKING:
     from mcp import Client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 HOSTILE = [
     r"(a+)+$",
     r"(\w+\s?)*!",

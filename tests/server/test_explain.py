@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.server.conftest import Message, Remote, Start, Wire, World
 
+pytestmark = pytest.mark.slow
+
 QUESTION = "who built the first pendulum clock?"
 NO_ROOM = "The trace did not fit; raise max_chars or lower limit."
 NOT_OFFERED = "The operator has not enabled explain; leave it out."

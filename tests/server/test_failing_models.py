@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tests.endpoint import Behaviour, Endpoint
     from tests.server.conftest import Message, Remote
 
+pytestmark = pytest.mark.slow
+
 MODEL = "tiny-secret-model"
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")  # those that need a model, at least for similarities
 RECOVERY_SECONDS = 60

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Start, Wire
 
+pytestmark = pytest.mark.slow
+
 MAX_BYTES = 5_700  # 5,120 for the tools, the rest for what the desk holds
 
 

@@ -15,6 +15,8 @@ from server.schemas import filter_schema
 if TYPE_CHECKING:
     from rag.corpus import FieldType
 
+pytestmark = pytest.mark.slow
+
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
 ROOM = 10_000
 

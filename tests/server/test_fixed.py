@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Message, Remote, Start, Wire, World
 
+pytestmark = pytest.mark.slow
+
 CALL: Message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from rag.search.pipeline import NO_DOCUMENTS
 from rag.store.write.desk_folder import prepare
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Scripts
     from tests.server.conftest import Start, Wire
+
+pytestmark = pytest.mark.slow
 
 COLLECTION = {
     "ref": {"type": "ref/resource", "uri": "refdesk://{collection}/{source_id}"},

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Remote, World
 
+pytestmark = pytest.mark.slow
+
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 ASK = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 GREETING = {

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts, SmallDisk
     from tests.server.conftest import Start, Wire
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_SECONDS = 120  # for a machine that is busy with other tests
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 HEAVY = ["numpy", "pyarrow", "lancedb", "onnxruntime", "tokenizers", "openai"]
 
 GATE = """

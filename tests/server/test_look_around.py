@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Scripts
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ODD = "50% [x](y) & Caf\u00e9.md"
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Remote, World
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / ".packaging" / "replicas"
 NOWHERE = Path("no-such-folder")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 SECRET = "sk-" + "zebrafish" * 3
 WRONG = {"REFDESK_SEARCH_LIMIT": "many"}
 MISTAKE = "REFDESK_SEARCH_LIMIT must be a whole number, not 'many'."

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from server.http.oauth import GroupsMatter
     from tests.server.conftest import Remote, World
 
+pytestmark = pytest.mark.slow
+
 ISSUER = "https://issuer.example.com/"
 RESOURCE = "https://desk.example.com/mcp"
 RSA, OTHER_RSA = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Remote, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 MAX_TEXT = 2_048  # characters, where hosts cut
 ANYBODYS = """\
 You can search 122 documents here:

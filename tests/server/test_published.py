@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from tests.server.conftest import Message, Remote, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = """
 [server]
 name = "acorn-desk"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Remote
 
+pytestmark = pytest.mark.slow
+
 NAMESPACES = (
     ["unshare", "--mount"],  # for root
     ["unshare", "--mount", "--user", "--map-root-user"],  # for others, where the system lets them

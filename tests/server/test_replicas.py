@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.bucket import ObjectStore
     from tests.server.conftest import Remote, World
 
-pytestmark = [pytest.mark.anyio, pytest.mark.nightly]
+pytestmark = [pytest.mark.anyio, pytest.mark.nightly, pytest.mark.slow]
 
 KILLS, EVERY_SECONDS = 6, 10
 BEFORE_KILL = 20  # answers at least, so that there is load

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Start, Wire
 
+pytestmark = pytest.mark.slow
+
 ALPHA, BETA = 57, 3
 
 

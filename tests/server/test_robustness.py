@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.server.conftest import Start, Wire
 
+pytestmark = pytest.mark.slow
+
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 MARK = "zebrafish"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Scripts
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 MODULES = (
     "bisect.py calendar.py csv.py fnmatch.py graphlib.py heapq.py sched.py shlex.py textwrap.py queue.py"

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from rag.config.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "server" / "signin.md"
 DIRECTORY = "00000000-0000-0000-0000-000000000000"
 

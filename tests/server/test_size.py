@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Message, Remote, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 MOST = 256 * 1024  # bytes of a reply
 LINE = 1 << 20  # bytes of a line
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.endpoint import Endpoint
     from tests.server.conftest import Message, Remote, World
 
+pytestmark = pytest.mark.slow
+
 STAGE = '{step="multi_query"}'
 CANARY = "quokka4711"
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Start, Wire
 
+pytestmark = pytest.mark.slow
+
 QUERIES = (
     "who sold the time in London?",
     "leap second",

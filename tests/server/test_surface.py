@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.server.conftest import Era, Start, Wire
 
+pytestmark = pytest.mark.slow
+
 MAX_TOOLS_BYTES = 5_120  # part of every conversation
 MAX_EVERYTHING_BYTES = 7_000  # with all that an operator can offer
 MAX_TEXT_CHARS = 1_500  # hosts cut at 2,048 without a word

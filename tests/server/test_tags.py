@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Start
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_tag_is_listed_searched_by_name_and_read(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.server.conftest import Start
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parent / "data"
 TWO_TOOLS = """
 [[server.tools]]
@@ -74,7 +76,6 @@ def library(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory)
     return folder / "data"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_the_list_of_tools_is_the_golden_one(start: Start, library: Path, tmp_path: Path, name: str) -> None:
     settings, with_fields = CONFIGURATIONS[name]

@@ -12,7 +12,7 @@ from rag.corpus import Principal
 from rag.errors import BusyError
 from server.admission import Admission, FairQueue
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def served(queue: FairQueue, waiting: str) -> str:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 FIELDS: dict[str, dict[str, Any]] = {
     "handbook": {"status": "string", "year": "integer"},

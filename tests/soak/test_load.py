@@ -8,6 +8,8 @@ import pytest
 from tests.bench.remote import Answer, Remote
 from tests.soak.load import WEIGHTS, Ask, Readers, kind_of
 
+pytestmark = pytest.mark.slow
+
 RESULT = {"jsonrpc": "2.0", "id": 1, "result": {"content": []}}
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rag.store.write.table_rows import NewSource
     from tests.bench.measure import Measure
 
+pytestmark = pytest.mark.slow
+
 SMALL = Sizes(searches=2, collection=20)
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rag.store.read.stored_rows import StoredSource
     from tests.bucket import ObjectStore
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
 PARTS = ("tables", "tenants", "key")
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     WritingProcess = Callable[..., subprocess.Popen[str]]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ME = Principal("default")
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")

@@ -9,6 +9,8 @@ import pytest
 
 from rag.admin.connect.known_hosts import HOSTS, Folders, Launch, Remote
 
+pytestmark = pytest.mark.slow
+
 HOME = Path("/h")
 FILES = {
     "claude-desktop": (

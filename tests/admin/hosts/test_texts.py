@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from rag.admin.connect import jsonc, toml_text, yaml_text
 
+pytestmark = pytest.mark.slow
+
 ENTRY = {"command": "/opt/ré desk/refdesk", "args": ["--data", 'C:\\a "b"\\c']}
 JSON_PATH = ("mcpServers", "refdesk")
 TOML_PATH = ("mcp_servers", "refdesk")

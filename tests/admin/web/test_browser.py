@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 AXE = "axe-core@4.11.0"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
 INSTALL_SECONDS = 120

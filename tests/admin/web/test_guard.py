@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.admin.web.conftest import Browser, Running
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 OUTSIDE = "http://evil.example"
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.admin.web.conftest import Browser, Page
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_SECONDS = 120  # a bound for a test that hangs
 SCRIPT = "<script>alert(1)</script>"
 HANDLER = '"><img src=x onerror=alert(1)>'

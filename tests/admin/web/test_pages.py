@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.admin.web.conftest import Browser, Page, Running
     from tests.conftest import Scripts
 
+pytestmark = pytest.mark.slow
+
 PLACES = [place for place, _ in console.PLACES]
 
 

@@ -19,6 +19,8 @@ from rag.ingest.sandbox import parser_answer, parser_child
 from rag.ingest.sandbox.parser_answer import NoDocumentError, document_of
 from rag.ingest.sandbox.parser_child import MAX_ABOUT_BYTES, _answer, _values, _written
 
+pytestmark = pytest.mark.slow
+
 TEXT = b"One\n\ntwo"
 GOOD: dict[str, Any] = {
     "title": "One",

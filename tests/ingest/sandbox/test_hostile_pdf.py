@@ -14,7 +14,7 @@ from rag.ingest.work_limits import Budget
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 HELLO = b"BT /F 9 Tf 9 9 Td (Hello) Tj ET "
 SECONDS = 20.0  # for each file; the slowest takes less than two
@@ -68,7 +68,6 @@ async def test_what_a_pdf_claims_beside_its_text_does_no_harm(data: bytes) -> No
     assert (await parse_safely(data, "a.pdf", budget=Budget(SECONDS))).text == "Hello"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("data", "reason"), REFUSED.values(), ids=list(REFUSED))
 async def test_a_hostile_pdf_is_refused_and_the_next_file_is_read(data: bytes, reason: str) -> None:
     with pytest.raises(ParseError, match=reason):

@@ -132,6 +132,7 @@ def test_a_row_is_divided_by_its_length() -> None:
     assert unit_rows(np.array([[3.0, 4.0]])) == pytest.approx(np.array([[0.6, 0.8]]))
 
 
+@pytest.mark.slow
 def test_neither_pytorch_nor_the_network_libraries_are_loaded() -> None:
     program = """
 import anyio, sys

@@ -236,6 +236,7 @@ async def test_weights_beside_a_graph_and_a_folder_count_for_the_checksum(folder
         await opened(hashlib.sha256(graph.read_bytes() + b"weights").hexdigest())
 
 
+@pytest.mark.slow
 def test_only_opening_a_reranker_imports_what_it_needs() -> None:
     program = "import json, sys, rag.models.rerank; print(json.dumps(sorted(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
