@@ -17,15 +17,11 @@ from rag.home import Bucket, Home, names
 if TYPE_CHECKING:
     from rag.config.settings import Settings
 
-FILTERABLE = b"filterable\n"
-"""The content of a tenant's file if one of its collections declares fields; otherwise the file is empty."""
-
-
 UNKNOWN = "-"  # no tenant can have this name
 
 
 def tenant_file(data: Path, tenant: str) -> Path:
-    """The file of a tenant, whether it exists or not."""
+    """The file of a tenant, whether it exists or not. It is empty."""
     return data / "tenants" / tenant
 
 
@@ -124,11 +120,3 @@ class LocalAsker:
         if settled:
             self._principal = principal
         return principal
-
-
-def declares_fields(data: Path, tenant: str) -> bool:
-    """Whether collections of the tenant may declare fields to filter by. False is certain, True is not."""
-    try:
-        return tenant_file(data, tenant).stat().st_size > 0
-    except (FileNotFoundError, NotADirectoryError):
-        return False

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rag.ingest.split_text import TokenSpans
 
 USUAL = Chunking()
-SMALL = USUAL.min_tokens  # a smaller chunk says too little alone, and is joined to a neighbor
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit
 HEADER_SHARE = 3  # and the header row of a table at most 1/3
 MAX_NAMES = 200  # characters of other names of a document

@@ -14,7 +14,6 @@ from rag.corpus import Collection, FieldType, Source, Value
 from rag.errors import ConfigurationError
 from rag.ingest.metadata import declared_fields
 from rag.store.write.change_collection import change_collection, open_writer
-from rag.store.write.desk_folder import note_tenant
 
 MAX_FIELDS = 32  # of a collection
 
@@ -61,7 +60,6 @@ async def declare(
             await writer.add_fields(fields, values)
         await writer.finish()
         if fields:
-            note_tenant(data, collection.tenant, filterable=True)
             made = await _changed(data, collection, kept | dict(fields))
     return Declared(made, filled, tuple(sorted(complaints)))
 

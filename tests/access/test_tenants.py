@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.access.tenants import declares_fields, tenant_of, tenants
+from rag.access.tenants import tenant_of, tenants
 from rag.config.server_settings import PrincipalSettings
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError
@@ -49,17 +49,6 @@ def test_a_name_that_there_is_not_is_refused(data: Path) -> None:
     note_tenant(data, "acme")
     with pytest.raises(ConfigurationError, match=r"no tenant 'acmee' in .*; there are: acme\."):
         _of(data, "acmee")
-
-
-def test_declared_fields_are_noted_and_never_unnoted(data: Path) -> None:
-    assert not declares_fields(data, "acme")
-    note_tenant(data, "acme")
-    assert not declares_fields(data, "acme")
-    note_tenant(data, "acme", filterable=True)
-    note_tenant(data, "acme")
-    assert declares_fields(data, "acme")
-    assert not declares_fields(data, "beta")
-    assert tenants(data) == ("acme",)
 
 
 def test_a_file_that_was_not_finished_is_no_tenant(data: Path) -> None:

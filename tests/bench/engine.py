@@ -98,7 +98,7 @@ async def add_tenants(data: Path, count: int) -> None:
     catalog = await (await connect(data)).open_table(schema.COLLECTIONS)
     copies = [replace(collection, tenant=f"{TENANT}-{number}") for number in range(count)]
     for copy in copies:
-        note_tenant(data, copy.tenant, filterable=bool(copy.fields))
+        note_tenant(data, copy.tenant)
         for name in (schema.chunks_table, schema.sources_table):
             _link(data, name(TENANT, collection.name), name(copy.tenant, collection.name))
         _link(data, schema.access_table(TENANT), schema.access_table(copy.tenant))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rag.corpus import Document, Passage
 from rag.errors import ParseError
-from rag.ingest.chunk import SMALL, passages
+from rag.ingest.chunk import USUAL, passages
 from rag.ingest.parse.parsers import parse
 from rag.ingest.split_text import CHARACTERS_PER_TOKEN, WINDOW
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
@@ -281,7 +281,7 @@ def test_every_section_has_passages_of_its_own() -> None:
     sections = [f"## Section {number}\n\n{sentences(number % 12 + 1)}" for number in range(60)]
     found = cut("# T\n\n" + "\n\n".join(sections), 254)
     assert [passage.section[-1] for passage in found] == [f"Section {number}" for number in range(60)]
-    assert min(passage.tokens for passage in found) < SMALL
+    assert min(passage.tokens for passage in found) < USUAL.min_tokens
 
 
 def test_other_names_of_a_note_are_context_beside_its_title() -> None:

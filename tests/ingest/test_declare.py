@@ -140,7 +140,7 @@ import os, signal, sys
 from pathlib import Path
 import anyio
 from rag.ingest.declare_fields import declare
-from rag.store import declare as columns
+from rag.store.write import collection_tables as columns
 from rag.store.read.desk_reader import Reader
 
 async def main(data, step):
@@ -154,7 +154,12 @@ async def main(data, step):
     columns._update = update
     if step == 2:
         import rag.ingest.declare_fields as module
-        module.note_tenant = lambda *_a, **_k: os.kill(os.getpid(), signal.SIGKILL)
+        change = module._changed
+        async def changed(data, collection, fields):
+            if "year" in fields:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return await change(data, collection, fields)
+        module._changed = changed
     await declare(data, made, {"year": "integer"})
 
 anyio.run(main, Path(sys.argv[1]), int(sys.argv[2]))

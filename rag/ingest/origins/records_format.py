@@ -23,7 +23,6 @@ MAX_ID_CHARS = 1000
 MAX_ENTRIES = 100  # of metadata
 NOBODY = Access("restricted")
 Sync = Literal["full", "changes"]
-TextType = Literal["text", "markdown", "html"]
 SUFFIXES: dict[str, str] = {"text": ".txt", "markdown": ".md", "html": ".html"}
 """Of the types that a record's text can have."""
 _KEYS = {"id", "title", "text", "path", "type", "url", "date", "metadata", "access"}

@@ -156,15 +156,14 @@ async def check_tenants(desk: Opened) -> list[Finding]:
     findings = []
     for tenant in sorted({collection.tenant for collection in desk.collections}):
         missing = not tenant_file(desk.data, tenant).exists()
-        fields = any(collection.fields for collection in desk.collections if collection.tenant == tenant)
         problem = "It has collections, but is not in the list of tenants." if missing else ""
-        mend = partial(_note_tenant, desk.data, tenant, filterable=fields) if missing else None
+        mend = partial(_note_tenant, desk.data, tenant) if missing else None
         findings.append(Finding("tenant", tenant, problem, FIX if missing else "", mend))
     return findings
 
 
-async def _note_tenant(data: Path, tenant: str, *, filterable: bool) -> None:
-    note_tenant(data, tenant, filterable=filterable)
+async def _note_tenant(data: Path, tenant: str) -> None:
+    note_tenant(data, tenant)
 
 
 async def check_access(desk: Opened) -> list[Finding]:

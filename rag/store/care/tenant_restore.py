@@ -319,7 +319,7 @@ async def _switch(
             schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True
         )
         await create_access_table(database, tenant)
-        note_tenant(data, tenant, filterable=any(collection.fields for collection in collections))
+        note_tenant(data, tenant)
         await stored.delete(f"(tenant = {literal(tenant)}) AND {schema.one_of('name', names)}")
         table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
         async with access_table(data, tenant) as table:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from rag.access.tenants import FILTERABLE, tenant_file
+from rag.access.tenants import tenant_file
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.store.read.connection import database_folder
 
@@ -191,11 +191,10 @@ def forget_origins(data: Path, tenant: str, name: str) -> None:
         (data / "origins").rmdir()
 
 
-def note_tenant(data: Path, tenant: str, *, filterable: bool = False) -> None:
-    """Create a tenant if it doesn't exist; `filterable` if one of its collections declares fields."""
-    file = tenant_file(data, tenant)
-    if not file.exists() or (filterable and not file.stat().st_size):
-        write_whole(file, FILTERABLE if filterable else b"")
+def note_tenant(data: Path, tenant: str) -> None:
+    """Create a tenant if it doesn't exist."""
+    if not (file := tenant_file(data, tenant)).exists():
+        write_whole(file, b"")
 
 
 def forget_tenant(data: Path, tenant: str) -> None:

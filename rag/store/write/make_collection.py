@@ -101,7 +101,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("opening the catalog"):
         if not table_folder(data, schema.COLLECTIONS).exists():  # another key would change the ids
             make_key(data)
-        note_tenant(data, tenant, filterable=bool(fields))
+        note_tenant(data, tenant)
         table_maintenance.repair(table_folder(data, schema.COLLECTIONS))
         database = await connect(data)
         collections = await database.create_table(

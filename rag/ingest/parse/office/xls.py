@@ -137,7 +137,6 @@ _ISO = {
 """Formats that Excel shows in the order of each person's country."""
 
 
-OLE_LIBRARIES = ("olefile",)
 _UTF_16 = 1200  # a code page
 _LABELS = {10000: "macintosh", 10007: "x-mac-cyrillic"}
 """Encodings by the numbers of code pages, where they are not called after them."""
