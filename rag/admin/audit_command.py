@@ -341,14 +341,14 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
 @click.option(
     "--act", type=click.Choice(ACTS), metavar="ACT", help="Only this act or group of acts: key, key revoke, …"
 )
-@click.option("--tenant", "whose", metavar="NAME", help="Only acts on this tenant.")
+@click.option("--tenant", "tenant_name", metavar="NAME", help="Only acts on this tenant.")
 @click.option("--id", "id_", metavar="ID", help="Only acts on this source, key, collection or tenant.")
 async def show_command(
     settings: Settings,
     *,
     since: datetime | None,
     act: str | None,
-    tenant: str | None,
+    tenant_name: str | None,
     id_: str | None,
     as_json: bool,
 ) -> None:
@@ -362,7 +362,7 @@ async def show_command(
     for number, line in read_log(settings.data):
         if line is None:
             unreadable.append(number)
-        elif _fits(line, since, act, tenant) and (
+        elif _fits(line, since, act, tenant_name) and (
             id_ is None or id_ in {change.id for change in line.changes}
         ):
             acts.append((number, line))
@@ -374,7 +374,7 @@ async def show_command(
     if rows:
         print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows])
     else:
-        echo("No act in the log matches." if any((since, act, tenant, id_)) else "The log is empty.")
+        echo("No act in the log matches." if any((since, act, tenant_name, id_)) else "The log is empty.")
     cut = cut_lines(settings.data) if unreadable else []
     for number in unreadable:
         why = "was cut short by a power failure or a full disk" if number in cut else "is unreadable"

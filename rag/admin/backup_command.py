@@ -62,7 +62,7 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
 @command("restore", of_tenant=False)
 @_FILE
 @click.option(
-    "--as", "other", metavar="NAME", help="Restore as this tenant. Default: the tenant of the backup."
+    "--as", "new_name", metavar="NAME", help="Restore as this tenant. Default: the tenant of the backup."
 )
 @click.option("--yes", is_flag=True, help="Replace collections that exist.")
 @click.option(

@@ -245,8 +245,8 @@ async def show_command(
 
 
 @command("compare")
-@click.argument("one", type=RUN_ID, metavar="A")
-@click.argument("other", type=RUN_ID, metavar="B")
+@click.argument("baseline_id", type=RUN_ID, metavar="A")
+@click.argument("run_id", type=RUN_ID, metavar="B")
 @metric_option
 @question_option
 @report_option
