@@ -15,7 +15,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from rag.admin.connect.connect_check import seen_by
+from rag.admin.connect.connect_check import check_server
 from rag.admin.issuer_check import issuer_checks
 from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
 from rag.config.server_settings import OAuthSettings
@@ -142,7 +142,7 @@ async def test_a_host_is_checked_with_its_key_at_its_own_address_only(
     stranger.script = [stranger.sending(b"{}")]
     entry = {"url": f"{provider.url}/mcp", "headers": {"Authorization": f"Bearer {SECRET}"}}
     with pytest.raises((RefdeskError, MCPError)):
-        await seen_by(entry, lambda: "", sys.stderr)
+        await check_server(entry, lambda: "", sys.stderr)
     assert provider.keys[0] == f"Bearer {SECRET}"
     assert stranger.requests == []
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import click
 
@@ -25,25 +27,20 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.command_line import Group, arguments, command, echo, print_json
 from rag.admin.sources_command import matching_ids, open_reader, open_tables, readable_tables, reply_names
+from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.rights.access_history import document_name
 from rag.ingest.rights.requested_rights import RequestedAccess
 from rag.store.care.table_damage import torn_copies
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
 from rag.store.read.schema import original_id
+from rag.store.read.stored_rows import StoredSource
 from rag.store.write.access_claim import decided_by_origin
 from rag.store.write.access_writer import Pairs, change_access
 from rag.store.write.change_collection import copy_labels
 from rag.text.invisible import in_one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from rag.config.settings import Settings
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import StoredSource
 
 AccessChange: TypeAlias = "Callable[[Access | None], Access]"
 """What makes of a source's record another one; None stands for no record."""
@@ -128,7 +125,7 @@ async def show_command(
     settings: Settings, *, names: tuple[str, ...], collection: str | None, as_json: bool
 ) -> None:
     """Show who may see sources."""
-    for source in await _as_found(settings, await named_sources(settings, names, collection)):
+    for source in await _with_effective_access(settings, await named_sources(settings, names, collection)):
         _print(source, source.access, as_json=as_json)
 
 
@@ -166,7 +163,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         sources = [source for source in sources if source.access and source.access.visibility == "tenant"]
     if not sources:
         raise NotFoundError("None of these sources is open to the tenant. Nothing was changed.")
-    await _tell_unknown(settings, (*allow, *deny))
+    await _warn_of_unknown_entries(settings, (*allow, *deny))
     await _change(settings, "access set", sources, changed, as_json=as_json)
 
 
@@ -183,9 +180,9 @@ async def grant_command(
 ) -> None:
     """Let users or groups see sources, and lift their denials."""
     sources = await named_sources(settings, names, collection)
-    await _tell_unknown(settings, entries)
+    await _warn_of_unknown_entries(settings, entries)
     changed = grant_change(settings, entries)
-    await _change(settings, "access grant", sources, changed, granted=entries, as_json=as_json)
+    await _change(settings, "access grant", sources, changed, grant=entries, as_json=as_json)
 
 
 @command("revoke")
@@ -204,11 +201,11 @@ async def revoke_command(
     Removes them from the allow list and adds them to the deny list. Deny always wins.
     """
     sources = await named_sources(settings, names, collection)
-    await _tell_unknown(settings, entries)
+    await _warn_of_unknown_entries(settings, entries)
     await _change(settings, "access revoke", sources, revoke_change(settings, entries), as_json=as_json)
 
 
-async def _tell_unknown(settings: Settings, entries: Iterable[str]) -> None:
+async def _warn_of_unknown_entries(settings: Settings, entries: Iterable[str]) -> None:
     """Tell which users and groups nothing has named yet: perhaps they are misspelt. Tokens leave no names."""
     tenant, case = tenant_of(settings), settings.access.letter_case
     askers = [key.principal for key in keys_in(settings.home).keys if key.tenant == tenant]
@@ -243,11 +240,11 @@ async def explain_command(
     if len(sources) > 1:
         raise InvalidRequestError(f"{name!r} matches {len(sources)} sources. Name one.")
     case = settings.access.letter_case
-    (source,) = await _as_found(settings, sources)
+    (source,) = await _with_effective_access(settings, sources)
     is_visible, reason = visible(asker, source.effective, case), access_reason(asker, source.access, case)
     if source.is_torn and is_visible != visible(asker, source.access, case):
         reason = f"{_TORN} Its record says: {reason}"
-    if at := await _expired(source):
+    if at := await _expiry(source):
         reason = f"it expired on {at:%Y-%m-%d}, and the next ingestion removes it. Apart from that: {reason}"
         is_visible = False
     if source.table is None:
@@ -261,7 +258,7 @@ async def explain_command(
         echo(f"{'Visible' if is_visible else 'Not visible'}: {reason}")
 
 
-async def _as_found(settings: Settings, sources: Sequence[SourceAccess]) -> list[SourceAccess]:
+async def _with_effective_access(settings: Settings, sources: Sequence[SourceAccess]) -> list[SourceAccess]:
     """The same sources, with who finds them where newer versions of records or chunks were lost."""
     tables = {source.table for source in sources if source.table and not source.table.collection.attached}
     copies: dict[str, Access | None] = {}
@@ -276,7 +273,7 @@ async def _as_found(settings: Settings, sources: Sequence[SourceAccess]) -> list
     ]
 
 
-async def _expired(source: SourceAccess) -> datetime | None:
+async def _expiry(source: SourceAccess) -> datetime | None:
     """When a source expired, None if it hasn't."""
     if source.table is None or source.table.collection.attached:
         return None
@@ -293,7 +290,7 @@ def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     added = valid_entries(entries)
     exact = settings.access.letter_case == "always"
 
-    def granted(before: Access | None) -> Access:
+    def grant(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", added)
         denied = before.deny - entries_of_principal(added, before.deny, exact=exact)
@@ -301,7 +298,7 @@ def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
             return replace(before, deny=denied)
         return Access(before.visibility, valid_entries(before.allow | added), denied)
 
-    return granted
+    return grant
 
 
 def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
@@ -313,13 +310,13 @@ def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     removed = valid_entries(entries)
     exact = settings.access.letter_case == "always"
 
-    def revoked(before: Access | None) -> Access:
+    def revoke(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", deny=removed)
         allowed = before.allow - entries_of_principal(removed, before.allow, exact=exact)
         return Access(before.visibility, allowed, valid_entries(before.deny | removed))
 
-    return revoked
+    return revoke
 
 
 def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> str:
@@ -401,13 +398,13 @@ async def _change(
     sources: Sequence[SourceAccess],
     changed: AccessChange,
     *,
-    granted: Sequence[str] = (),
+    grant: Sequence[str] = (),
     as_json: bool,
 ) -> None:
     records = await change_sources(settings, act, sources, changed)
     for source in sources:
         _print(source, records[source.id][1].access, as_json=as_json)
-    for remark in (*change_remarks(records, changed, granted), *await copy_changed_labels(settings, sources)):
+    for remark in (*change_remarks(records, changed, grant), *await copy_changed_labels(settings, sources)):
         echo(remark, err=True)
 
 
@@ -449,23 +446,23 @@ async def change_sources(
     return await change_access(settings.data, tenant, accesses, changed, around=around)
 
 
-def change_remarks(pairs: Pairs, changed: AccessChange, granted: Sequence[str] = ()) -> Iterator[str]:
+def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str] = ()) -> Iterator[str]:
     """What limits a change: what contains a document, or its origin. And whom it is no news to.
 
-    `granted` is whom it lets in, if it only does that.
+    `grant` is whom it lets in, if it only does that.
     """
     already = [
         after
         for before, after in pairs.values()
         if before and same_access(before.access, after.access) and in_words(after.access).startswith("open")
     ]
-    if granted and already:
+    if grant and already:
         alone = len(already) == 1
         document = document_name(already[0]) if alone else f"{len(already)} of these documents"
         yield (
             f"Everybody in the tenant can see {document} already, so nothing changed. To let in only those: "
             f"refdesk-admin access set {already[0].id if alone else 'ID'} --visibility restricted"
-            f"{arguments(*_allowing(granted))}"
+            f"{arguments(*_allowing(grant))}"
         )
     for before, after in pairs.values():
         if before and is_narrowed(after.access, changed(before.access)):

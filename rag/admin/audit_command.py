@@ -21,27 +21,24 @@ import errno
 import getpass
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from io import FileIO
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
 import click
 from pydantic import AwareDatetime, BaseModel, ValidationError
 from pydantic_core import from_json
 
 from rag.admin.command_line import Group, command, echo, print_json, print_table
+from rag.config.settings import Settings
+from rag.corpus import Access, AccessRecord
 from rag.errors import ConfigurationError, RefdeskError
 from rag.report.text_and_html import one_line
 from rag.store.write.desk_folder import cannot, flush_folder, spending_reserve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from io import FileIO
-    from pathlib import Path
-
-    from rag.config.settings import Settings
-    from rag.corpus import Access, AccessRecord
 
 ActName = Literal[
     "access grant",
@@ -225,8 +222,8 @@ def read_log(data: Path) -> Iterator[tuple[int, AuditLine | None]]:
     Raises:
         ConfigurationError: the file can't be read.
     """
-    for number, line in _stored(data):
-        yield number, _read(line)
+    for number, line in _numbered_lines(data):
+        yield number, _parsed_line(line)
 
 
 def cut_lines(data: Path) -> list[int]:
@@ -237,10 +234,12 @@ def cut_lines(data: Path) -> list[int]:
     Raises:
         ConfigurationError: the file can't be read.
     """
-    return [number for number, line in _stored(data) if _read(line) is None and _is_cut(line)]
+    return [
+        number for number, line in _numbered_lines(data) if _parsed_line(line) is None and _is_truncated(line)
+    ]
 
 
-def _is_cut(line: bytes) -> bool:
+def _is_truncated(line: bytes) -> bool:
     """Whether this is the beginning of a line, or the room that the file system made for one."""
     text = line.rstrip(b"\0\r\n")
     if not text.startswith(BEGINNING):
@@ -257,7 +256,7 @@ def _is_json(text: bytes, *, allow_partial: bool) -> bool:
     return True
 
 
-def _stored(data: Path) -> Iterator[tuple[int, bytes]]:
+def _numbered_lines(data: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of the log that aren't blank, with their numbers from 1."""
     try:
         with log_file(data).open("rb") as opened:
@@ -270,7 +269,7 @@ def _stored(data: Path) -> Iterator[tuple[int, bytes]]:
         raise ConfigurationError(f"Cannot read the audit log {log_file(data)}: {error.strerror}.") from error
 
 
-def _read(line: bytes) -> AuditLine | None:
+def _parsed_line(line: bytes) -> AuditLine | None:
     try:
         return AuditLine.model_validate_json(line)
     except ValidationError:
@@ -362,7 +361,7 @@ async def show_command(
     for number, line in read_log(settings.data):
         if line is None:
             unreadable.append(number)
-        elif _fits(line, since, act, tenant_name) and (
+        elif _matches(line, since, act, tenant_name) and (
             id_ is None or id_ in {change.id for change in line.changes}
         ):
             acts.append((number, line))
@@ -381,7 +380,7 @@ async def show_command(
         echo(f"Line {number} of {log_file(settings.data)} {why}.", err=True)
 
 
-def _fits(line: AuditLine, since: datetime | None, act: str | None, tenant: str | None) -> bool:
+def _matches(line: AuditLine, since: datetime | None, act: str | None, tenant: str | None) -> bool:
     return (
         (since is None or line.at >= since)
         and (act is None or line.act == act or line.act.startswith(f"{act} "))

@@ -90,7 +90,7 @@ async def restore_command(  # noqa: PLR0913 the options
     backup = checked_archive(file)
     tenant = valid_name(new_name) if new_name else backup.about.tenant
     if check:
-        _show_checked(backup, as_json=as_json)
+        _print_checked(backup, as_json=as_json)
         return
     names = [collection.name for collection in backup.about.collections]
     changes: dict[str, tuple[None, dict[str, object]]] = {
@@ -155,7 +155,7 @@ def _keys_in_log(data: Path) -> tuple[bool, set[str]]:
     return bool(lines), {change.id for line in lines for change in line.changes if change.after is None}
 
 
-def _show_checked(backup: Archive, *, as_json: bool) -> None:
+def _print_checked(backup: Archive, *, as_json: bool) -> None:
     about = backup.about
     names = [collection.name for collection in about.collections]
     if as_json:

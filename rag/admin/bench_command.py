@@ -16,8 +16,8 @@ import click
 
 from rag.access.tenants import local_principal
 from rag.admin.command_line import asker_arguments, command, echo, print_json, print_table, same_desk
-from rag.admin.connect.connect_check import seen_by
-from rag.admin.demo_command import server_of
+from rag.admin.connect.connect_check import check_server
+from rag.admin.demo_command import server_parameters
 from rag.answers import Part, SearchRequest
 from rag.config.settings import Settings
 from rag.corpus import Principal
@@ -105,10 +105,10 @@ def sentence(text: str) -> str:
 
 async def _starts(settings: Settings) -> list[Timing]:
     """The seconds from a start to the list of tools, and from there to the first hits."""
-    server = server_of(settings, asker_arguments())
+    server = server_parameters(settings, asker_arguments())
     entry = {"command": server.command, "args": server.args, "env": server.env}
     echo(f"Starting the server {STARTS} times", err=True)
-    sessions = [await seen_by(entry, str, sys.stderr) for _ in range(STARTS)]
+    sessions = [await check_server(entry, str, sys.stderr) for _ in range(STARTS)]
     return [
         timing("start to the list of tools", [start.ready_seconds * 1000 for start in sessions], "ms"),
         timing("first search", [start.search_seconds * 1000 for start in sessions], "ms"),

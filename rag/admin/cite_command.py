@@ -53,7 +53,9 @@ async def check_command(settings: Settings, *, answer: IO[bytes], require: bool,
     text = _text(answer)
     async with Desk.open(settings, os.environ) as desk:
         checked = await check_answer(desk, local_principal(settings), text)
-    hidden = await _there(settings, {citation.id for citation in checked.citations if not citation.readable})
+    hidden = await _existing_ids(
+        settings, {citation.id for citation in checked.citations if not citation.readable}
+    )
     if as_json:
         print_json(_json(checked, hidden))
     else:
@@ -72,15 +74,15 @@ def _text(answer: IO[bytes]) -> str:
         raise click.UsageError("The answer is not UTF-8.") from error
 
 
-async def _there(settings: Settings, ids: set[str]) -> set[str]:
+async def _existing_ids(settings: Settings, ids: set[str]) -> set[str]:
     """The ids whose passages exist, whoever may read them; for the operator's eyes only."""
     tables = await open_collections(settings, None)
     stored = [source for table in tables for source in (await table.sources(map(_source_id, ids))).values()]
     counts = {source.source.id: source.source.chunk_count for source in stored}
-    return {id_ for id_ in ids if _is_there(id_, counts)}
+    return {id_ for id_ in ids if _exists(id_, counts)}
 
 
-def _is_there(id_: str, counts: Mapping[str, int]) -> bool:
+def _exists(id_: str, counts: Mapping[str, int]) -> bool:
     with suppress(NotFoundError):
         source_id, seqs = split_id(id_)
         return bool(seqs) and seqs[-1] < counts.get(source_id, 0)

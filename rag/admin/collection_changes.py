@@ -6,9 +6,10 @@ How a collection is described, in words and as JSON, is here, too.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
@@ -23,12 +24,13 @@ from rag.admin.collection_options import (
     embedder_option,
     keep_days_option,
     link_option,
+    merge_policies,
     personal_data_option,
-    with_policies,
 )
 from rag.admin.command_line import command, echo, language_option, print_json, same_desk
 from rag.admin.sharing import first_visibility
 from rag.admin.sources_command import open_collections, open_reader
+from rag.config.settings import Settings
 from rag.corpus import (
     DEFAULT_EMBEDDER,
     Chunking,
@@ -46,16 +48,11 @@ from rag.ingest.declare_fields import Declared, check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
 from rag.store.read.catalog import check_embedder, check_ingestible, check_writable
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import change_collection, open_writer
 from rag.store.write.desk_folder import prepare
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rag.config.settings import Settings
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.text.flags import Flag
+from rag.text.flags import Flag
 
 CALLED = {
     "embedder_name": "embedder",
@@ -132,7 +129,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
         description=description,
         link=link,
         chunking=chunking or (),
-        personal_data=with_policies({}, policies),
+        personal_data=merge_policies({}, policies),
         keep_days=keep_days,
     )
     if as_json:
@@ -249,9 +246,9 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         )
     (table,) = await open_collections(settings, name)
     if policies:
-        after["personal_data"] = with_policies(table.collection.personal_data, policies)
+        after["personal_data"] = merge_policies(table.collection.personal_data, policies)
     check_fields(table.collection, fields, no_field)
-    _check_open(table.collection, after, language)
+    _check_changeable(table.collection, after, language)
     identity = None if embedder_name is None else await _identity_of(settings, embedder_name)
 
     def changed(collection: Collection) -> Collection:
@@ -260,7 +257,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
             check_embedder(updated, identity)
         return updated
 
-    tenant, before = table.collection.tenant, _logged(table.collection, after)
+    tenant, before = table.collection.tenant, _logged_state(table.collection, after)
     changes = _logged_changes(table.collection, fields, no_field, language)
     declared = None
     with log_act(
@@ -268,7 +265,12 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         Act(
             "collection set",
             tenant,
-            {name: (before | changes[0], _logged(replace(table.collection, **after), after) | changes[1])},
+            {
+                name: (
+                    before | changes[0],
+                    _logged_state(replace(table.collection, **after), after) | changes[1],
+                )
+            },
             name,
         ),
     ):
@@ -277,7 +279,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         if fields or no_field:
             declared = await declare(settings.data, collection, fields, no_field)
             collection = declared.collection
-        collection = await _analysed(settings, collection, language)
+        collection = await _with_language(settings, collection, language)
     if as_json:
         print_json(collection_json(collection) | (_declared_json(declared) if declared else {}))
         return
@@ -286,11 +288,11 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     after.pop("visibility_is_set", None)
     for key, value in (after | ({"language": language_in_words(collection)} if language else {})).items():
         echo(_set_line(name, key, value))
-    if visibility and (staying := await _staying(table, visibility)):
+    if visibility and (staying := await _unchanged_note(table, visibility)):
         echo(staying)
 
 
-async def _staying(table: CollectionReader, visibility: Visibility) -> str:
+async def _unchanged_note(table: CollectionReader, visibility: Visibility) -> str:
     """What is said of the documents that stay as they are, now that new ones get this visibility."""
     name, total, opened = table.collection.name, await table.source_count(), await table.open_documents()
     if visibility == "restricted" and opened:
@@ -323,7 +325,7 @@ def _set_line(name: str, key: str, value: Any) -> str:  # noqa: ANN401 of any pr
     return f"{done} The next ingest applies them." if key == "personal_data" else done
 
 
-def _logged(collection: Collection, keys: Iterable[str]) -> dict[str, object]:
+def _logged_state(collection: Collection, keys: Iterable[str]) -> dict[str, object]:
     """These properties of a collection, as the audit log has them."""
     values = {key: getattr(collection, key) for key in keys}
     return values | ({"chunking": chunking_words(collection.chunking)} if "chunking" in values else {})
@@ -346,7 +348,7 @@ def _logged_changes(
     return before, after
 
 
-def _check_open(collection: Collection, keys: Iterable[str], language: LanguageChoice | None) -> None:
+def _check_changeable(collection: Collection, keys: Iterable[str], language: LanguageChoice | None) -> None:
     """Check that these properties of the collection mean anything."""
     if OF_INGESTION.intersection(keys) or language:
         check_writable(collection)
@@ -373,7 +375,7 @@ async def _also_in_tags(settings: Settings, collection: Collection) -> None:
             )
 
 
-async def _analysed(
+async def _with_language(
     settings: Settings, collection: Collection, language: LanguageChoice | None
 ) -> Collection:
     """The collection with its words analysed as this language has them, if one is given."""

@@ -7,8 +7,9 @@ collection_changes.py, `rebuild` is in collection_rebuild.py.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -27,6 +28,7 @@ from rag.admin.collection_rebuild import rebuild_command
 from rag.admin.command_line import Group, command, echo, language_option, print_json, print_table, same_desk
 from rag.admin.remove_command import remove_collection
 from rag.admin.sources_command import open_collections, open_reader
+from rag.config.settings import Settings
 from rag.corpus import (
     NO_VECTORS,
     USUAL_LANGUAGE,
@@ -41,15 +43,10 @@ from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
 from rag.store.read.attached.attached_reader import AttachedReader
 from rag.store.read.attached.open_attached import AttachedTables, located
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import finish_drop
 from rag.store.write.desk_folder import prepare
 from rag.store.write.make_collection import ensure_collection, tag_collection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rag.config.settings import Settings
-    from rag.store.read.collection_reader import CollectionReader
 
 FC = TypeVar("FC", bound="Callable[..., object] | click.Command")
 ATTACHED_FIELD = "NAME=TYPE[:COLUMN]"
@@ -147,8 +144,8 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
         embedder_name=embedder_name,
         attached=attachment,
     )
-    reader = await checked(collection, settings)
-    remarks, rows = await remarks_on(reader), (await reader.survey()).rows
+    reader = await open_checked(collection, settings)
+    remarks, rows = await attachment_remarks(reader), (await reader.survey()).rows
     prepare(settings.data)
     state = {"visibility": collection.visibility, "fields": fields, "table": attachment.table}
     with log_act(settings.data, Act("collection attach", collection.tenant, {name: (None, state)}, name)):
@@ -182,7 +179,7 @@ async def _embedder(settings: Settings, attachment: Attachment, name: str) -> Em
         return embedder.identity
 
 
-async def checked(collection: Collection, settings: Settings) -> AttachedReader:
+async def open_checked(collection: Collection, settings: Settings) -> AttachedReader:
     """The attached table, opened, if searches can use it.
 
     Raises:
@@ -207,7 +204,7 @@ async def checked(collection: Collection, settings: Settings) -> AttachedReader:
     return reader
 
 
-async def remarks_on(table: CollectionReader) -> list[str]:
+async def attachment_remarks(table: CollectionReader) -> list[str]:
     """What an operator must know of an attached table: why it can't be read, and what it lacks."""
     if not isinstance(table, AttachedReader):
         return []
@@ -291,7 +288,7 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
     """
     (table,) = await open_collections(settings, name)
     details = collection_json(table.collection)
-    remarks = await remarks_on(table)
+    remarks = await attachment_remarks(table)
     if as_json:
         print_json(details | ({"remarks": remarks} if table.collection.attached else {}))
         return

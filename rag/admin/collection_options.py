@@ -61,7 +61,7 @@ def _policies(_context: click.Context, _option: click.Parameter, values: Sequenc
     return policies
 
 
-def with_policies(before: Mapping[Flag, Policy], changes: Mapping[Flag, Policy]) -> dict[Flag, Policy]:
+def merge_policies(before: Mapping[Flag, Policy], changes: Mapping[Flag, Policy]) -> dict[Flag, Policy]:
     """Policies after others are given; only those that don't just allow are kept."""
     return {kind: policy for kind, policy in {**before, **changes}.items() if policy != "allow"}
 

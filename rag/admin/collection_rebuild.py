@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,16 +14,18 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.cached_embedder import with_cache
 from rag.admin.collection_options import chunking_option, chunking_words
-from rag.admin.command_line import command, confirmed, echo, print_json
+from rag.admin.command_line import command, confirm, echo, print_json
 from rag.admin.eval_runs import comparison_json, print_comparison, print_runs, run_json
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
 from rag.config.profiles import DEFAULT_PROFILE
+from rag.config.settings import Settings
 from rag.corpus import Build, Chunking, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
 from rag.evaluate.compare_runs import Comparison, EvaluationRun, compare, keep_runs
-from rag.evaluate.evaluation import contenders, evaluate, prepare_existing, with_overrides
+from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
 from rag.evaluate.sets import read_set
+from rag.evaluate.sets.judged_sets import JudgedSet
 from rag.ingest.rebuild_tables import Rebuilt, rebuild
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
@@ -31,10 +33,6 @@ from rag.store.read.catalog import check_writable
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import open_writer
 from rag.store.write.collection_tables import check_space
-
-if TYPE_CHECKING:
-    from rag.config.settings import Settings
-    from rag.evaluate.sets.judged_sets import JudgedSet
 
 NAMED = 5  # documents in a message
 KEPT = 1  # exit code: the new tables are not in use
@@ -236,7 +234,7 @@ class Trial:
     """
 
     def __init__(self, settings: Settings, name: str, file: Path, *, if_better: bool, quiet: bool) -> None:
-        self._settings = with_overrides(settings)
+        self._settings = evaluation_settings(settings)
         self._name = name
         self._judged: JudgedSet = read_set(file)
         self._if_better = if_better
@@ -247,7 +245,7 @@ class Trial:
     async def ask_before(self) -> None:
         """Ask the present tables. Where that is not possible any more, there is nothing to compare with."""
         try:
-            self._before = await self._asked(None)
+            self._before = await self._evaluated(None)
         except RefdeskError as error:
             echo(f"The present tables can't be compared: {error}", err=True)
 
@@ -257,7 +255,7 @@ class Trial:
         Raises:
             RefdeskError: the questions can't be asked.
         """
-        after = await self._asked(coming)
+        after = await self._evaluated(coming)
         runs = [run for run in (self._before, after) if run]
         runs = await keep_runs(self._settings.data, tenant_of(self._settings), runs)
         comparison = compare(runs[0], runs[1], METRIC) if self._before else None
@@ -266,9 +264,9 @@ class Trial:
             return comparison is not None and comparison.difference > 0
         if self._quiet or not sys.stdin.isatty():
             return True
-        return confirmed("Use the new tables for searches from now on?")
+        return confirm("Use the new tables for searches from now on?")
 
-    async def _asked(self, coming: Build | None) -> EvaluationRun:
+    async def _evaluated(self, coming: Build | None) -> EvaluationRun:
         def seen_as(collection: Collection) -> Collection:
             is_it = collection.name == self._name and collection.coming == coming
             return collection_tables.with_build(collection, coming) if coming and is_it else collection

@@ -162,7 +162,7 @@ def settings_file() -> Path:
     return path.absolute()
 
 
-def asker_named() -> bool:
+def has_asker_options() -> bool:
     """Whether the running command got --user or --group."""
     parameters = click.get_current_context().params
     return bool(asker_flags(parameters["asker"], parameters["asker_groups"]))
@@ -202,13 +202,13 @@ def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa
     click.echo(click.style(safe_text, **style) if style else safe_text, err=err)
 
 
-def confirmed(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Ask a person on standard error, with control characters made harmless. Enter alone means yes."""
     with interruptible():
         return click.confirm(for_people(question), default=True, err=True)
 
 
-def asked(question: str, usual: str) -> str:
+def ask(question: str, usual: str) -> str:
     """What a person answers, asked on standard error, or the next line of a pipe. Nothing means the usual."""
     if sys.stdin.isatty():
         safe_question = for_people(question)
@@ -217,7 +217,7 @@ def asked(question: str, usual: str) -> str:
     return sys.stdin.readline().strip() or usual
 
 
-def asked_secretly(question: str) -> str:
+def ask_secretly(question: str) -> str:
     """What a person types on standard error without seeing it."""
     with interruptible():
         return str(click.prompt(for_people(question), hide_input=True, err=True))

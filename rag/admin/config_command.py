@@ -11,11 +11,12 @@ import json
 import operator
 import os
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import click
@@ -42,9 +43,6 @@ from rag.search.retrievers import load_retrievers
 from rag.search.stages.custom import load_function
 from rag.store.read.catalog import check_embedder
 from rag.store.read.desk_reader import Reader
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
 State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
@@ -82,25 +80,25 @@ async def setting_findings(
     settings: Settings, environment: Mapping[str, str]
 ) -> AsyncIterator[SettingFinding]:
     """A finding for each part that the settings use. Remote models get one or two small requests each."""
-    yield _data_folder(settings)
-    yield _tenant(settings)
+    yield _data_folder_finding(settings)
+    yield _tenant_finding(settings)
     for part, attempt in _models(settings, environment):
-        yield await _tried(part, attempt)
+        yield await _attempt_finding(part, attempt)
     if settings.moderation != ModerationSettings():
-        yield await _tried("moderation", partial(_moderation, settings.moderation, environment))
-    async for finding in _without_embedder(settings):
+        yield await _attempt_finding("moderation", partial(_moderation, settings.moderation, environment))
+    async for finding in _embedder_findings(settings):
         yield finding
     for stage in chain.from_iterable(stages_of(settings.search).values()):
         if isinstance(stage, CustomStage):
-            yield _loaded(stage)
-    async for finding in _of_others(settings):
+            yield _stage_finding(stage)
+    async for finding in _external_findings(settings):
         yield finding
     for part, problem in await binding_problems(settings):
         yield SettingFinding(part, "wrong", problem)
-    yield _exposure(settings)
+    yield _exposure_finding(settings)
     for part, host, port in _addresses(settings.http):
-        yield _address(part, host, port)
-    async for finding in _of_oauth(settings):
+        yield _address_finding(part, host, port)
+    async for finding in _oauth_findings(settings):
         yield finding
 
 
@@ -154,7 +152,7 @@ async def _cosine_of_unrelated(embedder: Embedder) -> float:
     return float((cosines.sum() - cosines.trace()) / pairs)
 
 
-def _data_folder(settings: Settings) -> SettingFinding:
+def _data_folder_finding(settings: Settings) -> SettingFinding:
     part = "storage" if settings.storage.uri else "data folder"
     problem = data_folder_problem(settings.home)
     if problem is None:
@@ -163,7 +161,7 @@ def _data_folder(settings: Settings) -> SettingFinding:
     return SettingFinding(part, "note" if begins and not settings.storage.uri else "wrong", problem)
 
 
-def _tenant(settings: Settings) -> SettingFinding:
+def _tenant_finding(settings: Settings) -> SettingFinding:
     try:
         return SettingFinding("tenant", "ok", tenant_of(settings))
     except RefdeskError as error:
@@ -172,7 +170,7 @@ def _tenant(settings: Settings) -> SettingFinding:
         return SettingFinding("tenant", "note" if unnamed else "wrong", str(error))
 
 
-async def _of_oauth(settings: Settings) -> AsyncIterator[SettingFinding]:
+async def _oauth_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A note for each tenant that tokens may name and nobody made yet, and findings about the issuer."""
     tenant_names = {
         *settings.oauth.tenants.values(),
@@ -202,7 +200,7 @@ async def _check_collections(settings: Settings, name: str, identity: EmbedderId
             check_embedder(collection, identity)
 
 
-async def _without_embedder(settings: Settings) -> AsyncIterator[SettingFinding]:
+async def _embedder_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A finding for each collection whose embedder the settings lack."""
     try:
         collections = await _collections(settings)
@@ -217,7 +215,7 @@ async def _without_embedder(settings: Settings) -> AsyncIterator[SettingFinding]
                 yield SettingFinding(f"collection {collection.name}", "wrong", str(error))
 
 
-async def _of_others(settings: Settings) -> AsyncIterator[SettingFinding]:
+async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A finding for each attached table and each retriever."""
     with suppress(RefdeskError):  # which the embedders' findings say
         reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
@@ -256,7 +254,7 @@ async def _collections(settings: Settings) -> list[Collection]:
     ]
 
 
-async def _tried(part: str, attempt: Attempt) -> SettingFinding:
+async def _attempt_finding(part: str, attempt: Attempt) -> SettingFinding:
     """What came of an attempt that says in its result what works."""
     try:
         with anyio.fail_after(REMOTE_SECONDS):
@@ -267,7 +265,7 @@ async def _tried(part: str, attempt: Attempt) -> SettingFinding:
         return SettingFinding(part, "wrong", f"There was no answer within {REMOTE_SECONDS} seconds.")
 
 
-def _loaded(stage: CustomStage) -> SettingFinding:
+def _stage_finding(stage: CustomStage) -> SettingFinding:
     part = f"stage {stage.called}"
     try:
         load_function(stage)
@@ -276,7 +274,7 @@ def _loaded(stage: CustomStage) -> SettingFinding:
     return SettingFinding(part, "ok", "the function can be imported")
 
 
-def _exposure(settings: Settings) -> SettingFinding:
+def _exposure_finding(settings: Settings) -> SettingFinding:
     try:
         check_exposure(settings.http, settings.oauth)
     except RefdeskError as error:
@@ -290,7 +288,7 @@ def _addresses(http: HttpSettings) -> list[tuple[str, str, int]]:
     return [("http address", http.host, http.port), *metrics]
 
 
-def _address(part: str, host: str, port: int) -> SettingFinding:
+def _address_finding(part: str, host: str, port: int) -> SettingFinding:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         try:
@@ -325,13 +323,17 @@ async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
     if usual := tuple(name for name in settings.search.collections if name not in settings.retrievers):
         of_settings.append(("search.collections", BoundTo(collections=usual)))
     problems = [
-        (part, problem) for part, bound in of_settings if (problem := _of_collections(bound, collections))
+        (part, problem)
+        for part, bound in of_settings
+        if (problem := _collections_problem(bound, collections))
     ]
-    of_keys = [(key, _of_key(key, settings, {key.tenant: collections.get(key.tenant, ())})) for key in keys]
+    of_keys = [
+        (key, _key_problem(key, settings, {key.tenant: collections.get(key.tenant, ())})) for key in keys
+    ]
     return problems + [(f"key {key.id}", problem) for key, problem in of_keys if problem]
 
 
-def _of_collections(bound: BoundTo, collections: CollectionsByTenant) -> str | None:
+def _collections_problem(bound: BoundTo, collections: CollectionsByTenant) -> str | None:
     """What is wrong with a binding's collections and filter; nothing while there are no collections."""
     every = [collection for collections in collections.values() for collection in collections]
     bound_collections = [
@@ -349,7 +351,7 @@ def _of_collections(bound: BoundTo, collections: CollectionsByTenant) -> str | N
     return None
 
 
-def _of_key(key: ApiKey, settings: Settings, collections: CollectionsByTenant) -> str | None:
+def _key_problem(key: ApiKey, settings: Settings, collections: CollectionsByTenant) -> str | None:
     """What a key names that isn't there, or no longer."""
     bound = key.bound_to
     if bound is None:
@@ -359,7 +361,7 @@ def _of_key(key: ApiKey, settings: Settings, collections: CollectionsByTenant) -
     tool_names = {tool.name for tool in settings.server.tools}
     if missing := [name for name in bound.tools or () if name not in tool_names]:
         return f"There is no search tool {', '.join(missing)}."
-    return _of_collections(bound, collections)
+    return _collections_problem(bound, collections)
 
 
 FAILED = 1

@@ -60,7 +60,7 @@ async def demo_command(
         return 1
     if own_folder:
         await _keep_only(settings, report)
-    server = server_of(settings)
+    server = server_parameters(settings)
     answers = await _ask(server, questions or QUESTIONS)
     if as_json:
         replies = [
@@ -102,7 +102,7 @@ def _reply(question: str, result: CallToolResult) -> SearchReply:
     return SearchReply.model_validate(result.structured_content)
 
 
-def server_of(settings: Settings, asker: Sequence[str] = ()) -> StdioServerParameters:
+def server_parameters(settings: Settings, asker: Sequence[str] = ()) -> StdioServerParameters:
     """How a host starts this installation's server on this data as this asker, with the models' keys."""
     started = launch(settings, settings_file(), asker)
     keys = {name: os.environ[name] for name in secret_names(settings) if name in os.environ}

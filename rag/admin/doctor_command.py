@@ -10,11 +10,12 @@ import os
 import platform
 import shlex
 import tempfile
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from packaging.requirements import Requirement
@@ -25,12 +26,13 @@ from rag.admin import config_command
 from rag.admin.audit_command import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, write_report
 from rag.admin.command_line import command, echo, print_json, settings_file
-from rag.admin.connect.connect_check import address_in, seen_by
-from rag.admin.connect.connect_output import connected
+from rag.admin.connect.connect_check import address_in, check_server
+from rag.admin.connect.connect_output import connected_entries
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import orphaned_documents
+from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
 from rag.corpus import NO_VECTORS, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
@@ -58,11 +60,6 @@ from rag.store.care.table_checks import (
 )
 from rag.store.read.catalog import check_embedder
 from rag.store.read.connection import database_folder
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from rag.config.settings import Settings
 
 CLOCK_BEHIND = timedelta(minutes=5)  # file systems of other machines may differ by some seconds
 EXPIRING = timedelta(days=14)
@@ -97,16 +94,18 @@ async def check_clients(settings: Settings, config: Path) -> AsyncIterator[Findi
     else:
         started = launch(settings, config, asker)
         entry = {"command": started.command, "args": started.args, "env": started.env}
-        yield await _tried("client", "refdesk", entry, "Run refdesk, and read what it logs.")
+        yield await _client_finding("client", "refdesk", entry, "Run refdesk, and read what it logs.")
     for host in HOSTS.values():
         path = host.file(Folders.of_this_machine(os.environ))
         try:
-            entries = {name: HostFile.read(path).at((host.section, name)) for name in connected(host, path)}
+            entries = {
+                name: HostFile.read(path).at((host.section, name)) for name in connected_entries(host, path)
+            }
         except ConfigurationError as error:
             yield Finding("hosts", host.name, str(error))
             continue
         for name, entry in entries.items():
-            yield await _tried("hosts", f"{host.name}: {name}", entry, _remedy(host, name, entry))
+            yield await _client_finding("hosts", f"{host.name}: {name}", entry, _remedy(host, name, entry))
 
 
 def _remedy(host: Host, name: str, entry: dict[str, Any]) -> str:
@@ -119,10 +118,10 @@ def _remedy(host: Host, name: str, entry: dict[str, Any]) -> str:
     return f"Run {anew}, which writes the entry anew."
 
 
-async def _tried(check: str, part: str, entry: dict[str, Any], remedy: str) -> Finding:
+async def _client_finding(check: str, part: str, entry: dict[str, Any], remedy: str) -> Finding:
     try:
         with Path(os.devnull).open("w", encoding="utf-8") as log:  # noqa: ASYNC230 never blocks
-            session = await seen_by(entry, _kept_by_host, log)
+            session = await check_server(entry, _kept_by_host, log)
     except _KeyIsElsewhereError:
         return Finding(check, part, note="Not tried: the host keeps the key.")
     except RefdeskError as error:
@@ -260,7 +259,7 @@ async def doctor_command(
     async def tell(findings: AsyncIterator[Finding]) -> bool:
         """Whether nothing is wrong."""
         async for finding in findings:
-            state, text = await _mended(finding, fix=fix, yes=yes)
+            state, text = await _repair_if_asked(finding, fix=fix, yes=yes)
             lines.append({"check": finding.check, "part": finding.part, "state": state, "text": text})
             if not as_json:
                 echo(f"{state:6} {finding.check:15} {finding.part}{': ' if text else ''}{text}")
@@ -325,13 +324,13 @@ async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
         for check in CHECKS:
             for finding in await check(desk):
                 yield finding
-        for finding in await _embedders(settings, desk):
+        for finding in await _embedder_findings(settings, desk):
             yield finding
-        for finding in await _origins(settings):
+        for finding in await _origin_findings(settings):
             yield finding
-        for finding in await _exposed(settings):
+        for finding in await _exposure_findings(settings):
             yield finding
-    yield _audit_log(settings.data)
+    yield _audit_log_finding(settings.data)
 
 
 def state_and_text(finding: Finding) -> tuple[str, str]:
@@ -341,7 +340,7 @@ def state_and_text(finding: Finding) -> tuple[str, str]:
     return ("note", finding.note) if finding.note else ("fine", "")
 
 
-async def _mended(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
+async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
     """The state of what was found, after mending it if that is wanted, and what to say of it."""
     if not (finding.problem and fix and finding.mend):
         return state_and_text(finding)
@@ -354,7 +353,7 @@ async def _mended(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
     return "mended", finding.problem
 
 
-async def _embedders(settings: Settings, desk: Opened) -> list[Finding]:
+async def _embedder_findings(settings: Settings, desk: Opened) -> list[Finding]:
     """Whether the settings have the embedder that each collection was made with."""
     findings = []
     for collection in desk.own:
@@ -369,7 +368,7 @@ async def _embedders(settings: Settings, desk: Opened) -> list[Finding]:
     return findings
 
 
-async def _origins(settings: Settings) -> list[Finding]:
+async def _origin_findings(settings: Settings) -> list[Finding]:
     """Whether there are documents of origins that the settings don't have any more."""
     try:
         orphans = await orphaned_documents(settings)
@@ -379,7 +378,7 @@ async def _origins(settings: Settings) -> list[Finding]:
     return notes or [Finding("origins", f"{len(settings.origins)} in the settings")]
 
 
-async def _exposed(settings: Settings) -> list[Finding]:
+async def _exposure_findings(settings: Settings) -> list[Finding]:
     """Whether others can read collections about which nobody decided."""
     findings = []
     for tenant in tenants(settings.home):
@@ -402,7 +401,7 @@ async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:
         return embedder.identity
 
 
-def _audit_log(data: Path) -> Finding:
+def _audit_log_finding(data: Path) -> Finding:
     try:
         cut = cut_lines(data)
         unreadable = [number for number, line in read_log(data) if line is None and number not in cut]

@@ -123,14 +123,14 @@ SHOWN = ("added", "moved", "replaced", "removed", "missing", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
+class DryRun:
     """What a run would report, and who would gain or lose which documents."""
 
     report: Report
     access: dict[str, AccessChange]
 
 
-async def rehearse(
+async def make_dry_run(
     settings: Settings,
     paths: tuple[Path, ...],
     name: str,
@@ -138,7 +138,7 @@ async def rehearse(
     *,
     removes: bool,
     origin: Callable[[Collection, Path], OriginRun] | None = None,
-) -> Rehearsed:
+) -> DryRun:
     """What a run on these paths, or on an origin, would do to the collection.
 
     `origin` makes what looks through an origin, with a folder for what it must put somewhere.
@@ -156,7 +156,7 @@ async def rehearse(
             run = origin(collection, writer.spools_in) if origin else paths
             report = await ingest(writer, CountingEmbedder(embedder), run, instructions, SilentProgress())
     notes = report.notes + ((UNMODERATED,) if moderator else ())
-    return Rehearsed(replace(report, notes=notes), _changes(writer))
+    return DryRun(replace(report, notes=notes), _changes(writer))
 
 
 def _changes(writer: Rehearsal) -> dict[str, AccessChange]:
@@ -173,7 +173,7 @@ def _changes(writer: Rehearsal) -> dict[str, AccessChange]:
     )
 
 
-def print_rehearsed(rehearsed: Rehearsed) -> None:
+def print_dry_run(rehearsed: DryRun) -> None:
     """Print what would happen, and who would gain or lose access."""
     report = rehearsed.report
     for outcome in report.outcomes:
@@ -184,12 +184,12 @@ def print_rehearsed(rehearsed: Rehearsed) -> None:
     for entry, change in sorted(rehearsed.access.items()):
         for documents, verb in ((change.gains, "gain"), (change.loses, "lose")):
             if documents:
-                echo(f"{entry} would {verb} {counted(len(documents), 'document')}: {_named(documents)}")
+                echo(f"{entry} would {verb} {counted(len(documents), 'document')}: {_brief_names(documents)}")
     for note in report.notes:
         echo(f"Note: {note}", err=True)
 
 
-def rehearsed_json(rehearsed: Rehearsed, report: dict[str, Any]) -> dict[str, Any]:
+def dry_run_json(rehearsed: DryRun, report: dict[str, Any]) -> dict[str, Any]:
     """It as JSON, given its report as JSON."""
     changes = {
         entry: {"gains": change.gains, "loses": change.loses} for entry, change in rehearsed.access.items()
@@ -197,5 +197,5 @@ def rehearsed_json(rehearsed: Rehearsed, report: dict[str, Any]) -> dict[str, An
     return report | {"dry_run": True, "access_changes": changes}
 
 
-def _named(documents: list[str]) -> str:
+def _brief_names(documents: list[str]) -> str:
     return names_briefly(sorted(documents), NAMED)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import cast, get_args
 
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.command_line import asker_named, collection_option, command, echo, language_option, print_json
+from rag.admin.command_line import (
+    collection_option,
+    command,
+    echo,
+    has_asker_options,
+    language_option,
+    print_json,
+)
 from rag.admin.eval_runs import (
     compare_command,
     comparison_json,
@@ -27,6 +35,8 @@ from rag.admin.eval_runs import (
 from rag.admin.progress_bar import evaluation_progress
 from rag.answers import Mode
 from rag.config.profiles import DEFAULT_PROFILE
+from rag.config.settings import Settings
+from rag.corpus import LanguageChoice
 from rag.errors import InvalidRequestError, RefdeskError
 from rag.evaluate.ask_questions import METRICS
 from rag.evaluate.compare_runs import Comparison, EvaluationRun, compare, keep_runs
@@ -34,19 +44,13 @@ from rag.evaluate.evaluation import (
     PreparedSet,
     contenders,
     evaluate,
+    evaluation_settings,
     prepare_existing,
     prepare_fresh,
-    with_overrides,
 )
 from rag.evaluate.sets import read_set
+from rag.evaluate.sets.judged_sets import JudgedSet
 from rag.report.text_and_html import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rag.config.settings import Settings
-    from rag.corpus import LanguageChoice
-    from rag.evaluate.sets.judged_sets import JudgedSet
 
 FAILED = 1
 NAMED = 5  # documents listed in a message
@@ -137,9 +141,9 @@ async def run_command(  # noqa: PLR0913 one parameter an option
         raise click.UsageError("Leave out --collection: --fresh uses a temporary collection.")
     if language and not fresh:
         raise click.UsageError("--language needs --fresh: an existing collection has its own language.")
-    settings, tenant = with_overrides(settings), tenant_of(settings)
+    settings, tenant = evaluation_settings(settings), tenant_of(settings)
     judged = read_set(path)
-    if asker_named() and all(question.asking.principal for question in judged.questions):
+    if has_asker_options() and all(question.asking.principal for question in judged.questions):
         raise click.UsageError("Leave out --user and --group: every question names its own principal.")
     chosen = contenders(settings, profiles or (DEFAULT_PROFILE,), modes)
     with evaluation_progress() as progress:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rag.access.tenants import tenant_of
 from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
 from rag.admin.sources_command import open_collections
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError, NotFoundError, NotReadyError
 from rag.evaluate.ask_questions import FAITHFUL, METRICS, SHOWN, SIZES
 from rag.evaluate.compare_runs import (
@@ -26,11 +28,6 @@ from rag.evaluate.compare_runs import (
 from rag.evaluate.report_page import report_page
 from rag.evaluate.sets.question_files import new_file, skeletons
 from rag.report.text_and_html import counted, decimals, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.config.settings import Settings
 
 RANKED = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5")
 COLUMNS = (*RANKED, *SHOWN, *SIZES, *FAITHFUL)

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from rag.admin.audit_command import access_act, log_act
 from rag.admin.cached_embedder import with_bill, with_cache
 from rag.admin.command_line import collection_option, command, echo, language_option, print_json, write_page
 from rag.admin.connect.connect_output import how_to_connect
-from rag.admin.dry_run import Rehearsed, print_rehearsed, rehearse, rehearsed_json, run_estimate
+from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress_bar import shown_progress
 from rag.admin.runs_command import count_known_failures, keep_in_history
@@ -42,16 +43,14 @@ from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.store.read.catalog import check_embedder
+from rag.store.write.access_writer import Pairs
 from rag.store.write.change_collection import drop_if_empty, open_writer
 from rag.store.write.desk_folder import origins_folder
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-
     from rag.ingest.origins.origin_run import OriginRun
     from rag.ingest.ray_cluster import Connection
-    from rag.store.write.access_writer import Pairs
 
 PARTLY_FAILED = 3
 
@@ -180,8 +179,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if estimate:
         return exit_code(await run_estimate(settings, paths, collection, rights, as_json=as_json))
     if dry_run:
-        return show_rehearsed(
-            await rehearse(settings, paths, collection, rights, removes=yes), as_json=as_json
+        return show_dry_run(
+            await make_dry_run(settings, paths, collection, rights, removes=yes), as_json=as_json
         )
     if page:
         _check_page(page, paths)
@@ -270,12 +269,12 @@ async def watch_paths(
     await watch(folders, run, without=without)
 
 
-def show_rehearsed(rehearsed: Rehearsed, *, as_json: bool) -> int:
+def show_dry_run(rehearsed: DryRun, *, as_json: bool) -> int:
     """Print what a run would do. Returns its exit code."""
     if as_json:
-        print_json(rehearsed_json(rehearsed, report_json(rehearsed.report)))
+        print_json(dry_run_json(rehearsed, report_json(rehearsed.report)))
     else:
-        print_rehearsed(rehearsed)
+        print_dry_run(rehearsed)
     return exit_code(rehearsed.report)
 
 

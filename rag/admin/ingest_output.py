@@ -61,13 +61,13 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
     if stored := stored_formats(report.outcomes):
         yield f"Stored: {stored}"
     if report.languages.keys() - {""}:
-        yield f"Languages: {in_languages(report.languages)}"
+        yield f"Languages: {languages_text(report.languages)}"
     if missing := [outcome.path for outcome in report.outcomes if outcome.reason == NOT_THERE]:
         yield f"Not found: {names_briefly(missing, PATHS_SHOWN)}"
-    if failed := failures(report.outcomes):
+    if failed := failures_text(report.outcomes):
         as_before = f" ({report.known} as before, in files that haven't changed)" if report.known else ""
         yield f"Failed: {failed}{as_before}"
-    if unread := not_read(report.outcomes):
+    if unread := unread_text(report.outcomes):
         yield f"Not read: {unread}"
     if report.visibility:
         yield report.visibility
@@ -82,7 +82,7 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
         yield bill_line(report.bill)
 
 
-def in_languages(counts: Mapping[str, int]) -> str:
+def languages_text(counts: Mapping[str, int]) -> str:
     """Documents by language: {"de": 12, "": 2} -> "12 German, 2 without one"."""
     parts = [f"{count} {name_of(tag) if tag else 'without one'}" for tag, count in counts.items()]
     return names_briefly(parts, LANGUAGES_SHOWN)
@@ -113,20 +113,20 @@ def _format(outcome: Outcome) -> str:
     return PurePath(outcome.path).suffix.lower() or "without a suffix"
 
 
-def failures(outcomes: Iterable[Outcome]) -> str:
+def failures_text(outcomes: Iterable[Outcome]) -> str:
     """The skipped files by cause: "3 damaged, 1 encrypted"."""
-    return in_causes(
+    return causes_text(
         Counter(outcome.cause or "damaged" for outcome in outcomes if outcome.outcome == "skipped")
     )
 
 
-def in_causes(causes: Mapping[str, int]) -> str:
+def causes_text(causes: Mapping[str, int]) -> str:
     """Counts by cause, the largest first: {"damaged": 3, "encrypted": 1} -> "3 damaged, 1 encrypted"."""
     ordered = sorted(causes.items(), key=lambda one: (-one[1], one[0]))
     return ", ".join(f"{count} {cause}" for cause, count in ordered)
 
 
-def not_read(outcomes: Iterable[Outcome]) -> str:
+def unread_text(outcomes: Iterable[Outcome]) -> str:
     """The files of walked folders that hold no document for refdesk, by kind.
 
     Example: "117 .docx, 58 .pptx, 42 .eml; 578 pictures; 1 empty file".
@@ -135,7 +135,7 @@ def not_read(outcomes: Iterable[Outcome]) -> str:
     suffixes = Counter(
         PurePath(outcome.path).suffix.lower() for outcome in ignored if outcome.kind == "unsupported"
     )
-    pictures, recordings = (_taken(suffixes, kind) for kind in (_PICTURE, _RECORDING))
+    pictures, recordings = (_pop_matching(suffixes, kind) for kind in (_PICTURE, _RECORDING))
     unsupported = [f"{count} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common()]
     empty = sum(1 for outcome in ignored if outcome.kind == "empty")
     counts = ((pictures, "picture"), (recordings, "recording"), (empty, "empty file"))
@@ -146,7 +146,7 @@ def not_read(outcomes: Iterable[Outcome]) -> str:
     return "; ".join(filter(None, kinds))
 
 
-def _taken(suffixes: Counter[str], kind: re.Pattern[str]) -> int:
+def _pop_matching(suffixes: Counter[str], kind: re.Pattern[str]) -> int:
     """How many files have a suffix of this kind, which is taken out of the counts."""
     return sum(suffixes.pop(suffix) for suffix in [*suffixes] if kind.fullmatch(suffix))
 
@@ -172,7 +172,7 @@ def ingestion_report(report: Report, collection: str) -> str:
     counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count)
     about = [counts or "There were no files.", *filter(None, [report.visibility])]
     header = tag("header", tag("h1", f"Ingestion into {collection}"), *map(note, about))
-    failed, unread = failures(report.outcomes), not_read(report.outcomes)
+    failed, unread = failures_text(report.outcomes), unread_text(report.outcomes)
     notes = [
         *([f"Failed: {failed}"] if failed else []),
         *([f"Not read: {unread}"] if unread else []),

@@ -14,7 +14,7 @@ import click
 from pydantic import ValidationError
 
 from rag.access.names import valid_name
-from rag.admin.command_line import asked, command, echo, print_json, same_desk, settings_file
+from rag.admin.command_line import ask, command, echo, print_json, same_desk, settings_file
 from rag.config.server_settings import HttpSettings
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.errors import ConfigurationError
@@ -118,7 +118,7 @@ def _answers(settings: Settings, *, yes: bool) -> Answers:
 def _answer(question: str, usual: str, check: Callable[[str], T], *, yes: bool) -> T:
     """A valid answer. A person is asked again; a wrong one from a pipe ends the command."""
     while True:
-        answer = usual if yes else asked(question, usual)
+        answer = usual if yes else ask(question, usual)
         try:
             return check(answer)
         except ConfigurationError as error:

@@ -39,11 +39,11 @@ def issuer_checks(oauth: OAuthSettings) -> Iterator[tuple[str, Literal["ok", "no
         text = f"{oauth.issuer} has none: clients don't find where to sign in. Is oauth.issuer right?"
         yield "issuer's metadata", "note", text
         return
-    state, text = _judged(metadata, oauth)
+    state, text = _judgement(metadata, oauth)
     yield "issuer's metadata", state, text
 
 
-def _judged(metadata: dict[str, Any], oauth: OAuthSettings) -> tuple[Literal["ok", "note", "wrong"], str]:
+def _judgement(metadata: dict[str, Any], oauth: OAuthSettings) -> tuple[Literal["ok", "note", "wrong"], str]:
     name, keys = metadata.get("issuer"), metadata.get("jwks_uri")
     if name != oauth.issuer:
         return (
@@ -83,14 +83,14 @@ def _metadata(issuer: str) -> dict[str, Any] | str | None:
     """The metadata at the first address that has some; else where an address redirects to, if one does."""
     target = None
     for address in _addresses(issuer):
-        answer = _fetched(address)
+        answer = _fetch(address)
         if isinstance(answer, dict):
             return answer
         target = target or answer
     return target
 
 
-def _fetched(address: str) -> dict[str, Any] | str | None:
+def _fetch(address: str) -> dict[str, Any] | str | None:
     """The metadata at an address, or where that redirects to; None if there is neither."""
     try:
         reply = httpx2.get(address, timeout=SECONDS, follow_redirects=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 from pydantic import ValidationError
@@ -16,21 +18,16 @@ from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import Group, command, echo, json_object, print_json, print_table
-from rag.admin.sharing import exposures, reached_by
+from rag.admin.sharing import exposures, reachable
 from rag.answers import MAX_LIMIT
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.server_settings import HttpSettings, resource_url
+from rag.config.settings import Settings
+from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError, StoreError
 from rag.store.read.desk_reader import Reader
 from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
 from rag.store.write.locks import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from rag.config.settings import Settings
-    from rag.corpus import Collection
 
 _OPTIONS = (
     click.option(
@@ -187,7 +184,7 @@ async def create_command(
     key, secret = create_key(settings, user=user, groups=groups, days=days, bound=bound)
     _show(key, secret, as_json=as_json)
     exposed = await exposures(settings, key.tenant, intended=True)
-    for exposure in reached_by(exposed, bound.collections if bound else None):
+    for exposure in reachable(exposed, bound.collections if bound else None):
         echo(f"Note: {exposure}", err=True)
     if not as_json:
         _tell_hosts(settings.http)

@@ -103,11 +103,11 @@ def main() -> None:
         echo(f"refdesk-admin: {error}", err=True)
         sys.exit(BUSY if isinstance(error, BusyError) else FAILED)
     except OSError as error:
-        echo(f"refdesk-admin: {_what_failed(error)}", err=True)
+        echo(f"refdesk-admin: {_describe(error)}", err=True)
         sys.exit(FAILED)
 
 
-def _what_failed(error: OSError) -> str:
+def _describe(error: OSError) -> str:
     """The operating system's error, on one line."""
     try:
         sys.stdout.flush()

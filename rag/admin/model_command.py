@@ -10,8 +10,8 @@ from anyio import to_thread
 
 from rag.access.tenants import tenants
 from rag.admin.command_line import Group, command, echo, print_json
-from rag.admin.model_install import installed, remove, unfinished, wrong_files
-from rag.admin.model_pull import add_command, as_json_object, print_models, pull_command
+from rag.admin.model_install import installed_models, remove_model, unfinished_pulls, wrong_files
+from rag.admin.model_pull import add_command, model_json, print_models, pull_command
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, NotFoundError
@@ -36,17 +36,15 @@ def model_command() -> None:
 @command("list", of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the installed models and those that can be pulled."""
-    here, catalogue = installed(settings.models_folder), known_models()
+    here, catalogue = installed_models(settings.models_folder), known_models()
     used = await uses(settings)
     if as_json:
         names = dict.fromkeys([*here, *catalogue])
-        models = [
-            as_json_object(name, here.get(name), catalogue.get(name), used.get(name, ())) for name in names
-        ]
+        models = [model_json(name, here.get(name), catalogue.get(name), used.get(name, ())) for name in names]
         print_json({"folder": str(settings.models_folder), "models": models})
         return
     print_models(settings.models_folder, here, catalogue, used)
-    for name, size in unfinished(settings.models_folder).items():
+    for name, size in unfinished_pulls(settings.models_folder).items():
         echo(f"\nUnfinished: {name}, {size / 1e6:,.0f} MB. Pull it again to go on, or remove it.")
     for name in sorted(used.keys() - here.keys()):
         echo(f"\nMissing: {name}, used by {', '.join(used[name])}. Run refdesk-admin model pull {name}.")
@@ -64,7 +62,7 @@ async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json:
     The checksums are those of the files when they came. Without names, all installed models are read. Exits
     with 1 if a file is missing or has changed.
     """
-    here = installed(settings.models_folder)
+    here = installed_models(settings.models_folder)
     chosen = {name: _found(settings, here, name) for name in names or here}
     wrong = {
         name: await to_thread.run_sync(wrong_files, settings.models_folder / name, facts)
@@ -89,14 +87,14 @@ async def remove_command(settings: Settings, *, name: str, as_json: bool) -> Non
     What the settings name and what collections of this data folder were made with is kept. Other desks that
     share the models' folder are not looked at.
     """
-    if name not in unfinished(settings.models_folder):
-        _found(settings, installed(settings.models_folder), name)
+    if name not in unfinished_pulls(settings.models_folder):
+        _found(settings, installed_models(settings.models_folder), name)
     if users := (await uses(settings)).get(name):
         raise ConfigurationError(
             f"The model {name} is in use: {', '.join(users)}. Give these another model first; for a "
             "collection, refdesk-admin collection rebuild does it."
         )
-    await to_thread.run_sync(remove, settings.models_folder, name)
+    await to_thread.run_sync(remove_model, settings.models_folder, name)
     if as_json:
         print_json({"removed": name})
     else:

@@ -34,7 +34,7 @@ PROBE = "A clock tells the time."
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class PendingModel:
     """A model that is to be installed, and where its files come from: a hub or a folder."""
 
     facts: ModelFacts
@@ -42,7 +42,7 @@ class Coming:
     source: Place | Path
 
 
-async def install(models: Path, coming: Coming, came: Callable[[int], None]) -> ModelFacts:
+async def install(models: Path, coming: PendingModel, came: Callable[[int], None]) -> ModelFacts:
     """Install a model, and return its facts. `came` is told of the bytes as they come.
 
     Raises:
@@ -57,15 +57,13 @@ async def install(models: Path, coming: Coming, came: Callable[[int], None]) -> 
         _make(staging)
         _check_room(staging, coming.files)
         try:
-            files = [
-                await _brought(file, coming.source, staging, models / name, came) for file in coming.files
-            ]
+            files = [await _bring(file, coming.source, staging, models / name, came) for file in coming.files]
         finally:
             _drop_empty(staging)
         facts = replace(coming.facts, files=tuple(files))
         _note(staging, facts)
         try:
-            facts = await _tried(staging, facts)
+            facts = await _complete_facts(staging, facts)
         except RefdeskError:
             if isinstance(coming.source, Path):  # what was downloaded may become a model by another option
                 await to_thread.run_sync(shutil.rmtree, staging)
@@ -75,7 +73,7 @@ async def install(models: Path, coming: Coming, came: Callable[[int], None]) -> 
     return facts
 
 
-def installed(models: Path) -> dict[str, ModelFacts]:
+def installed_models(models: Path) -> dict[str, ModelFacts]:
     """The facts of the models that are installed in a folder, by name.
 
     Raises:
@@ -90,7 +88,7 @@ def installed(models: Path) -> dict[str, ModelFacts]:
     return {name: facts for name in names if (facts := read_facts(models / name))}
 
 
-def unfinished(models: Path) -> dict[str, int]:
+def unfinished_pulls(models: Path) -> dict[str, int]:
     """The names of models of which a pull was interrupted or failed, with the bytes that it left."""
     sizes: dict[str, int] = {}
     for folder in sorted((models / PARTIAL).glob("*@*")):
@@ -105,7 +103,7 @@ def wrong_files(folder: Path, facts: ModelFacts) -> list[str]:
     return [problem for file in facts.files if (problem := _wrong(folder / file.path, file))]
 
 
-def remove(models: Path, name: str) -> None:
+def remove_model(models: Path, name: str) -> None:
     """Delete a model, and what an unfinished pull of it left.
 
     Raises:
@@ -125,15 +123,15 @@ def remove(models: Path, name: str) -> None:
             old.parent.rmdir()
 
 
-async def _brought(
+async def _bring(
     file: RemoteFile, source: Place | Path, staging: Path, former: Path, came: Callable[[int], None]
 ) -> ModelFile:
     """A file in the staging folder, fetched or copied unless it or the `former` model has it already."""
     target = staging / file.path
     _make(target.parent)
-    if sha256 := await to_thread.run_sync(_present, target, file):
+    if sha256 := await to_thread.run_sync(_present_digest, target, file):
         came(target.stat().st_size)
-    elif await to_thread.run_sync(_present, former / file.path, file):
+    elif await to_thread.run_sync(_present_digest, former / file.path, file):
         sha256 = await to_thread.run_sync(checked_copy, former / file.path, file, target)
         came(target.stat().st_size)
     elif isinstance(source, Path):
@@ -153,14 +151,14 @@ def _origin(source: Path, path: str) -> Path | None:
     return next((path for path in (usual, flat) if path.is_file()), None)
 
 
-def _present(target: Path, file: RemoteFile) -> str:
+def _present_digest(target: Path, file: RemoteFile) -> str:
     """The SHA-256 of a file that an earlier run brought whole; empty if there is none, or an unknown one."""
     if not file.sha256 or not target.is_file():
         return ""
     return file.sha256 if _sha256(target) == file.sha256 else ""
 
 
-async def _tried(folder: Path, facts: ModelFacts) -> ModelFacts:
+async def _complete_facts(folder: Path, facts: ModelFacts) -> ModelFacts:
     """Open a model once, let it work on a text, and complete its facts from that.
 
     Raises:

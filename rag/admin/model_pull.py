@@ -16,7 +16,7 @@ from typing import Any, get_args
 import click
 
 from rag.admin.command_line import command, echo, interruptible, print_json, print_table
-from rag.admin.model_install import Coming, install
+from rag.admin.model_install import PendingModel, install
 from rag.admin.progress_bar import download_progress
 from rag.config.model_settings import model_name
 from rag.config.settings import Settings
@@ -65,7 +65,7 @@ def print_models(
                 echo(f"    {'; '.join([model.good_for, *_figures(model)])}")
 
 
-def as_json_object(
+def model_json(
     name: str, facts: ModelFacts | None, model: KnownModel | None, used: Sequence[str]
 ) -> dict[str, Any]:
     """All that is known of a model, for programs."""
@@ -177,21 +177,21 @@ async def pull_command(
     interrupted pull goes on when you run it again. A model is there whole or not at all. A mirror is taken
     from HF_ENDPOINT, a token from HF_TOKEN, a proxy from HTTPS_PROXY.
     """
-    known = _known(model, revision)
+    known = _find_known(model, revision)
     if known and (named_options := [name for name in (*OWN, "name") if own[name]]):
         raise click.UsageError(
             f"--{named_options[0].replace('_', '-')} is for models that refdesk doesn't know."
         )
     if known and folder and (known.pinned or trust):
-        facts = await _install(settings, _from_folder(known, folder))
+        facts = await _install(settings, _known_from_folder(known, folder))
     elif known and known.pinned:
         _say_licence(known.licence, f"https://huggingface.co/{known.repository}", known.licence_note)
         with open_hub(os.environ) as hub:
             files = [RemoteFile(file.path, file.size, file.sha256) for file in known.files]
             origin = Place(hub, known.repository, known.revision)
-            facts = await _install(settings, Coming(known.facts(()), files, origin), known.megabytes)
+            facts = await _install(settings, PendingModel(known.facts(()), files, origin), known.megabytes)
     elif folder:
-        raise ConfigurationError(_untrusted(model, folder, known))
+        raise ConfigurationError(_untrusted_message(model, folder, known))
     else:
         with open_hub(os.environ) as hub:
             with interruptible():
@@ -223,12 +223,12 @@ async def add_command(
     from its other files, as sentence-transformers writes them (modules.json, 1_Pooling/config.json, …). What
     they don't say is asked for.
     """
-    coming = _own(folder, own)
+    coming = _from_own_folder(folder, own)
     coming = replace(coming, facts=replace(coming.facts, licence=licence))
     _print(await _install(settings, coming), as_json=as_json)
 
 
-def _known(model: str, revision: str | None) -> KnownModel | None:
+def _find_known(model: str, revision: str | None) -> KnownModel | None:
     """The known model of this name, or of this repository."""
     models = known_models()
     known = models.get(model) or next(
@@ -244,23 +244,23 @@ def _known(model: str, revision: str | None) -> KnownModel | None:
     return known
 
 
-def _own(folder: Path, options: dict[str, Any]) -> Coming:
+def _from_own_folder(folder: Path, options: dict[str, Any]) -> PendingModel:
     """The model in a folder."""
     folder = folder.absolute()
     paths = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     graph = graph_among(paths, options["graph"])
     files = [RemoteFile(path, (folder / path).stat().st_size) for path in files_of(paths, graph)]
-    return Coming(_facts(options, folder.name, graph), files, folder)
+    return PendingModel(_facts(options, folder.name, graph), files, folder)
 
 
-def _from_folder(known: KnownModel, folder: Path) -> Coming:
+def _known_from_folder(known: KnownModel, folder: Path) -> PendingModel:
     files = [RemoteFile(file.path, file.size, file.sha256) for file in known.files]
-    return Coming(known.facts(()), files, folder.absolute())
+    return PendingModel(known.facts(()), files, folder.absolute())
 
 
 def _unverified(
     hub: Hub, model: str, known: KnownModel | None, revision: str | None, options: dict[str, Any]
-) -> Coming:
+) -> PendingModel:
     """A model that the hub itself describes; what it states is shown."""
     name = known.repository if known else model
     repository = hub.repository(name, known.revision if known else revision or "main")
@@ -269,7 +269,7 @@ def _unverified(
     _say_repository(hub, repository)
     sizes = {file.path: file for file in repository.files}
     if known:
-        files = [_agreed(file.path, file.sha256, sizes.get(file.path)) for file in known.files]
+        files = [_checked_file(file.path, file.sha256, sizes.get(file.path)) for file in known.files]
         facts = known.facts(())
     else:
         graph = graph_among(sizes, options["graph"])
@@ -283,10 +283,10 @@ def _unverified(
     for file in files:
         stated = f"SHA-256 {file.sha256}" if file.sha256 else f"git {file.blob or 'nothing'}"
         echo(f"  {file.path}  {file.size:,} bytes, {stated}", err=True)
-    return Coming(facts, files, Place(hub, name, repository.commit))
+    return PendingModel(facts, files, Place(hub, name, repository.commit))
 
 
-def _agreed(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFile:
+def _checked_file(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFile:
     """A file as the hub states it, which must agree with what refdesk knows of it.
 
     Raises:
@@ -318,7 +318,7 @@ def _facts(options: dict[str, Any], default_name: str, graph: str) -> ModelFacts
     )
 
 
-async def _install(settings: Settings, coming: Coming, megabytes: int = 0) -> ModelFacts:
+async def _install(settings: Settings, coming: PendingModel, megabytes: int = 0) -> ModelFacts:
     models = settings.models_folder
     if models.is_relative_to(settings.data):
         prepare(settings.data)
@@ -340,7 +340,7 @@ def _say_licence(licence: str, page: str, note: str = "") -> None:
         echo(line, err=True)
 
 
-def _untrusted(model: str, folder: Path, known: KnownModel | None) -> str:
+def _untrusted_message(model: str, folder: Path, known: KnownModel | None) -> str:
     if known is None:
         return (
             f"refdesk doesn't know {model}, so there is nothing to hold the files in {folder} to. Add them "
@@ -354,7 +354,7 @@ def _untrusted(model: str, folder: Path, known: KnownModel | None) -> str:
 
 def _print(facts: ModelFacts, *, as_json: bool) -> None:
     if as_json:
-        print_json(as_json_object(facts.name, facts, known_models().get(facts.name), ()))
+        print_json(model_json(facts.name, facts, known_models().get(facts.name), ()))
         return
     echo(f"Installed {installed_line(facts)}")
     table = "[reranker]" if facts.kind == "reranker" else "[embedder]"

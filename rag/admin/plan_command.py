@@ -99,7 +99,7 @@ async def plan_command(
         print_json({"figures": [asdict(figure) for figure in figures]})
         return
     for figure in figures:
-        echo(f"{figure.name}: {shown(figure)}")
+        echo(f"{figure.name}: {figure_text(figure)}")
         echo(f"    {figure.how}")
     echo(f"\n{OURS}")
 
@@ -163,7 +163,7 @@ def search_cpu(chunks: float) -> float:
     return SMALL_CPU * (1 + growth) + HTTP_CPU
 
 
-def shown(figure: Figure) -> str:
+def figure_text(figure: Figure) -> str:
     """A figure for people: 2.74e11 bytes -> "274 GB"."""
     if figure.unit == "bytes":
         unit, size = next((name_size for name_size in BYTES if figure.value >= name_size[1]), BYTES[-1])

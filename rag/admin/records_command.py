@@ -36,7 +36,7 @@ async def _check(settings: Settings, *, file: Path, as_json: bool) -> int:
 
     Exits with 0 if every line is right, 1 if not.
     """
-    summary = await to_thread.run_sync(_checked, file, settings.ingest.max_file_bytes)
+    summary = await to_thread.run_sync(_summarise, file, settings.ingest.max_file_bytes)
     if as_json:
         print_json(asdict(summary))
         return int(bool(summary.problems))
@@ -58,7 +58,7 @@ records_command.add_command(_check)
 
 
 @dataclass(frozen=True, slots=True)
-class _Checked:
+class _StreamSummary:
     """The content of a stream: its kind, its lines, its records by who may see them, and what is wrong."""
 
     sync: str
@@ -68,7 +68,7 @@ class _Checked:
     problems: list[Problem]
 
 
-def _checked(file: Path, max_bytes: int) -> _Checked:
+def _summarise(file: Path, max_bytes: int) -> _StreamSummary:
     """The content of a stream, whose records have texts of at most so many bytes.
 
     Raises:
@@ -82,7 +82,7 @@ def _checked(file: Path, max_bytes: int) -> _Checked:
             try:
                 stream.begin()
             except StreamError as error:
-                return _Checked("", 0, 0, {}, [Problem(1, str(error))])
+                return _StreamSummary("", 0, 0, {}, [Problem(1, str(error))])
             for record in stream.records():
                 if record.deleted:
                     deleted += 1
@@ -90,4 +90,4 @@ def _checked(file: Path, max_bytes: int) -> _Checked:
                     access[in_words(record.access) if record.access else "without access"] += 1
     except OSError as error:
         raise ConfigurationError(f"{file} can't be read: {error.strerror}.") from error
-    return _Checked(stream.sync, access.total(), deleted, dict(access), stream.problems)
+    return _StreamSummary(stream.sync, access.total(), deleted, dict(access), stream.problems)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from anyio import to_thread
@@ -17,6 +18,7 @@ from rag.admin.command_line import collection_option, command, echo, print_json,
 from rag.admin.run_log import forget_names
 from rag.admin.sources_command import folder_bytes, matching_ids, open_collections, open_reader, reply_names
 from rag.config.settings import DEFAULT_COLLECTION, Settings
+from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.policy.document_admission import has_expired
 from rag.ingest.source_paths import is_local, path_of
@@ -24,18 +26,12 @@ from rag.models.embed import embedding_cache
 from rag.originals import local_path
 from rag.report.text_and_html import counted
 from rag.store.read import catalog
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import original_id
 from rag.store.write.access_writer import access_table, mark_removed
 from rag.store.write.change_collection import drop_collection, forget_builds, open_writer
+from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import cannot, is_full, read_key, spending_reserve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from rag.corpus import AccessRecord, Collection
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.write.collection_writer import CollectionWriter
 
 
 async def remove_collection(
@@ -96,7 +92,7 @@ async def remove_command(
     past = {
         id_: record.uri for id_, record in records.items() if forget and record.collection in {"", collection}
     }
-    chosen = {id_ for name in sources for id_ in _named(name, there | past, names, collection)}
+    chosen = {id_ for name in sources for id_ in _matching_ids(name, there | past, names, collection)}
     if everything:
         chosen = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
     gone = [id_ for id_ in there if id_ in chosen]
@@ -182,7 +178,7 @@ def _act(
     return Act("remove", collection.tenant, changes, collection.name, gives=gives)
 
 
-def _named(
+def _matching_ids(
     name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]], collection: str
 ) -> list[str]:
     if not (ids := matching_ids(name, uris, names)):
@@ -196,7 +192,7 @@ SMALLEST = 100_000  # bytes that are told as a number
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class PurgeResult:
     """The result of a purge of a collection.
 
     `freed_bytes` is 0 if the data folder has grown. `dropped_rebuild`: tables of another build are gone, too.
@@ -225,22 +221,22 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
     """
     tables = await _purgeable(settings, collection)
     if collection is None:
-        await _forget_dropped(settings)
-    purged = [await _purged(settings, table, forget=forget) for table in tables]
+        await _forget_removed_collections(settings)
+    purged = [await _purge(settings, table, forget=forget) for table in tables]
     if as_json:
         print_json({"collections": [asdict(result) for result in purged]})
         return
     for result in purged:
         contents = f"{counted(result.sources, 'source')} and {counted(result.chunks, 'chunk')}"
         done = f"{result.name}: rewrote {contents}, rebuilt the indexes, deleted older versions"
-        echo(f"{done}, {freed(result.freed_bytes)}.")
+        echo(f"{done}, {freed_text(result.freed_bytes)}.")
         if result.dropped_rebuild:
             echo(f"{result.name}: dropped the tables from before its rebuild, or of an unfinished one.")
     if not purged:
         echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
 
 
-def freed(size: int) -> str:
+def freed_text(size: int) -> str:
     """Bytes in words. There may be none: new files and indexes can take more room than what was deleted."""
     if size <= 0:
         return "no disk space freed"
@@ -257,11 +253,11 @@ async def _purgeable(settings: Settings, name: str | None) -> list[CollectionRea
     return [*chosen, *(table for table in all_tables if table.collection.tag_of == name)]
 
 
-async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) -> Purged:
+async def _purge(settings: Settings, table: CollectionReader, *, forget: bool) -> PurgeResult:
     before, collection = folder_bytes(settings.data), table.collection
     async with open_writer(settings.data, collection) as writer:
         if collection.tag_of:
-            await _without_removed(writer)
+            await _remove_stale(writer)
         records = (await writer.records()).values()
         gone = [
             record
@@ -287,10 +283,10 @@ async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) 
         forget_names(settings.data, collection.tenant, collection.name)
     statistics = await table.statistics()
     freed_bytes = max(0, before - folder_bytes(settings.data))
-    return Purged(collection.name, statistics.sources, statistics.chunks, freed_bytes, undone)
+    return PurgeResult(collection.name, statistics.sources, statistics.chunks, freed_bytes, undone)
 
 
-async def _without_removed(tag: CollectionWriter) -> None:
+async def _remove_stale(tag: CollectionWriter) -> None:
     """Remove from a tag what its collection doesn't have any more, and what has expired."""
     records = await tag.records()
     there = {
@@ -321,7 +317,7 @@ async def _forget_embeddings(data: Path, table: CollectionReader) -> None:
         await to_thread.run_sync(forget)
 
 
-async def _forget_dropped(settings: Settings) -> None:
+async def _forget_removed_collections(settings: Settings) -> None:
     """Delete the cached embeddings of the tenant's collections that were removed."""
     data, tenant = settings.data, tenant_of(settings)
     there = {collection.name for collection in await open_reader(settings).collections(tenant)}

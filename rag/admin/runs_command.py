@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rag.access.tenants import tenant_of
 from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
-from rag.admin.ingest_output import in_causes
+from rag.admin.ingest_output import causes_text
 from rag.admin.run_log import NAMED_FAILURES, begin_run, end_run, now
+from rag.config.settings import Settings
+from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
 from rag.ingest.report import NOT_THERE, Report
 from rag.report.text_and_html import counted, one_line
 from rag.run_history import FailedFile, IngestionRun, runs_of
 from rag.store.write.locks import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rag.config.settings import Settings
-    from rag.corpus import Collection
 
 WAIT_SECONDS = 15
 DONE = ("added", "replaced", "moved", "removed", "unchanged", "skipped", "missing")
@@ -53,24 +50,24 @@ def keep_in_history(
         inputs=tuple(one_line(str(path)) for path in inputs),
         began=now(),
     )
-    id_ = _begun(data, collection.tenant, run)
+    id_ = _begin(data, collection.tenant, run)
     entry = HistoryEntry()
     try:
         yield entry
     except BaseException as error:
         if id_ is not None:
-            _end(data, collection.tenant, id_, _broken(run, error))
+            _end(data, collection.tenant, id_, _failed_run(run, error))
         raise
     if id_ is not None:
-        _end(data, collection.tenant, id_, _ended(run, entry.report))
+        _end(data, collection.tenant, id_, _ended_run(run, entry.report))
 
 
-def _begun(data: Path, tenant: str, run: IngestionRun) -> int | None:
+def _begin(data: Path, tenant: str, run: IngestionRun) -> int | None:
     try:
         with locked(data, f"{tenant}.runs", seconds=WAIT_SECONDS):  # two runs must not get one id
             return begin_run(data, tenant, run)
     except (OSError, RefdeskError) as error:
-        _not_kept(error)
+        _warn_not_kept(error)
         return None
 
 
@@ -78,15 +75,15 @@ def _end(data: Path, tenant: str, id_: int, run: IngestionRun) -> None:
     try:
         end_run(data, tenant, id_, run)
     except OSError as error:
-        _not_kept(error)
+        _warn_not_kept(error)
 
 
-def _not_kept(error: OSError | RefdeskError) -> None:
+def _warn_not_kept(error: OSError | RefdeskError) -> None:
     reason = (isinstance(error, OSError) and error.strerror) or error
     echo(f"Note: this run is not kept in the history (refdesk-admin runs): {reason}", err=True)
 
 
-def _broken(run: IngestionRun, error: BaseException) -> IngestionRun:
+def _failed_run(run: IngestionRun, error: BaseException) -> IngestionRun:
     """The run after an error: one of ours, an interruption by the operator, or a fault."""
     is_ours = isinstance(error, RefdeskError | OSError)
     result = "failed" if isinstance(error, Exception) else "interrupted"
@@ -94,7 +91,7 @@ def _broken(run: IngestionRun, error: BaseException) -> IngestionRun:
     return run.model_copy(update={"ended": now(), "result": result, "error": message})
 
 
-def _ended(run: IngestionRun, report: Report | None) -> IngestionRun:
+def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
     if report is None:
         return run.model_copy(update={"ended": now(), "result": "failed"})
     failed = [outcome for outcome in report.outcomes if outcome.outcome == "skipped"]
@@ -198,7 +195,7 @@ def _show(id_: int, run: IngestionRun, *, as_json: bool) -> None:
         counts = ", ".join(f"{count} {name}" for name, count in run.counts.items() if count)
         echo(f"  Files  {counts or 'none'}; {counted(run.chunks, 'chunk')} stored")
     if run.causes:
-        echo(f"  Failed {in_causes(run.causes)}")
+        echo(f"  Failed {causes_text(run.causes)}")
     for failure in run.failed:
         echo(f"    {failure.path}: {failure.reason}")
     if unnamed := sum(run.causes.values()) - len(run.failed):

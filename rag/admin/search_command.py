@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
@@ -16,6 +16,7 @@ from rag.admin.search_report import search_report
 from rag.admin.sources_command import open_collections, readable_tables
 from rag.answers import MAX_LIMIT, Detail, Match, Mode, SearchRequest
 from rag.config.profiles import FusionMethod
+from rag.config.settings import Settings
 from rag.corpus import Distance, Principal
 from rag.errors import InvalidRequestError
 from rag.report.text_and_html import counted
@@ -23,10 +24,7 @@ from rag.search.desk import Desk
 from rag.search.pipeline import NO_DOCUMENTS
 from rag.search.planning import LIMITS, with_every_override
 from rag.search.reply.search_reply import search_reply, with_trace
-
-if TYPE_CHECKING:
-    from rag.config.settings import Settings
-    from rag.search.why_not import SourceTrace
+from rag.search.why_not import SourceTrace
 
 MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers have 200,000 or less
 
@@ -230,14 +228,14 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         return
     print_results(reply)
     if NO_DOCUMENTS in answer.notes:
-        echo(await _why_none(settings, principal))
+        echo(await _explain_no_documents(settings, principal))
     if explain or fates:
         echo("\n".join(["", *explanation(answer, fates)]))
     if report:
         echo(f"Wrote {report}.", err=True)
 
 
-async def _why_none(settings: Settings, principal: Principal) -> str:
+async def _explain_no_documents(settings: Settings, principal: Principal) -> str:
     """For the operator: whether there are no documents, or none that this principal may see."""
     tables = readable_tables(await open_collections(settings, None))
     sources = sum([(await table.statistics()).sources for table in tables])

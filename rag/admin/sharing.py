@@ -117,7 +117,7 @@ async def exposures(
     return there
 
 
-def reached_by(exposed: list[Exposure], collections: Container[str] | None) -> list[Exposure]:
+def reachable(exposed: list[Exposure], collections: Container[str] | None) -> list[Exposure]:
     """Those that a credential bound to these collections reaches; None is bound to none in particular."""
     return [
         exposure for exposure in exposed if collections is None or exposure.collection.name in collections

@@ -8,36 +8,33 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
 from rag.config.origin_settings import FolderOrigin
+from rag.config.settings import Settings
+from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import check_data_folder
 from rag.ingest.source_paths import place_of, prefixes
 from rag.report.text_and_html import counted
 from rag.search.browse import display_name, display_parts
 from rag.search.requested_sources import MOST_LISTED
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import Reader
 from rag.text.flags import Flag, flags_in
 from rag.text.invisible import in_one_line
 from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from rag.config.settings import Settings
-    from rag.corpus import Source
-    from rag.store.read.collection_reader import CollectionReader
 
 PREVIEW_CHARS = 500
 NO_NAMES: Mapping[str, AbstractSet[str]] = MappingProxyType({})
@@ -53,7 +50,7 @@ async def sources_command(settings: Settings, *, collection: str | None, flags: 
     tables = readable_tables(await open_collections(settings, collection))
     sources = [source for table in tables for source in await table.listing()]
     sources.sort(key=lambda source: (source.collection, source.metadata.get("path", ""), source.id))
-    flagged = await _flagged(tables) if flags else {}
+    flagged = await _flags_by_id(tables) if flags else {}
     if as_json:
         flag_fields = ({"flags": flagged[source.id]} if flags else {} for source in sources)
         print_json(
@@ -79,7 +76,7 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
     ID is the id of a source or of one of its chunks, a URI, a path, or a title that no other source has.
     """
     tables = readable_tables(await open_collections(settings, None))
-    source_id = await _one_id(tables, name)
+    source_id = await _single_id(tables, name)
     texts = [await table.text(source_id) for table in tables]
     for stored, outline, content in filter(None, texts):
         details = source_json(stored.source) | {"outline": [asdict(heading) for heading in outline]}
@@ -91,14 +88,14 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
     raise NotFoundError(NOT_FOUND)
 
 
-async def _one_id(tables: Sequence[CollectionReader], name: str) -> str:
+async def _single_id(tables: Sequence[CollectionReader], name: str) -> str:
     """The id in a name, or that of the only source which it refers to."""
     with suppress(NotFoundError):
         id_ = split_id(named_id(name)[1])[0]
         if any([await table.sources([id_]) for table in tables]):
             return id_
     sources = [source for table in tables for source in await table.listing()]
-    ids = _named(name, {source.id: source.uri for source in sources}, reply_names(sources))
+    ids = _ids_by_path(name, {source.id: source.uri for source in sources}, reply_names(sources))
     if not ids:
         raise NotFoundError(NOT_FOUND)
     if len(ids) > 1:
@@ -171,29 +168,29 @@ def matching_ids(
     Raises:
         InvalidRequestError: several sources have this path, title or address; the message lists them.
     """
-    ids = _named(name, uris, names)
+    ids = _ids_by_path(name, uris, names)
     id_set, containers = {*ids}, {uris[id_] for id_ in ids}
     parts = ((id_, uri) for id_, uri in uris.items() if "#" in uri and id_ not in id_set)
-    return [*ids, *(id_ for id_, uri in parts if _is_inside(uri, containers))]
+    return [*ids, *(id_ for id_, uri in parts if _is_part_of(uri, containers))]
 
 
-def _is_inside(part: str, containers: AbstractSet[str]) -> bool:
+def _is_part_of(part: str, containers: AbstractSet[str]) -> bool:
     file = part.partition("#")[0]
     return any(prefix[:-1] in containers for prefix in prefixes(part, file))
 
 
-def _named(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
+def _ids_by_path(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
     file = f"/{name}" if name.startswith("origin:") else os.path.realpath(name)
     exact = [
-        id_ for id_, uri in uris.items() if uri == name or _is_called(name, id_, str(place_of(uri)), file)
+        id_ for id_, uri in uris.items() if uri == name or _has_path(name, id_, str(place_of(uri)), file)
     ]
-    if exact or (exact := _with_name(name, uris, names)) or not set(name) & set("*?["):
+    if exact or (exact := _ids_by_name(name, uris, names)) or not set(name) & set("*?["):
         return exact
     pattern = name if name.startswith("/") else f"*/{name}"
     return [id_ for id_, uri in uris.items() if fnmatchcase(str(place_of(uri)), pattern)]
 
 
-def _with_name(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
+def _ids_by_name(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
     """The only source with this path, title or address. A name that ends in a slash is a folder's."""
     if name.endswith("/"):
         return []
@@ -208,7 +205,7 @@ def _with_name(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractS
     return ids
 
 
-def _is_called(name: str, id_: str, path: str, file: str) -> bool:
+def _has_path(name: str, id_: str, path: str, file: str) -> bool:
     with suppress(NotFoundError):
         if split_id(named_id(name)[1])[0] == id_:
             return True
@@ -234,7 +231,7 @@ def source_json(source: Source) -> dict[str, Any]:
     }
 
 
-async def _flagged(tables: Sequence[CollectionReader]) -> dict[str, tuple[Flag, ...]]:
+async def _flags_by_id(tables: Sequence[CollectionReader]) -> dict[str, tuple[Flag, ...]]:
     """What the texts of all sources contain, by source id. They are read one at a time."""
     flags_by_id: dict[str, tuple[Flag, ...]] = {}
     for table in tables:
@@ -322,7 +319,7 @@ async def orphaned_documents(settings: Settings) -> list[OrphanedDocuments]:
         for collection in await reader.collections(tenant):
             if collection.attached or collection.tag_of:
                 continue
-            counts = await _by_origin(await reader.open(collection))
+            counts = await _counts_by_origin(await reader.open(collection))
             orphans += [
                 OrphanedDocuments(
                     tenant if len(tenant_names) > 1 else "",
@@ -332,12 +329,12 @@ async def orphaned_documents(settings: Settings) -> list[OrphanedDocuments]:
                     name in settings.origins,
                 )
                 for name, count in sorted(counts.items())
-                if not _brings(settings, name, tenant, collection.name)
+                if not _feeds(settings, name, tenant, collection.name)
             ]
     return orphans
 
 
-def _brings(settings: Settings, name: str, tenant: str, collection: str) -> bool:
+def _feeds(settings: Settings, name: str, tenant: str, collection: str) -> bool:
     """Whether an origin of the settings brings documents with its name into this collection."""
     origin = settings.origins.get(name)
     if origin is None or isinstance(origin, FolderOrigin) or origin.collection != collection:
@@ -345,7 +342,7 @@ def _brings(settings: Settings, name: str, tenant: str, collection: str) -> bool
     return (origin.tenant or settings.principal.tenant) in {None, tenant}
 
 
-async def _by_origin(table: CollectionReader) -> Counter[str]:
+async def _counts_by_origin(table: CollectionReader) -> Counter[str]:
     """The number of documents that came from each origin."""
     counts = Counter[str]()
     where = f"(starts_with(uri, '{ORIGIN}'))"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rag.access.tenants import tenant_of
 from rag.admin.command_line import command, echo, print_json, print_table, same_desk, settings_file
 from rag.admin.connect.connect_output import connected_hosts, how_to_connect
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import folder_bytes, open_collections, readable_tables, size_of
+from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError
 from rag.home import Bucket, data_folder_problem
 from rag.report.text_and_html import counted, names_briefly
 from rag.store.bucket.bucket_objects import listed
-
-if TYPE_CHECKING:
-    from rag.config.settings import Settings
 
 HOSTS_SHOWN = 4
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import select
 import sys
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import click
 
 from rag.admin.command_line import command, echo, print_json
-from rag.admin.dry_run import Rehearsed, print_rehearsed, rehearse, rehearsed_json
+from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run
 from rag.admin.ingest_command import (
     PARTLY_FAILED,
     exit_code,
@@ -26,15 +28,10 @@ from rag.admin.ingest_command import (
 from rag.admin.sources_command import orphaned_documents
 from rag.admin.watch_folders import watch
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.report import InterruptedRunError, Report
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-    from pathlib import Path
-
-    from rag.config.settings import Settings
 
 FAILED = 1
 
@@ -85,17 +82,17 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
         as_json=as_json,
     )
     if not (origins or quiet):
-        await _tell_left_behind(settings)
-    names = chosen(settings, origins, quiet=quiet)
+        await _warn_of_orphans(settings)
+    names = selected_origins(settings, origins, quiet=quiet)
     if watches:
         await watch_origins(settings, names, sync, are_named=bool(origins), as_json=as_json)
         return 0
-    attempt = partial(_rehearsed, settings, set_access=set_access, yes=yes, as_json=as_json)
-    synced = partial(_synced, sync, known_ok=known_ok)
+    attempt = partial(_dry_run_result, settings, set_access=set_access, yes=yes, as_json=as_json)
+    synced = partial(_sync_result, sync, known_ok=known_ok)
     codes: list[int] = []
     results: dict[str, Any] = {}
     for name in names:
-        code, results[name] = await _attempted(name, attempt if dry_run else synced)
+        code, results[name] = await _attempt(name, attempt if dry_run else synced)
         codes.append(code)
     if as_json:
         print_json({"origins": results})
@@ -104,7 +101,7 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     return PARTLY_FAILED if any(codes) else 0
 
 
-async def _tell_left_behind(settings: Settings) -> None:
+async def _warn_of_orphans(settings: Settings) -> None:
     """Say which documents no origin brings in any more; a desk that can't be read says so later."""
     with suppress(RefdeskError):
         for orphans in await orphaned_documents(settings):
@@ -115,7 +112,7 @@ Result: TypeAlias = "tuple[int, dict[str, Any]]"
 """The exit code of an origin, and its report as JSON."""
 
 
-async def _attempted(name: str, attempt: Callable[[str], Awaitable[Result]]) -> Result:
+async def _attempt(name: str, attempt: Callable[[str], Awaitable[Result]]) -> Result:
     """The result of one origin, whose failure is printed and stops no other."""
     try:
         return await attempt(name)
@@ -127,17 +124,19 @@ async def _attempted(name: str, attempt: Callable[[str], Awaitable[Result]]) -> 
         return FAILED, {"error": str(error)}
 
 
-async def _synced(sync: Callable[[str], Awaitable[Report]], name: str, *, known_ok: bool) -> Result:
+async def _sync_result(sync: Callable[[str], Awaitable[Report]], name: str, *, known_ok: bool) -> Result:
     report = await sync(name)
     return exit_code(report, known_ok=known_ok), report_json(report)
 
 
-async def _rehearsed(settings: Settings, name: str, *, set_access: bool, yes: bool, as_json: bool) -> Result:
-    rehearsed = await rehearse_origin(settings, name, set_access=set_access, yes=yes)
+async def _dry_run_result(
+    settings: Settings, name: str, *, set_access: bool, yes: bool, as_json: bool
+) -> Result:
+    rehearsed = await dry_run_origin(settings, name, set_access=set_access, yes=yes)
     if not as_json:
         echo(f"{name}:")
-        print_rehearsed(rehearsed)
-    return exit_code(rehearsed.report), rehearsed_json(rehearsed, report_json(rehearsed.report))
+        print_dry_run(rehearsed)
+    return exit_code(rehearsed.report), dry_run_json(rehearsed, report_json(rehearsed.report))
 
 
 async def watch_origins(
@@ -178,7 +177,7 @@ async def watch_origins(
     await watch(folders, run, without=settings.data)
 
 
-def chosen(settings: Settings, names: Iterable[str], *, quiet: bool) -> list[str]:
+def selected_origins(settings: Settings, names: Iterable[str], *, quiet: bool) -> list[str]:
     """The origins to sync, each once: those named, or all that need nothing from standard input.
 
     Raises:
@@ -244,7 +243,7 @@ async def run_origin(  # noqa: PLR0913 the options of a run
     if not quiet:  # then each line names it, if there is one
         echo(f"{name}:", err=as_json)
     return await run_ingest(
-        of_origin(settings, origin),
+        settings_for_origin(settings, origin),
         (origin.path,) if isinstance(origin, FolderOrigin) else (),
         origin.collection,
         rights=rights_of_origin(settings, origin, set_access=set_access),
@@ -257,7 +256,7 @@ async def run_origin(  # noqa: PLR0913 the options of a run
     )
 
 
-async def rehearse_origin(settings: Settings, name: str, *, set_access: bool, yes: bool) -> Rehearsed:
+async def dry_run_origin(settings: Settings, name: str, *, set_access: bool, yes: bool) -> DryRun:
     """What a sync of one origin would do.
 
     Raises:
@@ -265,8 +264,8 @@ async def rehearse_origin(settings: Settings, name: str, *, set_access: bool, ye
     """
     origin = settings.origins[name]
     is_folder = isinstance(origin, FolderOrigin)
-    origin_settings = of_origin(settings, origin)
-    return await rehearse(
+    origin_settings = settings_for_origin(settings, origin)
+    return await make_dry_run(
         origin_settings,
         (origin.path,) if isinstance(origin, FolderOrigin) else (),
         origin.collection,
@@ -276,7 +275,7 @@ async def rehearse_origin(settings: Settings, name: str, *, set_access: bool, ye
     )
 
 
-def of_origin(settings: Settings, origin: OriginSettings) -> Settings:
+def settings_for_origin(settings: Settings, origin: OriginSettings) -> Settings:
     """The settings with the tenant and the file patterns of an origin."""
     files = settings.ingest.model_copy(
         update={"include": origin.include or settings.ingest.include}

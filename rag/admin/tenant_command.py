@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 from anyio import to_thread
 
@@ -13,6 +11,8 @@ from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import Group, command, echo, print_json, print_table
 from rag.admin.key_command import revoke_keys
 from rag.admin.run_log import forget_runs
+from rag.config.settings import Settings
+from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed.embedding_cache import cache_file, forget
 from rag.report.text_and_html import counted
@@ -20,10 +20,6 @@ from rag.store.read.desk_reader import Reader
 from rag.store.write.change_collection import drop_tenant
 from rag.store.write.desk_folder import forget_console, prepare, read_key, spending_reserve
 from rag.store.write.make_collection import create_tenant
-
-if TYPE_CHECKING:
-    from rag.config.settings import Settings
-    from rag.corpus import Collection
 
 
 @click.group("tenant", cls=Group)

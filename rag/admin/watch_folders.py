@@ -35,7 +35,7 @@ async def watch(
         watched = {_real(path): name for path, name in folders.items()}
         due = list(dict.fromkeys(folders.values()))
         while True:
-            due = await _watched(watched, run, due, _real(without))
+            due = await _watch_once(watched, run, due, _real(without))
     echo("Watching has ended.", err=True)
 
 
@@ -46,16 +46,16 @@ async def _until_asked_to_end(scope: anyio.CancelScope) -> None:
             return
 
 
-async def _watched(
+async def _watch_once(
     folders: Mapping[str, str], run: Callable[[list[str]], Awaitable[object]], due: list[str], without: str
 ) -> list[str]:
     """Watch until a folder appears or disappears. Returns all names: what happened meanwhile is not known."""
     from watchfiles import awatch  # noqa: PLC0415 only to watch
 
-    there = _there(folders)
+    there = _existing(folders)
     if not there:
         await _run(run, due)
-        while not _there(folders):  # noqa: ASYNC110 no event comes of what isn't there
+        while not _existing(folders):  # noqa: ASYNC110 no event comes of what isn't there
             await anyio.sleep(LOOK_MS / 1000)
         return list(dict.fromkeys(folders.values()))
     changes = awatch(
@@ -72,10 +72,11 @@ async def _watched(
         # The first turn comes when the folders are being watched: nothing is missed between it and the run.
         paths = {path for _, path in changed}
         await _run(
-            run, [*due, *(name for name in _names(folders, _touched(folders, paths)) if name not in due)]
+            run,
+            [*due, *(name for name in _names(folders, _changed_folders(folders, paths)) if name not in due)],
         )
         due = []
-        now = _there(folders)
+        now = _existing(folders)
         if now != there or paths & there.keys():
             for path in there.keys() - now.keys():
                 echo(f"{path} is gone. Waiting for it.", err=True)
@@ -94,7 +95,7 @@ async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) 
         echo(f"refdesk-admin: {reason} The next change begins another run.", err=True)
 
 
-def _there(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
+def _existing(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
     """What of this exists, with what tells it from another one of its name."""
     identities = {}
     for path in folders:
@@ -106,7 +107,7 @@ def _there(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
     return identities
 
 
-def _touched(folders: Iterable[str], paths: Iterable[str]) -> set[str]:
+def _changed_folders(folders: Iterable[str], paths: Iterable[str]) -> set[str]:
     return {folder for folder in folders if any(_is_below(path, folder) for path in paths)}
 
 

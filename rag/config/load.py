@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 import platformdirs
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from rag.config.mistakes import described, line_of, name_of, path_of, suggestion
+from rag.config.mistakes import describe_mistake, line_of, name_of, path_of, suggestion
 from rag.config.model_settings import (
     ChatOptions,
     EmbedderOptions,
@@ -65,13 +65,13 @@ def load_settings(
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
-    _validated(values, str(path), text)
+    _validate(values, str(path), text)
     for keys, value in _environment_values(environment):
         _put(values, keys, value)
     for key, value in (flags or {}).items():
         if value is not None:
             _put(values, tuple(key.split(".")), value if isinstance(value, int | list) else str(value))
-    settings = _validated(values, OVERRIDES, "")
+    settings = _validate(values, OVERRIDES, "")
     _check_consistent(settings, str(path), text)
     return settings
 
@@ -144,10 +144,10 @@ def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[
             meant = suggestion(name, known, cutoff=SIMILAR)
             raise ConfigurationError(f"The environment variable {name} is not a setting{meant}")
         keys, annotation = known[name]
-        yield keys, _typed(name, raw, annotation)
+        yield keys, _typed_value(name, raw, annotation)
 
 
-def _typed(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN401 an annotation is anything
+def _typed_value(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN401 an annotation is anything
     """`raw` as a value of the setting's type; commas separate the items of a list."""
     parts = [part.strip() for part in raw.split(",")]
     value = [part for part in parts if part] if _is_list(annotation) else raw
@@ -155,7 +155,7 @@ def _typed(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN401 an a
         adapter = TypeAdapter[object](annotation)
         return adapter.dump_python(adapter.validate_python(value), mode="json")
     except ValidationError as error:
-        raise ConfigurationError(described(name, error.errors()[0])) from error
+        raise ConfigurationError(describe_mistake(name, error.errors()[0])) from error
 
 
 def _is_list(annotation: Any) -> bool:  # noqa: ANN401 the same
@@ -170,12 +170,12 @@ def _put(values: dict[str, Any], keys: tuple[str, ...], value: object) -> None:
     values[keys[-1]] = value
 
 
-def _validated(values: dict[str, Any], origin: str, text: str) -> Settings:
+def _validate(values: dict[str, Any], origin: str, text: str) -> Settings:
     try:
         # Validated as JSON: even in strict mode it takes arrays for tuples and strings for paths.
         return Settings.model_validate_json(json.dumps(values, default=str), strict=True)
     except ValidationError as error:
-        lines = [_explained(details, origin, text) for details in error.errors()]
+        lines = [_explanation(details, origin, text) for details in error.errors()]
         raise ConfigurationError("\n".join(dict.fromkeys(lines))) from error
 
 
@@ -185,13 +185,13 @@ def _check_consistent(settings: Settings, origin: str, text: str) -> None:
         raise ConfigurationError(f"{where}: {name_of(keys)}: {problem}")
 
 
-def _explained(details: ErrorDetails, origin: str, text: str) -> str:
+def _explanation(details: ErrorDetails, origin: str, text: str) -> str:
     path = path_of(details["loc"])
     where, name = _where(path, origin, text), name_of(path)
     if not path:  # the only error that JSON itself can have here
         return f"{where}: a value is not text in UTF-8."
     if details["type"] != "extra_forbidden":
-        return f"{where}: {described(name, details)}"
+        return f"{where}: {describe_mistake(name, details)}"
     known = {".".join(keys): None for keys in setting_keys()} | dict.fromkeys(Settings.model_fields)
     if path[:-2] in {("search", "profiles"), ("search", "of_tenants")}:
         known = {".".join((*path[:-1], field)): None for field in ProfileSettings.model_fields}

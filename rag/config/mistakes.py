@@ -47,7 +47,7 @@ _EXAMPLES = {"stage": "stage = 'dedupe'", "type": "type = 'folder'"}
 """By the key that tells the kind of a table."""
 
 
-def described(name: str, details: ErrorDetails) -> str:
+def describe_mistake(name: str, details: ErrorDetails) -> str:
     """One of pydantic's errors about the setting `name`, as a sentence that says what to write instead.
 
     Example: the value 101 of "search.limit" -> "search.limit must be at most 100, not 101."
@@ -61,7 +61,7 @@ def described(name: str, details: ErrorDetails) -> str:
     context = {key: _whole(value) for key, value in details.get("ctx", {}).items()}
     if (key := str(context.get("discriminator", "")).strip("'")) in _EXAMPLES:
         context |= {"kind": key, "example": _EXAMPLES[key]}
-    return sentence.format_map(context | {"name": subject, "value": _shown(details["input"])})
+    return sentence.format_map(context | {"name": subject, "value": _value_text(details["input"])})
 
 
 def _is_index(location: Sequence[int | str]) -> bool:
@@ -72,7 +72,7 @@ def _whole(limit: object) -> object:
     return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     """A wrong value as TOML has it: quotes tell a string from a number. Tables and lists are only named."""
     match value:
         case dict():

@@ -51,16 +51,16 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     """All contradictions, in the order of the file."""
     search = settings.search
     for keys, stages in stages_of(search).items():
-        yield from _of_stages(keys, stages, settings)
+        yield from _stage_contradictions(keys, stages, settings)
     for name, profile_name in search.of_collections.items():
-        yield from _of_profile(("search", "of_collections", name), profile_name, settings)
+        yield from _profile_contradictions(("search", "of_collections", name), profile_name, settings)
     for profile_name in settings.server.profiles:
-        yield from _of_profile(("server", "profiles"), profile_name, settings)
-    yield from _of_tools(settings)
-    yield from _of_versions(settings)
-    yield from _of_origins(settings)
+        yield from _profile_contradictions(("server", "profiles"), profile_name, settings)
+    yield from _tool_contradictions(settings)
+    yield from _version_contradictions(settings)
+    yield from _origin_contradictions(settings)
     for name, scope in settings.oauth.scopes.items():
-        yield from _of_scope(("oauth", "scopes", name), scope, settings)
+        yield from _scope_contradictions(("oauth", "scopes", name), scope, settings)
 
 
 def stages_of(search: SearchSettings) -> dict[tuple[str, ...], Stages]:
@@ -71,13 +71,13 @@ def stages_of(search: SearchSettings) -> dict[tuple[str, ...], Stages]:
     return lists
 
 
-def _of_profile(keys: tuple[str, ...], name: str, settings: Settings) -> Iterator[Contradiction]:
+def _profile_contradictions(keys: tuple[str, ...], name: str, settings: Settings) -> Iterator[Contradiction]:
     known = (DEFAULT_PROFILE, *settings.search.profiles)
     if name not in known:
         yield keys, f"there is no profile {name!r}; use one of: {', '.join(known)}."
 
 
-def _of_versions(settings: Settings) -> Iterator[Contradiction]:
+def _version_contradictions(settings: Settings) -> Iterator[Contradiction]:
     """Versions of tables that would be dropped under a search that is still in time."""
     lag = settings.storage.consistency_seconds if settings.storage.uri else 0
     if settings.ingest.keep_versions_minutes * 60 < settings.search.timeout_seconds + lag:
@@ -85,7 +85,7 @@ def _of_versions(settings: Settings) -> Iterator[Contradiction]:
         yield ("ingest", "keep_versions_minutes"), problem
 
 
-def _of_origins(settings: Settings) -> Iterator[Contradiction]:
+def _origin_contradictions(settings: Settings) -> Iterator[Contradiction]:
     """Folders whose documents would be the desk's own files, and folders that two origins claim."""
     claimed: dict[tuple[object, ...], str] = {}
     for name, origin in settings.origins.items():
@@ -99,7 +99,7 @@ def _of_origins(settings: Settings) -> Iterator[Contradiction]:
             yield ("origins", name, "path"), problem
 
 
-def _of_tools(settings: Settings) -> Iterator[Contradiction]:
+def _tool_contradictions(settings: Settings) -> Iterator[Contradiction]:
     """Names that two tools would share, and bindings and arguments that the other settings make void."""
     server, taken = settings.server, set[str]()
     taken |= {FETCH} if server.openai_compat else set()
@@ -111,9 +111,9 @@ def _of_tools(settings: Settings) -> Iterator[Contradiction]:
                 yield (*above, "name"), f"there is already a tool {name!r}; give each one a name of its own."
             taken.add(name.casefold())
         if tool.profile is not None:
-            yield from _of_profile((*keys, "profile"), tool.profile, settings)
+            yield from _profile_contradictions((*keys, "profile"), tool.profile, settings)
         for argument in tool.arguments or ():
-            if reason := _why_void(argument, tool, settings):
+            if reason := _void_reason(argument, tool, settings):
                 yield (*keys, "arguments"), f"{argument} can't be offered: {reason}."
     if server.openai_compat and all(tool.name != SEARCH for tool in server.tools):
         yield (
@@ -122,7 +122,7 @@ def _of_tools(settings: Settings) -> Iterator[Contradiction]:
         )
 
 
-def _why_void(argument: str, tool: ToolSettings, settings: Settings) -> str | None:
+def _void_reason(argument: str, tool: ToolSettings, settings: Settings) -> str | None:
     """Why a tool can't offer an argument."""
     match argument:
         case _ if tool.profile is not None and argument in {"profile", *LOOSENING}:
@@ -136,16 +136,20 @@ def _why_void(argument: str, tool: ToolSettings, settings: Settings) -> str | No
     return None
 
 
-def _of_scope(keys: tuple[str, ...], scope: CredentialBoundTo, settings: Settings) -> Iterator[Contradiction]:
+def _scope_contradictions(
+    keys: tuple[str, ...], scope: CredentialBoundTo, settings: Settings
+) -> Iterator[Contradiction]:
     if scope.profile is not None:
-        yield from _of_profile((*keys, "profile"), scope.profile, settings)
+        yield from _profile_contradictions((*keys, "profile"), scope.profile, settings)
     known = [tool.name for tool in settings.server.tools]
     for name in scope.tools or ():
         if name not in known:
             yield (*keys, "tools"), f"there is no search tool {name!r}; use some of: {', '.join(known)}."
 
 
-def _of_stages(above: tuple[str, ...], stages: Stages, settings: Settings) -> Iterator[Contradiction]:
+def _stage_contradictions(
+    above: tuple[str, ...], stages: Stages, settings: Settings
+) -> Iterator[Contradiction]:
     after_hits = False
     for index, stage in enumerate(stages):
         keys = (*above, "stages", str(index))

@@ -8,6 +8,7 @@ truncated hit only the beginning is.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -22,8 +23,6 @@ from rag.search.answer_citations import check_answer
 from rag.search.reply.search_reply import HitRecord, SearchReply, search_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rag.config.server_settings import ServerSettings
     from rag.evaluate.judgements import ResolvedQuestion
     from rag.search.desk import Desk
@@ -117,14 +116,14 @@ async def ask_all(
         try:
             if number == 0:  # a warm-up, so that the first latency counts no loading
                 await desk.search(question.principal, _request(question, ask))
-            results.append(await _asked(desk, question, ask, candidates=candidates, server=server))
+            results.append(await _ask(desk, question, ask, candidates=candidates, server=server))
         except (InvalidRequestError, NotFoundError) as error:
             raise type(error)(f"Question {question.question.id}: {error}") from error
         progress()
     return tuple(results)
 
 
-async def _asked(
+async def _ask(
     desk: Desk,
     question: ResolvedQuestion,
     ask: Callable[..., SearchRequest],
@@ -154,7 +153,7 @@ async def _asked(
         | await _faithfulness(desk, question),
         latency_ms=round(took * 1000, 3),
         expected=question.grades,
-        hits=tuple(_finding(question, hit) for hit in near[:SHOWN_HITS]),
+        hits=tuple(_stored_hit(question, hit) for hit in near[:SHOWN_HITS]),
         leaks=tuple(dict.fromkeys(question.leaks([*answer.hits, *near, *deep]))),
     )
 
@@ -181,13 +180,13 @@ def _metrics(
         k = int(name.partition("@")[2])
         scores[name] = metric(rankings[k > depth], question.grades, k)
     if question.of_passages:
-        parts = [stretch for hit in near[:PASSAGES] for stretch in _shown(hit)]
+        parts = [stretch for hit in near[:PASSAGES] for stretch in _shown_stretches(hit)]
         tokens = ranking_metrics.token_scores(parts, question.wanted(parts))
         scores |= zip(TOKENS, (tokens.recall, tokens.precision, tokens.iou), strict=True)
     return scores
 
 
-def _shown(hit: Hit) -> list[Stretch]:
+def _shown_stretches(hit: Hit) -> list[Stretch]:
     """The positions of a hit's shown text in its source."""
     parts = hit.excerpts or (hit.chunk,)
     return [Stretch(hit.source.id, part.start, part.end) for part in parts]
@@ -204,7 +203,7 @@ async def _faithfulness(desk: Desk, question: ResolvedQuestion) -> dict[str, flo
     return {name: fmean(of_each) for name, of_each in pairs if of_each}
 
 
-def _finding(question: ResolvedQuestion, hit: Hit) -> StoredHit:
+def _stored_hit(question: ResolvedQuestion, hit: Hit) -> StoredHit:
     return StoredHit(
         id=hit.chunk.id,
         title=hit.source.title,

@@ -5,8 +5,10 @@ A comparison says which run is better, whether that may be chance, and on which 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +20,6 @@ from rag.errors import ConfigurationError, InvalidRequestError
 from rag.store.write.evaluation_runs import StoredRun, run_summaries, save_runs, stored_run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from rag.config.settings import Settings
 
 VERSIONED = ("refdesk", "lancedb", "onnxruntime")

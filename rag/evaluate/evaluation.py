@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +24,10 @@ from rag.evaluate.ask_questions import Contender, ask_all
 from rag.evaluate.compare_runs import EvaluationRun, Summary, latency, means, relevant_settings, versions
 from rag.evaluate.judgements import ResolvedQuestion, load_catalog, resolve_question
 from rag.ingest.ingest_run import ingest
+from rag.ingest.report import Report
 from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.run_progress import Progress
+from rag.ingest.run_progress import Progress as Ingesting
 from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
@@ -33,12 +37,7 @@ from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-
     from rag.evaluate.sets.judged_sets import JudgedDocument, JudgedSet
-    from rag.ingest.report import Report
-    from rag.ingest.run_progress import Progress
-    from rag.ingest.run_progress import Progress as Ingesting
 
 
 async def ingest_documents(
@@ -82,11 +81,11 @@ async def ingest_documents(
                     ),
                     progress,
                 )
-            failed |= _failed(report, names)
+            failed |= _failed_names(report, names)
     return frozenset(failed)
 
 
-def _failed(report: Report, names: Mapping[str, str]) -> set[str]:
+def _failed_names(report: Report, names: Mapping[str, str]) -> set[str]:
     stored = {outcome.path for outcome in report.outcomes if outcome.source_id}
     return {name for path, name in names.items() if path not in stored}
 
@@ -128,8 +127,8 @@ async def prepare_existing(
     """
     if collection:
         _check_no_collections(judged)
-        settings = _updated(settings, collections=(collection,))
-    yield await _prepared(judged, _of_tenant(settings), {}, collection, frozenset())
+        settings = _with_collections(settings, collections=(collection,))
+    yield await _prepare(judged, _with_tenant(settings), {}, collection, frozenset())
 
 
 @asynccontextmanager
@@ -152,7 +151,7 @@ async def prepare_fresh(
             f"{judged.name} has no documents. Leave out --fresh to search the existing collections."
         )
     with tempfile.TemporaryDirectory(prefix="refdesk-eval-") as scratch:
-        settings = _updated(_of_tenant(settings), collections=())
+        settings = _with_collections(_with_tenant(settings), collections=())
         settings = settings.model_copy(update={"data": Path(scratch, "data")})
         files = Path(scratch, "documents")
         absent = await ingest_documents(
@@ -161,7 +160,7 @@ async def prepare_fresh(
         if len(absent) == len(judged.documents):
             raise ConfigurationError(f"All documents of {judged.name} failed to ingest.")
         names = {document.filename: document.name for document in judged.documents}
-        yield await _prepared(judged, settings, names, None, absent)
+        yield await _prepare(judged, settings, names, None, absent)
 
 
 def _check_no_collections(judged: JudgedSet) -> None:
@@ -172,18 +171,18 @@ def _check_no_collections(judged: JudgedSet) -> None:
             )
 
 
-def _of_tenant(settings: Settings) -> Settings:
+def _with_tenant(settings: Settings) -> Settings:
     """The settings with the tenant filled in."""
     principal = settings.principal.model_copy(update={"tenant": tenant_of(settings)})
     return settings.model_copy(update={"principal": principal})
 
 
-def _updated(settings: Settings, *, collections: tuple[str, ...]) -> Settings:
+def _with_collections(settings: Settings, *, collections: tuple[str, ...]) -> Settings:
     search = settings.search.model_copy(update={"collections": collections})
     return settings.model_copy(update={"search": search})
 
 
-async def _prepared(
+async def _prepare(
     judged: JudgedSet,
     settings: Settings,
     names: Mapping[str, str],
@@ -213,7 +212,7 @@ async def _prepared(
     return PreparedSet(settings, tuple(questions), absent)
 
 
-def with_overrides(settings: Settings) -> Settings:
+def evaluation_settings(settings: Settings) -> Settings:
     """The settings with every override allowed: evaluations set the mode and the limit themselves.
 
     A search that went by words alone would be measured as if it were hybrid, so it is an error.

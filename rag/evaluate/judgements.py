@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rag.access.rule import visible
+from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ranking_metrics import Stretch
 from rag.filters.evaluators import matches
@@ -16,10 +18,7 @@ from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, parse_filter
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-
     from rag.answers import Hit
-    from rag.corpus import Principal
     from rag.evaluate.sets.judged_sets import Excerpt, Question
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.desk_reader import Reader
@@ -39,7 +38,7 @@ class Target:
 
     def is_found_by(self, hit: Hit) -> bool:
         """Whether the hit's chunk finds it; see `is_found_in`."""
-        return self.is_found_in([_of_chunk(hit)])
+        return self.is_found_in([_chunk_stretch(hit)])
 
     def is_found_in(self, parts: Sequence[Stretch]) -> bool:
         """Whether a part belongs to a source, or overlaps a stretch by half of the shorter of the two."""
@@ -85,7 +84,7 @@ class ResolvedQuestion:
         A target counts at the first hit that finds it. Other hits count once per passage if passages are
         expected, and once per source if sources are.
         """
-        return self.ranked((hit.chunk.id, [_of_chunk(hit)]) for hit in hits)
+        return self.ranked((hit.chunk.id, [_chunk_stretch(hit)]) for hit in hits)
 
     def ranked(self, results: Iterable[tuple[str, Sequence[Stretch]]]) -> list[str]:
         """The same for results, each with its id and the parts of a source that it shows."""
@@ -109,7 +108,7 @@ class ResolvedQuestion:
         )
 
 
-def _of_chunk(hit: Hit) -> Stretch:
+def _chunk_stretch(hit: Hit) -> Stretch:
     return Stretch(hit.source.id, hit.chunk.start, hit.chunk.end)
 
 

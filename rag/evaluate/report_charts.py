@@ -7,18 +7,15 @@ their size. Labels stand outside the plot, in the margin that the page's style l
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from math import floor, log10, sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rag.evaluate.compare_runs import EQUAL_WITHIN, Comparison, Latency, Pair
 from rag.report.text_and_html import Html, counted, shortened, tag
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 INSET = 0.04  # of a scatter's width, so that dots at 0 and 1 are whole
 SMALLEST_DOT, LARGEST_DOT = 3.0, 24.0  # radius in pixels; the largest is for all questions

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rag.errors import InvalidRequestError
 from rag.evaluate.ask_questions import SHOWN, SIZES
@@ -13,9 +14,9 @@ from rag.evaluate.compare_runs import Comparison, EvaluationRun, Pair, QuestionR
 from rag.evaluate.report_charts import binned, latency_edges, latency_histogram, scatter, score_histogram
 from rag.report.text_and_html import (
     Html,
+    collapsible,
     counted,
     decimals,
-    folded,
     joined,
     names_briefly,
     note,
@@ -23,9 +24,6 @@ from rag.report.text_and_html import (
     section,
     tag,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 NOTHING = "–"
 BEST = tag("span", "★", class_="mark", role="img", aria_label="best")
@@ -192,7 +190,7 @@ def report_page(runs: Sequence[EvaluationRun], metric: str) -> str:
             *(differing_questions(first, run, comparison) for run, comparison in compared),
         ),
         section("Where it is weakest", *([] if later else worst_questions(first, metric))),
-        section("Settings and versions", folded("Show them", settings_table(runs))),
+        section("Settings and versions", collapsible("Show them", settings_table(runs))),
     ]
     return page(f"{_sets(runs)}: evaluation of retrieval", _header(runs), sections)
 
@@ -263,10 +261,10 @@ def _latencies(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
 
 def _header(runs: Sequence[EvaluationRun]) -> Html:
     kicker = tag("p", "Evaluation of retrieval", class_="kicker")
-    return joined([kicker, tag("h1", _sets(runs)), *_asked(runs), *_leaks(runs)])
+    return joined([kicker, tag("h1", _sets(runs)), *_question_counts(runs), *_leaks(runs)])
 
 
-def _asked(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
+def _question_counts(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
     """What was asked and when, once for all runs that share it."""
     runs_by_text: dict[str, list[str]] = defaultdict(list)
     for run in runs:
@@ -360,11 +358,11 @@ def _question(results: Sequence[tuple[EvaluationRun, QuestionResult]], metric: s
         tag("span", question.text, class_="text", dir="auto"),
         tag("code", question.id, dir="auto"),
     )
-    tables = [_found(run, result) for run, result in results]
-    return tag("details", summary, _expected(question), tag("div", *tables, class_="beside"))
+    tables = [_hits_table(run, result) for run, result in results]
+    return tag("details", summary, _expected_list(question), tag("div", *tables, class_="beside"))
 
 
-def _expected(question: QuestionResult) -> Html:
+def _expected_list(question: QuestionResult) -> Html:
     names = [
         tag("li", name, f" (grade {grade})" if grade != 1 else "", dir="auto")
         for name, grade in question.expected.items()
@@ -372,7 +370,7 @@ def _expected(question: QuestionResult) -> Html:
     return tag("div", tag("span", "Expected"), tag("ul", *names), class_="expected")
 
 
-def _found(run: EvaluationRun, result: QuestionResult) -> Html:
+def _hits_table(run: EvaluationRun, result: QuestionResult) -> Html:
     nothing = "" if result.hits else ": no hits"
     caption = tag("caption", f"{run_name(run)}, {result.latency_ms:.1f} ms{nothing}")
     titles = ("#", "Document", "Score", "Similarity")

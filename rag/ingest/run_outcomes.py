@@ -6,13 +6,11 @@ The last part says what needs a package that refdesk's extras install: `refdesk[
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from rag.corpus import Access, Source
 from rag.errors import ConfigurationError, EmptyFileError, ParseError
 from rag.ingest.chunk_vectors import vector_notes
 from rag.ingest.parse import xberg_formats
@@ -20,14 +18,17 @@ from rag.ingest.parse.parsers import OF_EXTRA
 from rag.ingest.report import Outcome, OutcomeKind, door_notes, flag_notes
 from rag.ingest.source_paths import path_of
 from rag.runtime import install_command
-from rag.store.write.table_rows import KnownSource
-from rag.text.flags import Flag
 from rag.text.languages import LANGUAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from rag.config.settings import IngestSettings
+    from rag.corpus import Access, Source
     from rag.ingest.local_files import LocalFile
     from rag.ingest.run_progress import Progress
+    from rag.store.write.table_rows import KnownSource
+    from rag.text.flags import Flag
 
 
 @dataclass(slots=True)

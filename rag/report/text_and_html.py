@@ -112,7 +112,7 @@ _RULE = re.compile(r"\|[-:| ]+\|")
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
 
 
-def drawn(text: str) -> Html:
+def with_tables(text: str) -> Html:
     """A text whose Markdown tables are drawn as tables; all else stays as it is.
 
     A table is two lines or more that begin and end with a stroke. Its first row is the header if the second
@@ -141,6 +141,6 @@ def _row(line: str, cell: str) -> Html:
     return tag("tr", *(tag(cell, text.strip().replace("\\|", "|")) for text in cells))
 
 
-def folded(title: str, content: Html) -> Html:
+def collapsible(title: str, content: Html) -> Html:
     """What is shown on demand."""
     return tag("details", tag("summary", title), content)

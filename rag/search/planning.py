@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from rag.access.bindings import UNBOUND, Bounds, bounds
 from rag.answers import MAX_QUERY_CHARS, NOTHING_ASKED, Detail, Mode, RequestValues, SearchRequest
-from rag.config.mistakes import described
+from rag.config.mistakes import describe_mistake
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     DISPLAY_STAGES,
@@ -202,7 +202,7 @@ def _valid(
             raise InvalidRequestError(
                 f"{above.rstrip('.')} has no {key[:64]!r}; it has: {', '.join(known)}."
             ) from None
-        raise InvalidRequestError(f"{described(name, details).rpartition(', not ')[0]}.") from None
+        raise InvalidRequestError(f"{describe_mistake(name, details).rpartition(', not ')[0]}.") from None
 
 
 MAX_PHRASES = 16  # of a query: the engine looks for each in each passage

@@ -10,7 +10,7 @@ import pytest
 
 import rag.evaluate
 from rag.admin import plan_command as module
-from rag.admin.plan_command import CACHE_ROOM, HTTP_CHUNKS, Figure, plan, shown
+from rag.admin.plan_command import CACHE_ROOM, HTTP_CHUNKS, Figure, figure_text, plan
 from rag.store.read.desk_reader import CACHE_ROOM as STORE_ROOM
 from tests.bench.stock import Sizes
 
@@ -134,4 +134,4 @@ def test_no_collections_are_refused(inside: Inside) -> None:
     ],
 )
 def test_figures_are_shown_with_three_digits(figure: Figure, words: str) -> None:
-    assert shown(figure) == words
+    assert figure_text(figure) == words

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.admin.ingest_output import not_read
+from rag.admin.ingest_output import unread_text
 from rag.ingest.report import Outcome
 
 if TYPE_CHECKING:
@@ -142,11 +142,11 @@ def outcomes(**kinds: int) -> Iterator[Outcome]:
 
 
 def test_what_was_not_read_is_told_by_kind_the_most_frequent_first() -> None:
-    assert not_read([]) == ""
+    assert unread_text([]) == ""
     bare = Outcome("/a/x", "ignored", kind="unsupported")
     many = [*outcomes(pptx=58, docx=117, png=500, jpeg=78, eml=42, mp3=1), bare]
-    assert not_read(many) == "117 .docx, 58 .pptx, 42 .eml, 1 without a suffix; 578 pictures; 1 recording"
-    assert not_read(outcomes(**{f"x{n}": 1 for n in range(10)})).endswith(".x7 and 2 more")
+    assert unread_text(many) == "117 .docx, 58 .pptx, 42 .eml, 1 without a suffix; 578 pictures; 1 recording"
+    assert unread_text(outcomes(**{f"x{n}": 1 for n in range(10)})).endswith(".x7 and 2 more")
 
 
 def left_on_screen(shown: str) -> list[str]:

@@ -50,7 +50,7 @@ def test_a_purge_that_makes_the_folder_larger_says_that_it_freed_nothing(
     monkeypatch.setattr(remove_command, "folder_bytes", lambda _data: next(sizes))
     assert inside.run("purge").stdout.endswith("deleted older versions, no disk space freed.\n")
     assert inside.json("purge")["collections"][0]["freed_bytes"] == 0
-    assert [remove_command.freed(size) for size in (1, 99_999, 100_000, 2_340_000)] == [
+    assert [remove_command.freed_text(size) for size in (1, 99_999, 100_000, 2_340_000)] == [
         "less than 0.1 MB freed",
         "less than 0.1 MB freed",
         "0.1 MB freed",

@@ -16,14 +16,12 @@ import anyio
 import httpx2
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import TextContent
+from mcp.types import CallToolResult, TextContent, Tool
 
 from rag.admin.command_line import echo, print_json, same_desk
 from rag.errors import ConfigurationError, RefdeskError
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult, Tool
-
     from rag.admin.connect.host_config import HostFile
     from rag.admin.connect.known_hosts import Host
 
@@ -33,7 +31,7 @@ _REFERENCE = re.compile(r"\$\{(?P<kind>env:|input:)?(?P<name>\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServerCheck:
     """What a host sees of a server. `holds` is what the search tool says of the documents."""
 
     server: str
@@ -60,7 +58,7 @@ async def check_entry(
         raise ConfigurationError(
             f"{host.title} has no entry {name} in {file.path}. Leave out --check to add it."
         )
-    session = await seen_by(entry, key, sys.stderr)
+    session = await check_server(entry, key, sys.stderr)
     if as_json:
         print_json({"host": host.name, "name": name, **asdict(session)})
         return
@@ -80,7 +78,7 @@ def address_in(entry: Mapping[str, Any]) -> str:
     return str(entry.get("url") or entry.get("serverUrl") or entry.get("uri") or "")
 
 
-async def seen_by(entry: dict[str, Any], key: Callable[[], str], log: TextIO) -> Seen:
+async def check_server(entry: dict[str, Any], key: Callable[[], str], log: TextIO) -> ServerCheck:
     """What a host with this entry sees. `key` is asked for a key that the host keeps.
 
     What a server logs that is started for this goes to `log`, which must be a real file.
@@ -107,7 +105,7 @@ async def seen_by(entry: dict[str, Any], key: Callable[[], str], log: TextIO) ->
     if result.is_error:
         raise RefdeskError(f"The server answers, but can't search: {_text(result)}")
     passages = (result.structured_content or {}).get("results", [])
-    return Seen(
+    return ServerCheck(
         server=f"{server.name} {server.version}" if server else "a server without a name",
         protocol=protocol,
         ready_seconds=round(ready - began, 2),

@@ -17,10 +17,10 @@ import click
 
 from rag.access.tenants import local_principal
 from rag.admin.command_line import (
-    asked_secretly,
+    ask_secretly,
     asker_arguments,
     command,
-    confirmed,
+    confirm,
     echo,
     print_json,
     settings_file,
@@ -35,7 +35,7 @@ from rag.admin.connect.connect_output import (
     tell_of_key,
     tell_rest,
 )
-from rag.admin.connect.host_config import HostFile, Keys, Wish, key_variable, place_of_input, remote_wish
+from rag.admin.connect.host_config import HostFile, Keys, Wish, input_index, key_variable, remote_wish
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
@@ -138,7 +138,7 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
     if prints or links:
         _print_link(wish, as_json=as_json) if links else _print_entry(wish, path, as_json=as_json)
         tell_of_key(wish, remote)
-    elif _put(wish, path, yes=yes, as_json=as_json):
+    elif _add(wish, path, yes=yes, as_json=as_json):
         tell_rest(settings, wish, path, remote)
 
 
@@ -183,7 +183,7 @@ def _key() -> str:
     Raises:
         ConfigurationError: there is none.
     """
-    line = asked_secretly("API key") if sys.stdin.isatty() else sys.stdin.readline()
+    line = ask_secretly("API key") if sys.stdin.isatty() else sys.stdin.readline()
     key = line.strip()
     if not key or not key.isascii() or any(letter.isspace() for letter in key):
         raise ConfigurationError(
@@ -193,7 +193,7 @@ def _key() -> str:
     return key
 
 
-def _put(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
+def _add(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
     """Put an entry into a host's file, if it isn't there and nobody objects. Returns whether it is there."""
     file = HostFile.read(path)
     there, edits = file.at(wish.keys), wish.edits(file)
@@ -214,7 +214,7 @@ def _put(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
     text = file.edited(edits)
     show_change(file, text, wish.key)
     question = f"Replace the other entry {wish.name}?" if another else "Write this?"
-    if not _agreed(question, yes=yes):
+    if not _may_write(question, yes=yes):
         return False
     backup = file.replace(text)
     tell_change(wish, path, "replaced" if another else "added", backup, as_json=as_json)
@@ -226,21 +226,21 @@ def _remove(host: Host, name: str, path: Path, *, yes: bool, as_json: bool) -> N
     if file.at(wish.keys) is None:
         raise RefdeskError(f"{host.title} has no entry {name}. {names_of_entries(file, host)}")
     edits: dict[Keys, Any] = {wish.keys: None}
-    input_keys = "inputs", str(place_of_input(file, key_variable(name)))
+    input_keys = "inputs", str(input_index(file, key_variable(name)))
     if file.at(input_keys) is not None:
         edits[input_keys] = None
     text = file.edited(edits)
     show_change(file, text)
-    if _agreed("Write this?", yes=yes):
+    if _may_write("Write this?", yes=yes):
         backup = file.replace(text)
         tell_change(wish, path, "removed", backup, as_json=as_json)
         if backup and "headers" in str(file.at(wish.keys)):
             echo(f"{backup} still has the key. Remove that file when you don't need it any more.", err=True)
 
 
-def _agreed(question: str, *, yes: bool) -> bool:
+def _may_write(question: str, *, yes: bool) -> bool:
     """Whether to write. Who runs this without a terminal, for a host that is here, has said so."""
-    return yes or not sys.stdin.isatty() or confirmed(question)
+    return yes or not sys.stdin.isatty() or confirm(question)
 
 
 def _print_entry(wish: Wish, path: Path, *, as_json: bool) -> None:

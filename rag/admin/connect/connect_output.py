@@ -30,10 +30,10 @@ def show_change(file: HostFile, text: str, key: str = "") -> None:
     hidden = sorted(file.secrets | ({key} if key else set()), key=len, reverse=True)
     for line in file.diff(text):
         colour = {"+": "green", "-": "red"}.get(line[0])
-        echo(reduce(_without, hidden, line), err=True, fg=colour)
+        echo(reduce(_masked, hidden, line), err=True, fg=colour)
 
 
-def _without(line: str, secret: str) -> str:
+def _masked(line: str, secret: str) -> str:
     """A line in which a secret is hidden, however it is quoted; a short one only where it is."""
     for quoted in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), f"'{secret}'"):
         line = line.replace(quoted, '"…"')
@@ -125,7 +125,7 @@ def show_hosts(*, as_json: bool) -> None:
 def _state(host: Host, path: Path) -> str:
     """Example: "connected: refdesk, handbook"."""
     try:
-        entries = connected(host, path)
+        entries = connected_entries(host, path)
     except ConfigurationError:
         return "can't be read"
     if entries:
@@ -163,7 +163,7 @@ def is_here(path: Path) -> bool:
     return path.exists() or (path.parent != Path.home() and path.parent.exists())
 
 
-def connected(host: Host, path: Path) -> list[str]:
+def connected_entries(host: Host, path: Path) -> list[str]:
     """The names of a host's entries that are refdesk's, as far as one can tell.
 
     Raises:

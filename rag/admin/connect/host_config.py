@@ -233,7 +233,7 @@ class Wish:
         edits: dict[Keys, Any] = {self.keys: self._beside(file.at(self.keys))}
         if self.inputs:
             if isinstance(file.at(("inputs",)), list):
-                edits["inputs", str(place_of_input(file, self.inputs["id"]))] = self.inputs
+                edits["inputs", str(input_index(file, self.inputs["id"]))] = self.inputs
             else:
                 edits["inputs",] = [self.inputs]
         return edits
@@ -291,7 +291,7 @@ def key_variable(name: str) -> str:
     return f"MCP_{name.upper().replace('-', '_')}_KEY"
 
 
-def place_of_input(file: HostFile, id_: str) -> int:
+def input_index(file: HostFile, id_: str) -> int:
     """The position of an input of VS Code in their list, or the one behind the last."""
     inputs = file.at(("inputs",))
     if not isinstance(inputs, list):

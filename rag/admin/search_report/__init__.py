@@ -24,15 +24,15 @@ from rag.admin.search_output import (
 from rag.answers import Answer, Hit, Preview, Step, SubQuery
 from rag.report.text_and_html import (
     Html,
+    collapsible,
     counted,
     decimals,
-    drawn,
-    folded,
     joined,
     one_line,
     page,
     section,
     tag,
+    with_tables,
 )
 from rag.search.reply.untrusted import label
 
@@ -78,7 +78,7 @@ def hit_articles(answer: Answer, address: Callable[[Hit], str | None] = lambda _
     return [_hit(rank, hit, answer, steps, address(hit)) for rank, hit in enumerate(answer.hits, 1)]
 
 
-def took(answer: Answer) -> str:
+def summary_line(answer: Answer) -> str:
     """How many hits there are, and what they took."""
     return " ".join(_took(answer))
 
@@ -86,7 +86,7 @@ def took(answer: Answer) -> str:
 def _header(question: str, answer: Answer) -> Html:
     kicker = tag("p", "Trace of a search", class_="kicker")
     heading = tag("h1", label(question), dir="auto")
-    return joined([kicker, heading, tag("p", took(answer), class_="lede")])
+    return joined([kicker, heading, tag("p", summary_line(answer), class_="lede")])
 
 
 def _took(answer: Answer) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep], address
     parts = joined(_isolated(heading_parts(hit)))
     heading = tag("h3", badge, tag("a", parts, href=address) if address else parts)
     ranks = _ranks_list(rank_changes(steps, hit.chunk.id))
-    text = tag("blockquote", drawn(_beginning(hit.text)), dir="auto")
+    text = tag("blockquote", with_tables(_beginning(hit.text)), dir="auto")
     return tag("article", heading, *_facts(hit, answer), ranks, text, class_="hit")
 
 
@@ -207,7 +207,7 @@ def _previews(stages: Sequence[Step]) -> Iterator[Html]:
     """The first passages after each stage that has any, folded."""
     for stage in stages:
         if stage.preview:
-            yield folded(f"{stage.name} {counts(stage)}", _preview_table(stage.preview))
+            yield collapsible(f"{stage.name} {counts(stage)}", _preview_table(stage.preview))
 
 
 def _preview_table(previews: Sequence[Preview]) -> Html:

@@ -81,7 +81,7 @@ class Door:
         self.session = secrets.token_urlsafe(SECRET_BYTES)
         return self.session
 
-    def is_known(self, headers: Headers) -> bool:
+    def has_session(self, headers: Headers) -> bool:
         """Whether a request brings the cookie. The first one that does uses the token up."""
         # Browsers send what other servers on this host have set, in any syntax: a strict parser would find
         # nothing behind somebody's `prefs={"theme":"dark"}`.
@@ -95,7 +95,7 @@ class Door:
             self.token = ""
         return is_session
 
-    def is_form_of_ours(self, secret: object) -> bool:
+    def has_form_secret(self, secret: object) -> bool:
         """Whether a form has the secret that our pages put into it."""
         return isinstance(secret, str) and _same(secret, self.form_secret)
 
@@ -111,7 +111,7 @@ class Door:
             return 403, "Another page sent you here. Open this address yourself."
         if scope["method"] not in READS and headers.getlist("origin") != [self.origin]:
             return 403, "Another page sent this form. Nothing was done."
-        if not self.is_known(headers):
+        if not self.has_session(headers):
             return 401, "Open the address that refdesk-admin console printed. It works in one browser."
         return None
 

@@ -6,49 +6,46 @@ console shows the desk as anybody whom its administrator names sees it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from rag.access.names import DEFAULT_TENANT, bare_name
 from rag.access.tenants import tenants
 from rag.admin.sources_command import open_tables, readable_tables
 from rag.admin.web.console_state import Health, Jobs, SourceLists
+from rag.config.settings import Settings
 from rag.corpus import Collection, Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.home import data_folder_problem
 from rag.report.text_and_html import Html, counted, one_line, shortened
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.desk_reader import Reader
 from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from datetime import datetime
-
-    from starlette.responses import Response
-
     from rag.admin.web.browser_guard import Door
-    from rag.config.settings import Settings
     from rag.search.desk import Desk
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.desk_reader import Reader
 
 FOLDER = Path(__file__).with_name("templates")
 LINE_CHARS = 160  # of a name or a title
 
 
-def rendered(template: str, /, **values: object) -> str:
+def render(template: str, /, **values: object) -> str:
     """The rendered template."""
     return _TEMPLATES.get_template(template).render(values)
 
 
 def page_of(template: str, /, *, status: int = 200, **values: object) -> HTMLResponse:
     """A page as a response. Lone surrogates, which UTF-8 can't encode, become question marks."""
-    return HTMLResponse(rendered(template, **values).encode("utf-8", "replace"), status)
+    return HTMLResponse(render(template, **values).encode("utf-8", "replace"), status)
 
 
 def _shown(value: Any) -> Any:  # noqa: ANN401 of any expression in a template

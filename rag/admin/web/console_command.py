@@ -10,11 +10,13 @@ import socket
 import tempfile
 import traceback
 import webbrowser
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from html import escape
 from http import HTTPStatus
 from pathlib import Path
 from threading import Thread
+from types import FrameType
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
@@ -34,6 +36,7 @@ from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pa
 from rag.admin.web.browser_guard import SIGN_IN, Door, Guard
 from rag.admin.web.console import Console, EntryError, page_of
 from rag.admin.web.console_state import Health
+from rag.config.settings import Settings
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.report import text_and_html
 from rag.search.desk import Desk
@@ -41,13 +44,9 @@ from rag.search.planning import with_every_override
 from rag.store.write.desk_folder import uploads_folder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-    from types import FrameType
-
     from starlette.datastructures import FormData
     from starlette.requests import Request
 
-    from rag.config.settings import Settings
 
 Page: TypeAlias = "Callable[[Console, Request], Awaitable[Response]]"
 Change: TypeAlias = "Callable[[Console, Request, FormData], Awaitable[Response]]"
@@ -157,7 +156,7 @@ def _sign_in(door: Door) -> Endpoint:
             return Response()
         cookie = door.let_in(request.query_params.get("token", ""))
         if cookie is None:
-            if door.is_known(request.headers):
+            if door.has_session(request.headers):
                 return page_of("signed_in.html")
             return _refused(403, "This address was used already, or is not the one that was printed.")
         reply = page_of("signed_in.html")
@@ -169,7 +168,7 @@ def _sign_in(door: Door) -> Endpoint:
 
 def _page(console: Console, page: Page) -> Endpoint:
     async def show(request: Request) -> Response:
-        return await _answered(console, page(console.for_one_request(), request))
+        return await _safe_reply(console, page(console.for_one_request(), request))
 
     return show
 
@@ -177,9 +176,9 @@ def _page(console: Console, page: Page) -> Endpoint:
 def _change(console: Console, change: Change) -> Endpoint:
     async def apply(request: Request) -> Response:
         async with request.form(max_files=MAX_FILES, max_fields=MAX_FIELDS) as form:
-            if not console.door.is_form_of_ours(form.get(FORM_FIELD)):
+            if not console.door.has_form_secret(form.get(FORM_FIELD)):
                 return _refused(403, "This form is not from this console as it runs now. Nothing was done.")
-            return await _answered(console, checked(request, form))
+            return await _safe_reply(console, checked(request, form))
 
     async def checked(request: Request, form: FormData) -> Response:
         if change is desk_pages.choose_tenant:
@@ -199,7 +198,7 @@ def _change(console: Console, change: Change) -> Endpoint:
     return apply
 
 
-async def _answered(console: Console, reply: Awaitable[Response]) -> Response:
+async def _safe_reply(console: Console, reply: Awaitable[Response]) -> Response:
     """The reply, or a page that says why there is none."""
     try:
         return await reply
@@ -271,7 +270,7 @@ async def console_command(
             else:
                 echo(f"The console is at {door.address}")
                 echo("The address signs in one browser on this machine. Ctrl-C ends the console.")
-            with _opened(door.address if opens else ""):
+            with _browser_open(door.address if opens else ""):
                 await _serve(console, listener)
 
 
@@ -293,7 +292,7 @@ def _listening(port: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _opened(address: str) -> Iterator[None]:
+def _browser_open(address: str) -> Iterator[None]:
     """Open the browser at an address, if there is one.
 
     By way of a file that only we can read: any user of this machine sees the arguments of a process.

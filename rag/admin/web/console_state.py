@@ -14,9 +14,11 @@ import signal
 import subprocess
 import sysconfig
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -24,19 +26,15 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.access.rule import visible
 from rag.admin.doctor_command import check_machine, data_findings, state_and_text
+from rag.config.settings import Settings
 from rag.corpus import Access, Collection, LetterCase, Principal
 from rag.errors import BusyError, ConfigurationError, RefdeskError
 from rag.store.care.folder_checks import Finding
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.stored_rows import StoredSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
     from anyio.abc import ByteReceiveStream, Process, TaskGroup
-
-    from rag.config.settings import Settings
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import StoredSource
 
 
 @dataclass(frozen=True, slots=True)

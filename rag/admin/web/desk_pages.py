@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -31,8 +32,6 @@ from rag.report.text_and_html import one_line
 from rag.run_history import last_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from prometheus_client.samples import Sample
     from starlette.datastructures import FormData
     from starlette.requests import Request

@@ -6,6 +6,7 @@ A change of access is previewed before it is made.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import urlencode
@@ -22,25 +23,23 @@ from rag.admin.access_command import (
     revoke_change,
     select_sources,
 )
+from rag.admin.audit_command import ActName
 from rag.admin.web.console import Asker, Console, see_other
 from rag.admin.web.console_state import DocumentFilter, matching_documents
+from rag.config.settings import Settings
 from rag.corpus import Access, Visibility
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.ingest.rights.requested_rights import RequestedAccess
-from rag.report.text_and_html import counted, drawn
+from rag.report.text_and_html import counted, with_tables
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.stored_rows import StoredSource
 from rag.uris import split_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from rag.admin.audit_command import ActName
-    from rag.config.settings import Settings
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import StoredSource
 
 LISTED = 50  # documents a page
 PASSAGES = 20  # a page
@@ -127,7 +126,7 @@ async def document(console: Console, request: Request) -> Response:
         source=stored.source,
         rights=in_words(stored.access),
         kind_of=kind_of,
-        drawn=drawn,
+        drawn=with_tables,
         passages=await table.between(stored, first, first + PASSAGES - 1, EVERY_CHUNK),
         number=page,
         pages=pages,

@@ -6,13 +6,14 @@ import os
 import shutil
 import tempfile
 import unicodedata
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from anyio import move_on_after, to_thread
-from starlette.datastructures import UploadFile
-from starlette.responses import StreamingResponse
+from starlette.datastructures import FormData, UploadFile
+from starlette.responses import Response, StreamingResponse
 
 from rag.access.names import valid_entries, valid_name
 from rag.admin.runs_command import duration
@@ -24,11 +25,7 @@ from rag.store.write.desk_folder import cannot, make_private
 from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from starlette.datastructures import FormData
     from starlette.requests import Request
-    from starlette.responses import Response
 
 SHOWN = 30  # runs
 TELL_SECONDS, QUIET_SECONDS = 0.4, 15.0
@@ -201,12 +198,12 @@ def save_uploads(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes
             )
     try:
         make_private(folder)
-        return [_saved(folder, name, file) for name, (_, file) in zip(names, files, strict=True)]
+        return [_save_file(folder, name, file) for name, (_, file) in zip(names, files, strict=True)]
     except OSError as error:
         raise cannot(f"The folder {folder} can't be written", error) from error
 
 
-def _saved(folder: Path, name: str, file: BinaryIO) -> Path:
+def _save_file(folder: Path, name: str, file: BinaryIO) -> Path:
     """The path of a file that is there as a whole, or not at all."""
     file.seek(0)
     descriptor, draft = tempfile.mkstemp(dir=folder, prefix=".draft-")

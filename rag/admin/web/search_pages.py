@@ -7,36 +7,34 @@ JSON Lines file in the data folder, which `refdesk-admin eval` reads, too.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import urlencode
 
 from rag.access.names import valid_name
-from rag.admin.search_report import hit_articles, took, trace_sections
+from rag.admin.search_report import hit_articles, summary_line, trace_sections
 from rag.admin.web.console import Asker, Console, number_in, see_other
 from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
+from rag.evaluate.ask_questions import Contender
 from rag.evaluate.compare_runs import Comparison, Summary, compare, keep_runs, load_run, load_summaries
-from rag.evaluate.evaluation import contenders, evaluate, prepare_existing, with_overrides
+from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
 from rag.evaluate.sets import read_set
 from rag.evaluate.sets.judged_sets import PrincipalLine
-from rag.evaluate.sets.question_files import JudgedLine, as_file, judged_lines
+from rag.evaluate.sets.question_files import JudgedLine, file_content, judged_lines
 from rag.ingest.run_progress import SilentProgress
 from rag.report.text_and_html import counted
+from rag.search.why_not import SourceTrace
 from rag.store.write.desk_folder import cannot, judged_folder, make_private, write_whole
 from rag.uris import split_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from rag.evaluate.ask_questions import Contender
-    from rag.search.why_not import SourceTrace
 
 
 async def search(console: Console, request: Request) -> Response:
@@ -47,7 +45,7 @@ async def search(console: Console, request: Request) -> Response:
     answer, fate, problem = None, None, ""
     if parameters.get("q", "").strip():
         try:
-            answer, fate = await _answered(console, asker, search_request(parameters), expected)
+            answer, fate = await _ask(console, asker, search_request(parameters), expected)
         except RefdeskError as error:
             problem = str(error)
     return console.page(
@@ -62,7 +60,7 @@ async def search(console: Console, request: Request) -> Response:
         problem=problem,
         fate=fate,
         answer=answer,
-        took=took(answer) if answer else "",
+        took=summary_line(answer) if answer else "",
         hits=hit_articles(answer, address_of) if answer else (),
         trace=trace_sections(answer) if answer else (),
     )
@@ -89,7 +87,7 @@ def search_request(parameters: Mapping[str, str]) -> SearchRequest:
     )
 
 
-async def _answered(
+async def _ask(
     console: Console, asker: Asker, request: SearchRequest, expected: str
 ) -> tuple[Answer, SourceTrace | None]:
     """The answer with its trace, and what happened to the document that was wanted, if one is named."""
@@ -222,7 +220,7 @@ async def measure(console: Console, request: Request, form: FormData) -> Respons
     name, mode = request.path_params["name"], str(form.get("mode", ""))
     if mode not in {"", *get_args(Mode)}:
         raise InvalidRequestError("Choose a mode of the list.")
-    settings = with_overrides(console.settings)
+    settings = evaluation_settings(console.settings)
     read = read_set(_file(console, name))
     profile = str(form.get("profile", "")) or DEFAULT_PROFILE
     chosen = contenders(settings, [profile], [cast("Mode", mode) if mode else None])
@@ -247,7 +245,7 @@ def _write(file: Path, lines: list[JudgedLine]) -> None:
         make_private(file.parent)
     except OSError as error:
         raise cannot(f"The folder {file.parent} can't be made", error) from error
-    write_whole(file, as_file(lines))
+    write_whole(file, file_content(lines))
 
 
 def _documents(answer: Answer) -> list[Mapping[str, object]]:

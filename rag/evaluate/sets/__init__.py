@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rag.errors import ConfigurationError
-from rag.evaluate.sets.judged_sets import CORPORA, read_beir, read_excerpts
+from rag.evaluate.sets.judged_sets import CORPORA, JudgedSet, read_beir, read_excerpts
 from rag.evaluate.sets.question_files import read_questions
-
-if TYPE_CHECKING:
-    from rag.evaluate.sets.judged_sets import JudgedSet
 
 
 def read_set(path: Path) -> JudgedSet:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.access.bindings import Name
-from rag.config.mistakes import described
+from rag.config.mistakes import describe_mistake
 from rag.config.server_settings import GroupName, UserName
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
@@ -131,7 +131,7 @@ def json_lines(path: Path, model: type[M]) -> Iterator[M]:
             try:
                 yield model.model_validate_json(line)
             except ValidationError as error:
-                raise ConfigurationError(f"{path}, line {number}: {complaint(error)}") from error
+                raise ConfigurationError(f"{path}, line {number}: {mistake_sentence(error)}") from error
 
 
 def text_of(path: Path) -> str:
@@ -147,12 +147,12 @@ def text_of(path: Path) -> str:
         raise ConfigurationError(f"Cannot read {path}: {reason}.") from error
 
 
-def complaint(error: ValidationError) -> str:
+def mistake_sentence(error: ValidationError) -> str:
     """What is wrong, in one sentence."""
     details = error.errors()[0]
     if details["type"] == "json_invalid":
         return "this is not valid JSON."
-    return described(".".join(map(str, details["loc"])) or "this", details)
+    return describe_mistake(".".join(map(str, details["loc"])) or "this", details)
 
 
 def check_unique(ids: Sequence[str], path: Path) -> None:

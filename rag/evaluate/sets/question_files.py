@@ -20,8 +20,8 @@ from rag.evaluate.sets.judged_sets import (
     JudgedSet,
     Question,
     check_unique,
-    complaint,
     json_lines,
+    mistake_sentence,
     text_of,
 )
 
@@ -92,7 +92,7 @@ def judged_lines(path: Path) -> list[JudgedLine]:
     return list(json_lines(path, JudgedLine)) if path.exists() else []
 
 
-def as_file(lines: Iterable[JudgedLine]) -> bytes:
+def file_content(lines: Iterable[JudgedLine]) -> bytes:
     """The content of such a file."""
     return "".join(f"{line.model_dump_json(exclude_defaults=True)}\n" for line in lines).encode()
 
@@ -103,7 +103,7 @@ def _toml(path: Path) -> tuple[JudgedLine, ...]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
     except ValidationError as error:
-        raise ConfigurationError(f"{path}: {complaint(error)}") from error
+        raise ConfigurationError(f"{path}: {mistake_sentence(error)}") from error
 
 
 def _question(line: JudgedLine) -> Question:

@@ -40,8 +40,8 @@ def test_the_address_works_once_and_in_one_browser(browser: Browser, running: Ru
 def test_who_lost_the_cookie_signs_in_again_and_the_one_before_is_out() -> None:
     door = Door("127.0.0.1:1")
     preview, browser = door.let_in(door.token), door.let_in(door.token)
-    assert not door.is_known(Headers({"cookie": f"{door.cookie}={preview}"}))
-    assert door.is_known(Headers({"cookie": f"{door.cookie}={browser}"}))
+    assert not door.has_session(Headers({"cookie": f"{door.cookie}={preview}"}))
+    assert door.has_session(Headers({"cookie": f"{door.cookie}={browser}"}))
     assert door.let_in(door.token) is None
 
 
@@ -61,8 +61,8 @@ def test_what_another_local_application_has_set_locks_nobody_out(other: str) -> 
     door = Door("127.0.0.1:1")
     session = door.let_in(door.token)
     for cookies in (f"{other}; {door.cookie}={session}", f"{door.cookie}={session};{other}"):
-        assert door.is_known(Headers(raw=[(b"cookie", cookies.encode())]))
-    assert not door.is_known(Headers(raw=[(b"cookie", other.encode())]))
+        assert door.has_session(Headers(raw=[(b"cookie", cookies.encode())]))
+    assert not door.has_session(Headers(raw=[(b"cookie", other.encode())]))
 
 
 @pytest.mark.parametrize("token", ["", "x", "A" * 43, "\u00e4", "%00"])
@@ -75,7 +75,7 @@ def test_a_guessed_token_opens_nothing_and_uses_nothing_up(token: str) -> None:
 def test_after_the_token_is_used_an_empty_one_opens_nothing() -> None:
     door = Door("127.0.0.1:1")
     session = door.let_in(door.token)
-    assert door.is_known(Headers({"cookie": f"{door.cookie}={session}"}))
+    assert door.has_session(Headers({"cookie": f"{door.cookie}={session}"}))
     assert door.let_in("") is None
 
 
