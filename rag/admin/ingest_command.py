@@ -286,7 +286,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "languages": report.languages,
         "files": files,
         "notes": report.notes,
-        "known_failures": report.known,
+        "known_failures": report.known_failures,
     }
     return result | ({"embedding": asdict(report.bill) | {"cost": report.bill.cost}} if report.bill else {})
 
@@ -386,7 +386,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                         raise
                     opened = [str(exposure) for exposure in await exposures(settings, tenant, name)]
                     known = count_known_failures(settings.data, collection_record, report)
-                    report = replace(report, notes=(*report.notes, *opened), known=known)
+                    report = replace(report, notes=(*report.notes, *opened), known_failures=known)
                     entry.report = report = with_bill(report, cached, model)
                 if run:
                     await to_thread.run_sync(run.keep, await writer.known(), report.outcomes)

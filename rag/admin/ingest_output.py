@@ -65,7 +65,8 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
     if missing := [outcome.path for outcome in report.outcomes if outcome.reason == NOT_THERE]:
         yield f"Not found: {names_briefly(missing, PATHS_SHOWN)}"
     if failed := failures_text(report.outcomes):
-        as_before = f" ({report.known} as before, in files that haven't changed)" if report.known else ""
+        known = report.known_failures
+        as_before = f" ({known} as before, in files that haven't changed)" if known else ""
         yield f"Failed: {failed}{as_before}"
     if unread := unread_text(report.outcomes):
         yield f"Not read: {unread}"

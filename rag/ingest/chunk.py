@@ -88,7 +88,7 @@ def _other_names(document: Document) -> str:
     Site generators call former addresses so, which are no names.
     """
     stated = (document.metadata.get(key, "") for key in ("aliases", "alias"))
-    names = (name.strip() for written in stated for name in written[:MAX_NAMES].split(","))
+    names = (name.strip() for line in stated for name in line[:MAX_NAMES].split(","))
     return ", ".join(name for name in names if name and "/" not in name)
 
 
@@ -108,8 +108,10 @@ class _Section(NamedTuple):
 
     def above(self) -> tuple[Block, ...]:
         """The headings of the path that are not in the section itself."""
-        own = self.headings[:1]
-        return tuple(heading for heading in self.path if not own or heading.start < own[0].start)
+        heading_block = self.headings[:1]
+        return tuple(
+            heading for heading in self.path if not heading_block or heading.start < heading_block[0].start
+        )
 
 
 class _Frame(NamedTuple):
@@ -166,7 +168,7 @@ class _Cutter:
     def loose_chunks(self, document: Document) -> Iterator[_Chunk]:
         """The chunks of a document whose sections share chunks: pieces, joined while they fit."""
         sections = [*_sections(document.blocks)]
-        starts = [(one.headings or one.body)[0].start for one in sections]
+        starts = [(section.headings or section.body)[0].start for section in sections]
         least = _Frame("", self.limit - self.limit // CONTEXT_SHARE - self._overlap)
 
         def begun(start: int) -> tuple[_Frame, tuple[Block, ...]]:
@@ -184,7 +186,7 @@ class _Cutter:
                 else:
                     frame, path = begun(piece.start)
                     filled.append(_Chunk(piece, 0, frame, path, path, number))
-            yield from (one._replace(units=self.measure.units(*one.span)) for one in filled)
+            yield from (chunk._replace(units=self.measure.units(*chunk.span)) for chunk in filled)
 
     def overlapping(self, chunks: Sequence[_Chunk]) -> Iterator[_Chunk]:
         """The chunks, each with the last tokens of the one before it in the same section or region."""
@@ -199,7 +201,7 @@ class _Cutter:
         """The chunk with the end of the one before it: whole sentences if there are any, else whole words."""
         earliest = max(self.measure.before(chunk.span.start, self._overlap), before.start + 1)
         for border in (SENTENCES, WORDS):
-            cut = [one.start for one in parts(self.measure.text, before, border) if one.start >= earliest]
+            cut = [unit.start for unit in parts(self.measure.text, before, border) if unit.start >= earliest]
             if cut and self.measure.fits(cut[0], chunk.span.end, chunk.frame.room + self._overlap):
                 span = Span(cut[0], chunk.span.end)
                 return chunk._replace(span=span, units=self.measure.units(*span))
@@ -221,43 +223,43 @@ class _Cutter:
 
         Sections beside each other stay apart, however small: a passage is cited with the one it begins in.
         """
-        kept: list[_Chunk] = []
+        merged: list[_Chunk] = []
         for chunk in chunks:
-            if kept and self._belong_together(kept[-1], chunk):
-                span = Span(kept[-1].span.start, chunk.span.end)
+            if merged and self._belong_together(merged[-1], chunk):
+                span = Span(merged[-1].span.start, chunk.span.end)
                 units = self.measure.units(*span)
-                kept[-1] = kept[-1]._replace(span=span, units=units, ends_in=chunk.path)
+                merged[-1] = merged[-1]._replace(span=span, units=units, ends_in=chunk.path)
             else:
-                kept.append(chunk)
-        return kept
+                merged.append(chunk)
+        return merged
 
-    def _belong_together(self, one: _Chunk, other: _Chunk) -> bool:
+    def _belong_together(self, chunk: _Chunk, following: _Chunk) -> bool:
         """Whether one is small and both are in one section, or `one` is the introduction of the other's.
 
         What introduces questions stays apart from the first, because an answer is cited by its question.
         """
         least = self.chunking.min_tokens
-        if self._is_row(one.span.start) or self._is_row(other.span.start):
+        if self._is_row(chunk.span.start) or self._is_row(following.span.start):
             return False
-        if one.path == other.path == one.ends_in:
-            small = min(one.units, other.units) < least
+        if chunk.path == following.path == chunk.ends_in:
+            small = min(chunk.units, following.units) < least
         else:
-            is_question = bool(other.path) and other.path[-1].title.endswith(
+            is_question = bool(following.path) and following.path[-1].title.endswith(
                 ASKING
             )  # which its answer is cited by
             small = (
-                one.units < least
-                and one.path == one.ends_in == other.path[: len(one.path)]
+                chunk.units < least
+                and chunk.path == chunk.ends_in == following.path[: len(chunk.path)]
                 and not is_question
             )
-        return small and self.measure.fits(one.span.start, other.span.end, one.frame.room)
+        return small and self.measure.fits(chunk.span.start, following.span.end, chunk.frame.room)
 
-    def _filled(self, section: _Section, first: _Frame, other: _Frame) -> list[Span]:
+    def _filled(self, section: _Section, first: _Frame, later: _Frame) -> list[Span]:
         """The pieces of a section, joined while they fit."""
         filled: list[Span] = []
-        for piece in self._pieces(section, min(first, other, key=lambda frame: frame.room)):
+        for piece in self._pieces(section, min(first, later, key=lambda frame: frame.room)):
             start = filled[-1].start if filled else piece.start
-            frame = self._with_header(first if len(filled) == 1 else other, start)
+            frame = self._with_header(first if len(filled) == 1 else later, start)
             rows = self._is_row(start) or self._is_row(piece.start)
             if filled and not rows and self.measure.fits(start, piece.end, frame.room):
                 filled[-1] = Span(start, piece.end)
@@ -270,10 +272,10 @@ class _Cutter:
         blocks = section.headings + section.body
         if section.headings and section.body:
             start, body = blocks[0].start, section.body[0]
-            taken, room = self.measure.size(start, body.start), self._room(frame, body)
-            if taken <= room // 2:
-                first, *rest = self._cut(body, room - taken)
-                yield from (Span(start, first.end), *rest)
+            heading_tokens, room = self.measure.size(start, body.start), self._room(frame, body)
+            if heading_tokens <= room // 2:
+                first, *later_spans = self._cut(body, room - heading_tokens)
+                yield from (Span(start, first.end), *later_spans)
                 blocks = section.body[1:]
         for block in blocks:
             yield from self._cut(block, self._room(frame, block))
@@ -313,10 +315,10 @@ class _Cutter:
         if not (table := self._table_at(start)):
             return frame
         header = table.header
-        taken = self.measure.taken(header)
-        if max(taken, len(header) // CHARACTERS_PER_TOKEN) > self.limit // HEADER_SHARE:
+        header_tokens = self.measure.taken(header)
+        if max(header_tokens, len(header) // CHARACTERS_PER_TOKEN) > self.limit // HEADER_SHARE:
             return frame
-        return _Frame(f"{frame.context}\n{header}", frame.room - taken)
+        return _Frame(f"{frame.context}\n{header}", frame.room - header_tokens)
 
     def _frame(self, headings: Sequence[Block]) -> _Frame:
         """The title and the headings; if they are too long, without outer headings, at last without all."""
@@ -326,11 +328,13 @@ class _Cutter:
         if len(names) > 1 and names[0].casefold() == names[1].casefold():
             del names[1]
         names[0] += f" ({self.other_names})" if self.other_names else ""
-        most = self.limit // CONTEXT_SHARE
-        del names[1:-most]  # each takes a token or more, so of thousands nobody need measure the outer ones
-        while (taken := self.measure.taken(" > ".join(names))) > most:
+        token_limit = self.limit // CONTEXT_SHARE
+        del names[
+            1:-token_limit
+        ]  # each takes a token or more, so of thousands nobody need measure the outer ones
+        while (tokens := self.measure.taken(" > ".join(names))) > token_limit:
             del names[1 if len(names) > 1 else 0]
-        return _Frame(" > ".join(names), self.limit - taken - self._overlap)
+        return _Frame(" > ".join(names), self.limit - tokens - self._overlap)
 
 
 # Cuts documents without regard to their headings: into sentences, windows, pages, or not at all.

@@ -48,9 +48,9 @@ async def _in_parts(
     embedder: Embedder, texts: Iterable[str], at_once: int = EMBED_AT_ONCE
 ) -> AsyncGenerator[Vectors]:
     """The same in parts."""
-    left = iter(texts)
-    while some := [*islice(left, at_once)]:
-        part = await embedder.embed(some, "document")
+    remaining = iter(texts)
+    while batch := [*islice(remaining, at_once)]:
+        part = await embedder.embed(batch, "document")
         if not part.any():
             await _check_model(embedder, len(part))
         yield part
@@ -58,7 +58,7 @@ async def _in_parts(
 
 async def with_vectors(
     embedder: Embedder,
-    some: Sequence[Prepared],
+    documents: Sequence[Prepared],
     collection: str,
     count: Callable[[int], None],
     *,
@@ -68,10 +68,10 @@ async def with_vectors(
 
     If the embedder fails, these are the first ones, all of whose vectors it gave, and its error.
     """
-    ends = np.cumsum([len(one.chunked.passages) for one in some])
+    ends = np.cumsum([len(document.chunked.passages) for document in documents])
     vectors = np.empty((ends[-1], embedder.identity.dimension), np.float32)
     done, failure = 0, None
-    texts = (text for one in some for text in one.texts())
+    texts = (text for document in documents for text in document.texts())
     try:
         async with aclosing(_in_parts(embedder, texts, at_once)) as parts:
             async for part in parts:
@@ -80,8 +80,8 @@ async def with_vectors(
                 count(len(part))
     except ProviderError as error:
         failure = error
-    of_each = zip(some, np.split(vectors, ends[:-1]), ends, strict=True)
-    return [one.new_source(collection, part) for one, part, end in of_each if end <= done], failure
+    of_each = zip(documents, np.split(vectors, ends[:-1]), ends, strict=True)
+    return [document.new_source(collection, part) for document, part, end in of_each if end <= done], failure
 
 
 async def _check_model(embedder: Embedder, texts: int) -> None:
@@ -97,14 +97,14 @@ def vector_notes(outcomes: Iterable[Outcome], *, mended: int) -> Iterator[str]:
     """What the report must say about chunks without a vector, and about those that have theirs now."""
     if mended:
         yield f"{_chunks(mended)} got the vector that an earlier run asked for in vain."
-    lacking = {one.path: one.without_vector for one in outcomes if one.without_vector}
+    lacking = {outcome.path: outcome.without_vector for outcome in outcomes if outcome.without_vector}
     if not lacking:
         return
-    named = [f"{path} ({count})" for path, count in lacking.items()][:NAMED]
-    others = f" and {len(lacking) - NAMED} other files" if len(lacking) > NAMED else ""
+    examples = [f"{path} ({count})" for path, count in lacking.items()][:NAMED]
+    more_files = f" and {len(lacking) - NAMED} other files" if len(lacking) > NAMED else ""
     yield (
-        f"The embedding model has no valid vector for {_chunks(sum(lacking.values()))}: {', '.join(named)}"
-        f"{others}. Searches find them by their words only. The next run asks again."
+        f"The embedding model has no valid vector for {_chunks(sum(lacking.values()))}: {', '.join(examples)}"
+        f"{more_files}. Searches find them by their words only. The next run asks again."
     )
 
 
@@ -113,7 +113,7 @@ def _chunks(count: int) -> str:
 
 
 async def ask_again(
-    writer: CollectionWriter, embedder: Embedder, known: Mapping[str, KnownSource]
+    writer: CollectionWriter, embedder: Embedder, stored: Mapping[str, KnownSource]
 ) -> dict[str, int]:
     """Ask again for the vectors that stored chunks lack. Returns how many each source, by URI, still lacks.
 
@@ -122,15 +122,15 @@ async def ask_again(
     Raises:
         ProviderError, StoreError: the embedder or the storage failed.
     """
-    uris = {one.id: uri for uri, one in known.items() if one.without_vector}
+    uris = {source.id: uri for uri, source in stored.items() if source.without_vector}
     if not uris:
         return {}
     ids = list(uris)
     rows = await writer.without_vector(ids)
     texts = cast("list[str]", rows["body"].to_pylist())
     vectors = await vectors_of_texts(embedder, texts)
-    left = await writer.give_vectors(ids, rows, vectors)
-    return {uri: left[id_] for id_, uri in uris.items()}
+    still_lacking = await writer.give_vectors(ids, rows, vectors)
+    return {uri: still_lacking[id_] for id_, uri in uris.items()}
 
 
 SAMPLE = 2_000  # chunks; their vectors take 12 MB at 1,536 dimensions
@@ -141,11 +141,11 @@ LARGE = 1_000  # chunks; from so many on, more change nothing any more
 class Sampled(Protocol):
     """Tables of chunks."""
 
-    async def sample(self, most: int) -> tuple[list[str], Vectors]:
+    async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         """As `CollectionWriter.sample`."""
 
 
-async def calibration(embedder: Embedder, tables: Sampled, known: Calibration | None) -> Calibration | None:
+async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration | None) -> Calibration | None:
     """The scale of the embedder, by the model itself or else by the passages in `tables`.
 
     `known` is what is stored. It stays unless the tables have grown much since, so that similarities don't
@@ -154,26 +154,29 @@ async def calibration(embedder: Embedder, tables: Sampled, known: Calibration | 
     match embedder.identity.provider:
         case "onnx":
             try:
-                return known or await measured(embedder)
+                return stored or await measured(embedder)
             except ProviderError:  # a text without a vector; cosines count as they are
                 return None
         case "openai":
             sources, vectors = await tables.sample(SAMPLE)
-            before = known.passages if known else 0
-            if known and (len(sources) < GROWTH * before or before >= LARGE):
-                return known
+            before = stored.passages if stored else 0
+            if stored and (len(sources) < GROWTH * before or before >= LARGE):
+                return stored
             unrelated = of_passages(sources, vectors)
-            return known if unrelated is None else Calibration(unrelated, passages=len(sources))
-    return known
+            return stored if unrelated is None else Calibration(unrelated, passages=len(sources))
+    return stored
 
 
 async def calibrate(writer: CollectionWriter, embedder: Embedder) -> None:
     """Store the scale with the collection, unless the run is only rehearsed."""
-    made = writer.collection
+    collection = writer.collection
     if not writer.writes:
         return
-    found = await calibration(embedder, writer, made.calibration)
-    if found != made.calibration:
+    scale = await calibration(embedder, writer, collection.calibration)
+    if scale != collection.calibration:
         writer.collection = await change_collection(
-            writer.data, made.tenant, made.name, lambda one: replace(one, calibration=found)
+            writer.data,
+            collection.tenant,
+            collection.name,
+            lambda current: replace(current, calibration=scale),
         )

@@ -35,27 +35,27 @@ READ_AT_ONCE = 50  # sources with their texts
 
 async def note_languages(writer: CollectionWriter, wave: Iterable[NewSource]) -> None:
     """Let queries be analysed in the languages of these sources, before the first of them is stored."""
-    made = writer.collection
-    if not writer.writes or made.language != "auto":
+    collection = writer.collection
+    if not writer.writes or collection.language != "auto":
         return
-    before = made.languages or (USUAL_LANGUAGE,)
-    new = {analysed_in(made, one.source.metadata) for one in wave}
-    if missing := sorted(new.difference(made.languages)):
-        added = tuple(one for one in missing if one not in before)
+    before = collection.languages or (USUAL_LANGUAGE,)
+    new = {analysed_in(collection, new_source.source.metadata) for new_source in wave}
+    if missing := sorted(new.difference(collection.languages)):
+        added = tuple(language for language in missing if language not in before)
         await _note(writer, languages=(*before, *added))
 
 
 async def settle_languages(writer: CollectionWriter) -> None:
     """Bring the languages of a collection, and the words of documents without one, to what it holds now."""
-    made = writer.collection
-    if not writer.writes or made.language != "auto":
+    collection = writer.collection
+    if not writer.writes or collection.language != "auto":
         return
     tags = await _tags(writer)
     languages = _ranked(tags.values())
-    if languages == made.languages:
+    if languages == collection.languages:
         return
-    usual = replace(made, languages=languages).usual_language
-    if usual != made.usual_language and (without := [id_ for id_, tag in tags.items() if not tag]):
+    usual = replace(collection, languages=languages).usual_language
+    if usual != collection.usual_language and (without := [id_ for id_, tag in tags.items() if not tag]):
         await writer.analyse_anew(without, usual)
     await _note(writer, languages=languages)
 
@@ -66,12 +66,12 @@ async def change_language(writer: CollectionWriter, language: LanguageChoice) ->
     Meanwhile searches find by the earlier words and the new ones. After an interruption, another call
     completes it. Returns the changed collection.
     """
-    made = writer.collection
+    collection = writer.collection
     tags = await _told_anew(writer) if language == "auto" else await _tags(writer)
     languages = _ranked(tags.values()) if language == "auto" else (language,)
-    coming = replace(made, language=language, languages=languages if language == "auto" else ())
-    both = dict.fromkeys((*asked_languages(made), *languages, coming.usual_language))
-    await _note(writer, language="auto", languages=tuple(both))
+    coming = replace(collection, language=language, languages=languages if language == "auto" else ())
+    all_languages = dict.fromkeys((*asked_languages(collection), *languages, coming.usual_language))
+    await _note(writer, language="auto", languages=tuple(all_languages))
     by_rules: dict[Language, list[str]] = defaultdict(list)
     for id_, tag in tags.items():
         by_rules[analysed_in(coming, {LANGUAGE: tag})].append(id_)
@@ -86,13 +86,13 @@ def language_notes(outcomes: Iterable[Outcome], collection: Collection) -> Itera
 
     Example: "12 of 15 documents are in Russian, but the collection wiki is analysed as English: …".
     """
-    tags = Counter(one.language for one in outcomes if one.language)
+    tags = Counter(outcome.language for outcome in outcomes if outcome.language)
     if collection.language in {"auto", "none"} or not tags:
         return
-    others = Counter({tag: n for tag, n in tags.items() if rules_of(tag) != collection.language})
-    if 2 * others.total() > tags.total():
-        tag, _ = others.most_common(1)[0]
-        number = sum(n for other, n in others.items() if name_of(other) == name_of(tag))
+    foreign_tags = Counter({tag: n for tag, n in tags.items() if rules_of(tag) != collection.language})
+    if 2 * foreign_tags.total() > tags.total():
+        tag, _ = foreign_tags.most_common(1)[0]
+        number = sum(n for foreign_tag, n in foreign_tags.items() if name_of(foreign_tag) == name_of(tag))
         yield (
             f"{number} of {counted(tags.total(), 'document')} {'is' if number == 1 else 'are'} in "
             f"{name_of(tag)}, but the words of the collection {collection.name} are analysed as "
@@ -119,14 +119,14 @@ async def _told_anew(writer: CollectionWriter) -> dict[str, str]:
     tags = {}
     for at in range(0, len(ids), READ_AT_ONCE):
         changed: dict[str, Mapping[str, str]] = {}
-        for one in await writer.whole(ids[at : at + READ_AT_ONCE]):
-            source = one.source(writer.collection.name)
-            outline = schema.outline_record(one.row["outline"])
-            stored = replace(document_of(source, outline, one.row["text"]), metadata=source.metadata)
-            told = (await to_thread.run_sync(with_language, stored)).metadata
-            tags[source.id] = told.get(LANGUAGE, "")
-            if told != source.metadata:
-                changed[source.id] = told
+        for whole in await writer.whole(ids[at : at + READ_AT_ONCE]):
+            source = whole.source(writer.collection.name)
+            outline = schema.outline_record(whole.row["outline"])
+            stored = replace(document_of(source, outline, whole.row["text"]), metadata=source.metadata)
+            metadata = (await to_thread.run_sync(with_language, stored)).metadata
+            tags[source.id] = metadata.get(LANGUAGE, "")
+            if metadata != source.metadata:
+                changed[source.id] = metadata
         await writer.describe(changed)
     return tags
 
@@ -135,12 +135,12 @@ async def _note(
     writer: CollectionWriter, *, languages: tuple[Language, ...], language: LanguageChoice | None = None
 ) -> None:
     """Write the languages, and what is chosen, into the collection's definition."""
-    made = writer.collection
-    chosen = language or made.language
+    collection = writer.collection
+    chosen = language or collection.language
     await change_collection(
         writer.data,
-        made.tenant,
-        made.name,
-        lambda one: replace(one, language=chosen, languages=languages),
+        collection.tenant,
+        collection.name,
+        lambda current: replace(current, language=chosen, languages=languages),
     )
-    writer.collection = replace(made, language=chosen, languages=languages)
+    writer.collection = replace(collection, language=chosen, languages=languages)

@@ -72,30 +72,35 @@ class ContainerCache:
 
     @classmethod
     def read(
-        cls, file: Path, recipe: str, files: IngestSettings, rights: Rights, known: Mapping[str, KnownSource]
+        cls,
+        file: Path,
+        recipe: str,
+        files: IngestSettings,
+        rights: Rights,
+        sources: Mapping[str, KnownSource],
     ) -> ContainerCache:
         """What earlier runs noted; nothing if it is missing or damaged. `known` is what is stored, by URI."""
         how = (recipe, files.model_dump_json(), sorted(SUFFIXES))
         stored: dict[str, dict[str, KnownSource]] = defaultdict(dict)
-        for uri, source in known.items():
+        for uri, source in sources.items():
             if "#" in uri:
                 stored[uri.partition("#")[0]][uri] = source
-        taken = {}
+        containers = {}
         with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
             noted = json.loads(file.read_bytes())
             if noted.get("version") == VERSION:
-                taken = {uri: CachedContainer(*one) for uri, one in noted["containers"].items()}
-        return cls(_digest(how), taken, stored, rights)
+                containers = {uri: CachedContainer(*entry) for uri, entry in noted["containers"].items()}
+        return cls(_digest(how), containers, stored, rights)
 
     def is_current(self, uri: str) -> bool:
         """Whether what was in a container is stored, as it would be taken out of it now."""
-        taken, stored = self._taken.get(uri), self._stored.get(uri, {})
-        if taken is None or taken.recipe != self.recipe:
+        cached, stored = self._taken.get(uri), self._stored.get(uri, {})
+        if cached is None or cached.recipe != self.recipe:
             return False
-        records = [one.record for one in stored.values()]
-        if any(not one.content or self._rights.asks(one.requested) for one in records):
+        records = [source.record for source in stored.values()]
+        if any(not record.content or self._rights.asks(record.requested) for record in records):
             return False
-        return taken.parts == _parts_digest({part: one.digest for part, one in stored.items()})
+        return cached.parts == _parts_digest({part: source.digest for part, source in stored.items()})
 
     def may_skip(self, uri: str) -> bool:
         """Whether a document that its origin calls unchanged needs no fetching for what may be in it."""
@@ -104,17 +109,17 @@ class ContainerCache:
 
     def is_as_before(self, uri: str, content: str) -> bool:
         """Whether a container with this digest (`container_digest`) need not be opened."""
-        taken = self._taken.get(uri)
-        return taken is not None and taken.content == content and self.is_current(uri)
+        cached = self._taken.get(uri)
+        return cached is not None and cached.content == content and self.is_current(uri)
 
     def restore(self, container: LocalFile, discovery: Discovery) -> None:
         """Put what is stored of a container among the found documents, and repeat the lines on the rest."""
         discovery.whole.add(parts_prefix(container.uri))
         discovery.containers[container.uri] = container
         for uri, source in sorted(self._stored.get(container.uri, {}).items()):
-            around = next(one[:-1] for one in prefixes(uri) if one[:-1] in discovery.containers)
+            around = next(prefix[:-1] for prefix in prefixes(uri) if prefix[:-1] in discovery.containers)
             name = source.metadata.get("path", "")
-            part = LocalFile(uri, place_of(uri), name, container.file, container=around, as_stored=True)
+            part = LocalFile(uri, place_of(uri), name, container.read_from, container=around, as_stored=True)
             discovery.files[uri] = discovery.containers[uri] = part
         discovery.outcomes += [
             Outcome(path, outcome, reason, kind=kind, cause=cause)
@@ -130,8 +135,8 @@ class ContainerCache:
         """Restore the containers that an origin knows to be unchanged."""
         for uri in sorted(discovery.unchanged):
             if self.is_current(uri):
-                place = place_of(uri)
-                self.restore(LocalFile(uri, place, "", place, as_stored=True), discovery)
+                path = place_of(uri)
+                self.restore(LocalFile(uri, path, "", path, as_stored=True), discovery)
 
     def note(self, uri: str, content: str, outcomes: Iterable[Outcome]) -> None:
         """Note a container that was opened without any failure, and the lines on what isn't wanted of it."""
@@ -144,27 +149,31 @@ class ContainerCache:
             if "#" in uri:
                 parts[uri.partition("#")[0]].append(uri)
         is_there = discovery.containers.__contains__
-        kept = {uri: one for uri, one in self._taken.items() if is_there(uri) or not discovery.is_gone(uri)}
-        for uri, taken in self._new.items():
-            kept.pop(uri, None)
-            digests = {one: outcomes.parts.get(one) for one in parts[uri] if one not in outcomes.empty}
+        containers = {
+            uri: cached for uri, cached in self._taken.items() if is_there(uri) or not discovery.is_gone(uri)
+        }
+        for uri, opened in self._new.items():
+            containers.pop(uri, None)
+            digests = {part: outcomes.parts.get(part) for part in parts[uri] if part not in outcomes.empty}
             if all(digests.values()):
-                empty = [_written(outcomes.empty[one]) for one in parts[uri] if one in outcomes.empty]
-                kept[uri] = taken._replace(parts=_parts_digest(digests), outcomes=taken.outcomes + empty)
-        if kept != self._taken:
+                empty = [_written(outcomes.empty[part]) for part in parts[uri] if part in outcomes.empty]
+                containers[uri] = opened._replace(
+                    parts=_parts_digest(digests), outcomes=opened.outcomes + empty
+                )
+        if containers != self._taken:
             with suppress(OSError, RefdeskError):  # then the next run opens them again
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                write_whole(file, json.dumps({"version": VERSION, "containers": kept}).encode())
+                write_whole(file, json.dumps({"version": VERSION, "containers": containers}).encode())
 
 
-def container_digest(found: LocalFile, data: bytes) -> str:
+def container_digest(container: LocalFile, data: bytes) -> str:
     """A digest of a container, its name, its sidecar and what is stated of it: all that its parts depend on.
 
     Raises:
         ParseError: its sidecar can't be read.
     """
     digest = hashlib.blake2b(data, digest_size=16)
-    about = repr((found.name, read_sidecar(found), stated_json(found)))
+    about = repr((container.name, read_sidecar(container), stated_json(container)))
     digest.update(about.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
@@ -177,5 +186,5 @@ def _digest(of: object) -> str:
     return hashlib.blake2b(repr(of).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _written(one: Outcome) -> list[Any]:
-    return [one.path, one.outcome, one.reason, one.kind, one.cause]
+def _written(outcome: Outcome) -> list[Any]:
+    return [outcome.path, outcome.outcome, outcome.reason, outcome.kind, outcome.cause]

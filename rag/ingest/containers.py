@@ -1,12 +1,11 @@
-"""Opens files that contain documents, and puts what they contain into the spool.
+"""Opens files that contain documents, and copies these documents into the spool.
 
-A container is opened in the sandbox. Its parts are documents of their own, right after it. What can't be
-taken out is a line of the report, and what is stored of it stays.
+A container is opened in the sandbox. Each part becomes a document of its own, right after its container. A
+part that can't be extracted is reported, and its stored version stays.
 
-The spool holds private copies, for one run, of documents that don't lie in files of their own: attachments of
-mails, members of archives and documents from other origins. So all steps of a run read files. Its folder is
-inside the data folder, only its owner can read it, and it is removed when the run ends. What a killed run
-left is removed by the next writer of the collection, also by a purge.
+The spool is a folder of temporary copies: mail attachments, archive members and documents of remote origins.
+It lets every step of a run read files. It lies in the data folder, only its owner can read it, and it is
+removed when the run ends. The next writer of the collection, or a purge, removes what a killed run left.
 """
 
 from __future__ import annotations
@@ -56,26 +55,30 @@ MAX_CONTAINER_BYTES = 256 << 20  # a file of thousands of documents may be large
 
 
 async def open_containers(
-    discovery: Discovery, spool: Spool, settings: IngestSettings, known: Iterable[str], opened: ContainerCache
+    discovery: Discovery,
+    spool: Spool,
+    settings: IngestSettings,
+    stored: Iterable[str],
+    opened: ContainerCache,
 ) -> None:
-    """Open what contains documents, and put these among the found ones, each right after its container.
+    """Open the containers, and insert the documents in them right after each container.
 
-    A container that is no document itself is taken from the found ones. `known` are the URIs of stored
-    sources. What `opened` knows to be as before is not opened.
+    A container that isn't itself a document leaves `discovery.files`. `stored` are the URIs of stored
+    sources. A container that `opened` recognizes as unchanged is not opened.
     """
-    stored = sorted(uri for uri in known if "#" in uri)
-    found = tuple(discovery.files.values())
+    stored_parts = sorted(uri for uri in stored if "#" in uri)
+    files = tuple(discovery.files.values())
     discovery.files.clear()
-    for one in found:
-        discovery.files[one.uri] = one
-        if may_contain(one.path.name, archives=settings.archives) or is_unnamed(one.path.name):
-            await _Opening(discovery, spool, settings, stored, opened).open(one)
+    for file in files:
+        discovery.files[file.uri] = file
+        if may_contain(file.path.name, archives=settings.archives) or is_unnamed(file.path.name):
+            await _Opening(discovery, spool, settings, stored_parts, opened).open(file)
     opened.restore_unchanged(discovery)
 
 
 @dataclass(slots=True)
 class _Opening:
-    """The opening of a file and of what it contains, within limits that hold for all of it."""
+    """One outermost container and everything nested in it; the limits hold for all of it together."""
 
     discovery: Discovery
     spool: Spool
@@ -87,38 +90,41 @@ class _Opening:
     failed: bool = False
     members: int = 0
     unpacked: int = 0
-    most: int = 0
+    max_unpacked: int = 0
 
     async def open(self, container: LocalFile, depth: int = 1) -> None:
-        """Take out the parts of a container, and open those that are containers."""
+        """Extract the parts of a container, and open those parts that are containers themselves."""
         name, parts = container.path.name, _Parts(self, container)
-        is_source = is_supported(name)
-        most, before = max(MAX_CONTAINER_BYTES, self.settings.max_file_bytes), len(self.discovery.outcomes)
+        is_source = is_supported(name)  # by its name, until its content can be read
+        max_bytes = max(MAX_CONTAINER_BYTES, self.settings.max_file_bytes)
+        before = len(self.discovery.outcomes)
         try:
-            data = await to_thread.run_sync(read, container, most)
+            data = await to_thread.run_sync(read, container, max_bytes)
             is_source = is_document(data, name)
             if not is_container(data, name, archives=self.settings.archives):
                 self.opened.note_plain(container.uri)
             elif not (depth == 1 and await self._is_as_before(container, data)):
-                self.most = self.most or min(MAX_BYTES, max(SMALL_BYTES, MAX_RATIO * len(data)))
+                # The size of the outermost container limits everything nested in it.
+                self.max_unpacked = self.max_unpacked or _max_unpacked(len(data))
                 await self._take_out(data, parts, depth)
         except ParseError as error:
             self._note_failure(container, error, is_source=is_source)
         else:
             if not is_source and not self.as_before:
-                reason = f"{counted(len(parts.found), 'document')} in it"
+                reason = f"{counted(len(parts.documents), 'document')} in it"
                 self.discovery.outcomes.append(Outcome(printable(container.path), "ignored", reason))
         if not is_source:
             del self.discovery.files[container.uri]
-        for part in parts.found.values():
+        for part in parts.documents.values():  # what came out before a failure is kept
             self.discovery.files[part.uri] = part
             if may_contain(part.path.name, archives=self.settings.archives) or is_unnamed(part.path.name):
                 await self.open(part, depth + 1)
+        # A failure anywhere inside must be tried again, so only a complete opening is cached.
         if depth == 1 and self.content and not (self.failed or self.as_before):
             self.opened.note(container.uri, self.content, self.discovery.outcomes[before:])
 
     async def _is_as_before(self, container: LocalFile, data: bytes) -> bool:
-        """Whether an earlier run took the same out of a file; then its parts are those that are stored."""
+        """Whether an earlier run opened the same file; then its stored parts are restored from the cache."""
         self.content = await to_thread.run_sync(container_digest, container, data)
         self.as_before = self.opened.is_as_before(container.uri, self.content)
         if self.as_before:
@@ -140,23 +146,23 @@ class _Opening:
             raise
         finally:
             self.discovery.spent[container.uri] = budget.spent
-            parts.attach_sidecars()
+            parts.attach_sidecars()  # also after a failure: an extracted part must not lose its rights
         self.discovery.whole.add(parts_prefix(container.uri))
 
     def _note_failure(self, container: LocalFile, error: ParseError, *, is_source: bool) -> None:
-        """A document gets a remark, since its text may be fine; what only contains others is skipped."""
+        """Report a failed container: a remark if it is a document too, else an outcome of its own."""
         prefix, self.failed = parts_prefix(container.uri), True
-        self.discovery.partly.add(prefix)
-        kept = "; what is stored of it stays" if self.first_stored(prefix).startswith(prefix) else ""
+        self.discovery.partly.add(prefix)  # so that none of its stored parts counts as gone
+        stays = "; what is stored of it stays" if self.first_stored(prefix).startswith(prefix) else ""
         if is_source:
-            remark = f"not all documents in it can be taken out: {error}{kept}"
+            remark = f"not all documents in it can be taken out: {error}{stays}"
             self.discovery.remarks[container.uri] = remark
         else:
             path = printable(container.path)
-            self.discovery.outcomes.append(Outcome(path, "skipped", f"{error}{kept}", cause=error.cause))
+            self.discovery.outcomes.append(Outcome(path, "skipped", f"{error}{stays}", cause=error.cause))
 
     def first_stored(self, start: str) -> str:
-        """The first URI of a stored part that is not before `start`, in order; "" if there is none."""
+        """The first stored part's URI at or after `start` in sort order; "" if all sort before it."""
         at = bisect_left(self.stored, start)
         return self.stored[at] if at < len(self.stored) else ""
 
@@ -168,30 +174,30 @@ class _Parts:
     opening: _Opening
     container: LocalFile
     requests: tuple[Mapping[str, str], ...] = ()
-    found: dict[str, LocalFile] = field(default_factory=dict)
+    documents: dict[str, LocalFile] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     sidecars: dict[str, Path] = field(default_factory=dict)
 
     def receive(self, member: Member) -> None:
-        """Put a member into the spool, or report why it isn't wanted.
+        """Put a member into the spool, or report why not.
 
         Raises:
-            ParseError: the file has more members, or larger ones, than any may have.
+            ParseError: the container exceeds the limits on members or unpacked bytes.
         """
         opening, settings = self.opening, self.opening.settings
         opening.members += 1
         opening.unpacked += len(member.data)
         if opening.members > MAX_MEMBERS:
             raise ParseError(f"it holds more than {MAX_MEMBERS:,} files", "too large")
-        if opening.unpacked > opening.most:
-            raise ParseError(f"it unpacks to more than {opening.most >> 20} MB", "too large")
+        if opening.unpacked > opening.max_unpacked:
+            raise ParseError(f"it unpacks to more than {opening.max_unpacked >> 20} MB", "too large")
         path = inner_path(member.name)
         if path is None or member.refused:
             reason = member.refused or "its name leads out of the file that contains it"
             self._report(Outcome(self._place(member.name), "skipped", reason, cause=member.cause))
         elif path.endswith(SIDECAR_SUFFIX):
-            kept = member.data[: SIDECAR_BYTES + 1]  # a longer one is refused where it is read
-            self.sidecars[path] = opening.spool.add(kept)
+            content = member.data[: SIDECAR_BYTES + 1]  # a longer one is refused where it is read
+            self.sidecars[path] = opening.spool.add(content)
         elif left_out(path, settings):
             return
         elif self._is_wanted(path, member):
@@ -204,19 +210,19 @@ class _Parts:
         return is_supported(path) or contains or is_recognized(member.data, path)
 
     def _add_if_small(self, path: str, member: Member) -> None:
-        """Add a member, unless it is larger than a document may be, and contains none."""
-        opening, most, size = self.opening, self.opening.settings.max_file_bytes, len(member.data)
-        if size <= most or is_container(member.data, path, archives=opening.settings.archives):
+        """Add a member. One over the size limit of documents is reported, unless it is a container."""
+        opening, max_bytes, size = self.opening, self.opening.settings.max_file_bytes, len(member.data)
+        if size <= max_bytes or is_container(member.data, path, archives=opening.settings.archives):
             self._add(path, member)
             return
-        uri, error = part_uri(self.container.uri, path), over_limit(size, most)
-        opening.discovery.kept.add(uri)
-        kept = "; the earlier version stays" if opening.first_stored(uri) == uri else ""
-        self._report(Outcome(self._place(path), "skipped", f"{error}{kept}", cause=error.cause))
+        uri, error = part_uri(self.container.uri, path), over_limit(size, max_bytes)
+        opening.discovery.retained.add(uri)  # an earlier, smaller version must not count as gone
+        stays = "; the earlier version stays" if opening.first_stored(uri) == uri else ""
+        self._report(Outcome(self._place(path), "skipped", f"{error}{stays}", cause=error.cause))
 
     def _add(self, path: str, member: Member) -> None:
         outer = self.container
-        self.found[path] = LocalFile(
+        self.documents[path] = LocalFile(
             part_uri(outer.uri, path),
             outer.path / path,
             f"{outer.name}/{path}",
@@ -227,10 +233,10 @@ class _Parts:
         )
 
     def attach_sidecars(self) -> None:
-        """Put the sidecars that were among the members beside the documents that they describe."""
+        """Put each sidecar among the members next to the document that it describes."""
         for path, sidecar in self.sidecars.items():
-            if described := self.found.get(path.removesuffix(SIDECAR_SUFFIX)):
-                self.opening.spool.attach_sidecar(described.file, sidecar)
+            if described := self.documents.get(path.removesuffix(SIDECAR_SUFFIX)):
+                self.opening.spool.attach_sidecar(described.read_from, sidecar)
 
     def _report(self, outcome: Outcome) -> None:
         self.opening.discovery.outcomes.append(outcome)
@@ -239,13 +245,16 @@ class _Parts:
         return printable(f"{self.container.path}/{name}")
 
 
-MAX_NAME_CHARS = (
-    1_024  # of a member's path: the folders above it are looked at in time that grows as their square
-)
+def _max_unpacked(size: int) -> int:
+    """How many bytes a container of `size` bytes may unpack to."""
+    return min(MAX_BYTES, max(SMALL_BYTES, MAX_RATIO * size))
+
+
+MAX_NAME_CHARS = 1_024  # of a member's path: checking its folders takes time that grows as their square
 
 
 def inner_path(name: str) -> str | None:
-    """A member's path as a relative path without odd parts; None if it leads out, or is too long.
+    """A member's normalized relative path; None if it escapes the container or is too long.
 
     Backslashes count as slashes. Example: "./x//y.md" -> "x/y.md"; "/etc/passwd" and "a/../../b.md" -> None.
     """
@@ -258,29 +267,34 @@ def inner_path(name: str) -> str | None:
     return None if leads_out else str(path)
 
 
-def unopened(known: Iterable[str], discovery: Discovery) -> Iterator[str]:
-    """A note on sources that stay because what contains them was not opened, although it is there."""
-    parts = [uri for uri in known if "#" in uri and not discovery.is_gone(uri) and uri not in discovery.kept]
-    outer = {uri.partition("#")[0] for uri in parts if any(one in discovery.whole for one in prefixes(uri))}
-    if left := outer - {uri.partition("#")[0] for uri in discovery.containers} - discovery.unchanged:
+def unopened(stored: Iterable[str], discovery: Discovery) -> Iterator[str]:
+    """A note on sources that stay because their container exists but wasn't opened."""
+    parts = [
+        uri for uri in stored if "#" in uri and not discovery.is_gone(uri) and uri not in discovery.retained
+    ]
+    outer = {
+        uri.partition("#")[0] for uri in parts if any(prefix in discovery.whole for prefix in prefixes(uri))
+    }
+    opened = {uri.partition("#")[0] for uri in discovery.containers}
+    if skipped := outer - opened - discovery.unchanged:
         yield (
-            f"{counted(len(left), 'archive')} with stored documents not opened; the documents stay. Add "
+            f"{counted(len(skipped), 'archive')} with stored documents not opened; the documents stay. Add "
             "--archives to bring them up to date, or remove them with refdesk-admin remove."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """The spool folder of a run. Nothing in it is named by what is put there."""
+    """The spool folder of a run. Its files have numbers for names: no member's name reaches the disk."""
 
     folder: Path
     _numbers: Iterator[int] = field(default_factory=count)
 
     def add(self, data: bytes, sidecar: bytes = b"") -> Path:
-        """A file with this content, and with its sidecar beside it if it has one.
+        """Write `data` to a new file, with its sidecar, and return its path.
 
         Raises:
-            ConfigurationError: it can't be written.
+            ConfigurationError: the folder can't be written to.
             StoreError: the disk is full.
         """
         file = self.folder / str(next(self._numbers))
@@ -294,14 +308,14 @@ class Spool:
         return file
 
     def attach_sidecar(self, file: Path, sidecar: Path) -> None:
-        """Put a file of the spool beside another one as its sidecar; errors as in `add`."""
+        """Make one spooled file the sidecar of another; errors as in `add`."""
         try:
             sidecar.rename(f"{file}{SIDECAR_SUFFIX}")
         except OSError as error:
             raise cannot(f"{file} can't be written", error) from error
 
     def add_sidecar(self, file: Path, data: bytes) -> None:
-        """Put its sidecar beside a file of the spool; errors as in `add`."""
+        """Write the sidecar of a spooled file; errors as in `add`."""
         try:
             _write(Path(f"{file}{SIDECAR_SUFFIX}"), data)
         except OSError as error:
@@ -310,7 +324,7 @@ class Spool:
 
 @contextmanager
 def spooling(data: Path, collection: Collection) -> Iterator[Spool]:
-    """The spool of a run on this collection, which the caller has open for writing; removed afterwards."""
+    """Yields the spool of a run, and removes it afterwards. The caller holds the collection's write lock."""
     key = collection.tenant, collection.name
     try:
         yield Spool(Path(os.path.realpath(spool_folder(data, *key))))

@@ -44,24 +44,26 @@ async def declare(
     complaints: list[tuple[str, str]] = []
 
     def values(source: Source) -> Mapping[str, Value]:
-        found, wrong = declared_fields(_metadata(source), fields)
-        for name in found:
+        values, wrong = declared_fields(_metadata(source), fields)
+        for name in values:
             filled[name] += 1
         path = source.metadata.get("path", source.uri)
         complaints.extend((path, complaint) for complaint in wrong)
-        return found
+        return values
 
     async with open_writer(data, collection) as writer:
         check_fields(writer.collection, fields, removed)  # somebody else may have declared one meanwhile
-        kept = {name: kind for name, kind in writer.collection.fields.items() if name not in removed}
-        made = await _changed(data, collection, kept)
+        remaining_fields = {
+            name: kind for name, kind in writer.collection.fields.items() if name not in removed
+        }
+        changed_collection = await _changed(data, collection, remaining_fields)
         await writer.drop_fields(removed)
         if fields:
             await writer.add_fields(fields, values)
         await writer.finish()
         if fields:
-            made = await _changed(data, collection, kept | dict(fields))
-    return Declared(made, filled, tuple(sorted(complaints)))
+            changed_collection = await _changed(data, collection, remaining_fields | dict(fields))
+    return Declared(changed_collection, filled, tuple(sorted(complaints)))
 
 
 def check_fields(collection: Collection, fields: Mapping[str, FieldType], removed: Names[str]) -> None:
@@ -87,8 +89,8 @@ def check_fields(collection: Collection, fields: Mapping[str, FieldType], remove
 
 
 async def _changed(data: Path, collection: Collection, fields: Mapping[str, FieldType]) -> Collection:
-    def changed(one: Collection) -> Collection:
-        return replace(one, fields=dict(fields))
+    def changed(current: Collection) -> Collection:
+        return replace(current, fields=dict(fields))
 
     return await change_collection(data, collection.tenant, collection.name, changed)
 

@@ -47,8 +47,8 @@ def with_language(document: Document) -> Document:
     """
     stated = document.metadata.get(LANGUAGE, "").strip().replace("_", "-")
     tag = language_of(_prose(document), stated if _TAG.fullmatch(stated) else "")
-    others = {key: value for key, value in document.metadata.items() if key != LANGUAGE}
-    return replace(document, metadata=others | ({LANGUAGE: tag} if tag else {}))
+    metadata = {key: value for key, value in document.metadata.items() if key != LANGUAGE}
+    return replace(document, metadata=metadata | ({LANGUAGE: tag} if tag else {}))
 
 
 def language_of(text: str, stated: str = "") -> str:
@@ -62,23 +62,27 @@ def language_of(text: str, stated: str = "") -> str:
         if shares[best] >= (SURE if len(words) >= SHORT else SURE_IF_SHORT):
             votes[best] += len(words)
         total.update(shares)
-    told = votes.most_common(1)[0][0] if votes else ""
+    detected = votes.most_common(1)[0][0] if votes else ""
     if not stated:
-        return told
-    own = _SAME.get(primary(stated), primary(stated))
-    known = own in _labels()
-    if not stretches or not known or total[own] / len(stretches) >= (CREDIBLE if told else POSSIBLE):
+        return detected
+    stated_label = _SAME.get(primary(stated), primary(stated))
+    is_label = stated_label in _labels()
+    if (
+        not stretches
+        or not is_label
+        or total[stated_label] / len(stretches) >= (CREDIBLE if detected else POSSIBLE)
+    ):
         return stated
-    return told
+    return detected
 
 
 def _prose(document: Document) -> str:
     """What of a document is in a language: all but code, and headings only beside something else."""
     text = document.text
-    kinds = {one.kind for one in document.blocks} - {"code"}
-    if kinds <= {"heading"} and len(kinds) < len({one.kind for one in document.blocks}):
+    kinds = {block.kind for block in document.blocks} - {"code"}
+    if kinds <= {"heading"} and len(kinds) < len({block.kind for block in document.blocks}):
         return ""  # the headings of source code are names
-    return "\n".join(text[one.start : one.end] for one in document.blocks if one.kind in kinds)
+    return "\n".join(text[block.start : block.end] for block in document.blocks if block.kind in kinds)
 
 
 def _stretches(text: str) -> list[str]:
@@ -86,8 +90,8 @@ def _stretches(text: str) -> list[str]:
     size = 2 * STRETCH  # numbers and addresses are taken out
     count = min(STRETCHES, max(1, len(text) // size))
     step = len(text) // count
-    found = [words_in(text[at * step : at * step + size])[:STRETCH] for at in range(count)]
-    return [words for words in found if len(words) >= LEAST]
+    stretches = [words_in(text[at * step : at * step + size])[:STRETCH] for at in range(count)]
+    return [words for words in stretches if len(words) >= LEAST]
 
 
 def load() -> None:
@@ -104,7 +108,7 @@ def _identifier() -> LanguageIdentifier:
 
 @lru_cache(1)
 def _labels() -> frozenset[str]:
-    return frozenset(_SAME.get(one, one) for one in _identifier().nb_classes)
+    return frozenset(_SAME.get(label, label) for label in _identifier().nb_classes)
 
 
 def _probabilities(words: str) -> Mapping[str, float]:
@@ -150,22 +154,22 @@ class _Region(NamedTuple):
     """None if it has too few words to tell."""
 
 
-def foreign_parts(document: Document, known: Known) -> list[Span]:
+def foreign_parts(document: Document, knows_word: Known) -> list[Span]:
     """The parts of a document that an embedder doesn't know, in order. `known` is that of the embedder.
 
     Code isn't foreign. What has few words is like what follows it, and at the end like what is before it.
     """
     if document.text.isascii():
         return []  # in any language written so, the units of a text are its tokens
-    regions = [*_regions(document, known)]
+    regions = [*_regions(document, knows_word)]
     following: bool | None = None
-    told: list[bool | None] = []
+    verdicts: list[bool | None] = []
     for region in reversed(regions):
         following = region.foreign if region.foreign is not None else following
-        told.append(following)
-    told.reverse()
-    last = next((one for one in reversed(told) if one is not None), False)
-    pairs = zip(regions, told, strict=True)
+        verdicts.append(following)
+    verdicts.reverse()
+    last = next((verdict for verdict in reversed(verdicts) if verdict is not None), False)
+    pairs = zip(regions, verdicts, strict=True)
     runs = groupby(pairs, key=lambda pair: last if pair[1] is None else pair[1])
     return [
         Span(run[0][0].span.start, run[-1][0].span.end)
@@ -174,7 +178,7 @@ def foreign_parts(document: Document, known: Known) -> list[Span]:
     ]
 
 
-def _regions(document: Document, known: Known) -> Iterator[_Region]:
+def _regions(document: Document, knows_word: Known) -> Iterator[_Region]:
     text = document.text
     begun: list[Span] = []
     words: list[str] = []
@@ -182,7 +186,7 @@ def _regions(document: Document, known: Known) -> Iterator[_Region]:
     def judged() -> Iterator[_Region]:
         if begun:
             joined = " ".join(words)
-            foreign = known(joined) < KNOWN if len(joined) >= REGION_LEAST else None
+            foreign = knows_word(joined) < KNOWN if len(joined) >= REGION_LEAST else None
             yield _Region(Span(begun[0].start, begun[-1].end), foreign)
             begun.clear()
             words.clear()
@@ -206,4 +210,4 @@ def _regions(document: Document, known: Known) -> Iterator[_Region]:
 def is_within(foreign: Iterable[Span], span: tuple[int, int]) -> bool:
     """Whether a slice lies within one of these parts."""
     start, end = span
-    return any(one.start <= start and end <= one.end for one in foreign)
+    return any(span.start <= start and end <= span.end for span in foreign)

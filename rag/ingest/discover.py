@@ -1,8 +1,8 @@
-"""Finds the files to ingest, and rejects those that must not be read or that ignore files leave out.
+"""Finds the files to ingest. Links, unreadable files and what ignore files exclude are left out.
 
-`.gitignore` and `.refdeskignore` both have git's patterns, count for the folder that they lie in and below,
-and a deeper one goes before those above it. In one folder, `.refdeskignore` goes before `.gitignore`. As with
-git, nothing in an ignored folder can be brought back. Ignore files above the ingested folder don't count.
+`.gitignore` and `.refdeskignore` have git's syntax and apply to their folder and everything below. A deeper
+file overrides those above it; in one folder, `.refdeskignore` overrides `.gitignore`. As with git, nothing in
+an ignored folder can be included again. Ignore files above the ingested folder don't apply.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Ignoring:
-    """The patterns of the folders that were entered, and the paths that these leave out."""
+    """The ignore patterns of the folders entered so far, and the paths that they excluded."""
 
     paths: set[str] = field(default_factory=set)
     _specs: dict[Path, tuple[tuple[Path, GitIgnoreSpec], ...]] = field(default_factory=dict)
 
     def enter(self, folder: Path, names: Iterable[str], read: Callable[[Path], bytes | None]) -> None:
-        """Learn the patterns of a folder with files of these names, after those of the folder above it.
+        """Read the ignore files among `names`. Enter the folder above first: its patterns apply here, too.
 
         Raises:
-            ParseError: one of its ignore files can't be read: nobody knows what it means to leave out.
+            ParseError: an ignore file can't be read, so what it excludes is unknown.
         """
-        own = [*self._specs.get(folder.parent, ())]
-        written = set(names)
+        specs = [*self._specs.get(folder.parent, ())]
+        present = set(names)
         if lines := [
-            line for name in IGNORE_FILES if name in written for line in _lines(folder / name, read)
+            line for name in IGNORE_FILES if name in present for line in _lines(folder / name, read)
         ]:
-            own.append((folder, _spec(lines)))
-        self._specs[folder] = tuple(own)
+            specs.append((folder, _spec(lines)))
+        self._specs[folder] = tuple(specs)
 
     def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
-        """Whether an entry of a folder that was entered is ignored. Then it is noted."""
-        for base, spec in reversed(self._specs.get(path.parent, ())):
+        """Whether an entry of an entered folder is ignored; if so, it is recorded in `paths`."""
+        for base, spec in reversed(self._specs.get(path.parent, ())):  # the deepest file decides
             name = path.relative_to(base).as_posix()
             included = spec.check_file(f"{name}/" if is_folder else name).include
             if included is not None:
@@ -66,25 +66,23 @@ class Ignoring:
         return False
 
     def covers(self, path: Path) -> bool:
-        """Whether a path was left out, or a folder that it lies in."""
-        return bool(self.paths) and any(str(one) in self.paths for one in (path, *path.parents))
+        """Whether a path, or a folder above it, was ignored."""
+        return bool(self.paths) and any(str(ancestor) in self.paths for ancestor in (path, *path.parents))
 
 
 @dataclass(slots=True)
 class Discovery:
-    """The documents to read by URI, the outcomes of rejected ones, and what was looked through.
+    """The documents to read, the outcomes of rejected ones, and how completely each place was searched.
 
-    `folders` are those that were walked. `whole` are the URI prefixes of all that was wholly looked through:
-    folders ("file:///d/"), containers ("file:///d/x.zip#") and origins ("origin:wiki/"). `partly` are those
-    inside of them that could not be: what is stored from there stays. `containers` are the opened ones, and
-    `remarks` are on those found, by URI.
+    `files` and `remarks` go by the URI of the document, `containers` and `spent` (the CPU seconds of opening)
+    by that of the container. `folders` were walked. `whole` are the URI prefixes that were searched
+    completely: folders ("file:///d/"), containers ("file:///d/x.zip#") and origins ("origin:wiki/"). `partly`
+    are prefixes inside those that could not be searched: their stored sources stay.
 
-    An origin knows more of its documents: `unchanged` are those that need no reading, `kept` those that stay
-    because it couldn't tell, and `rights` is who may see a document, where the origin decides that. `deleted`
-    are those that it names as deleted, and `notes` are for the report.
+    For an origin: `unchanged` documents need no reading, `retained` ones stay because their state is unknown,
+    `deleted` ones are named as deleted, and `rights` says who may see a document if the origin decides that.
 
-    `spent` are the CPU seconds that opening a container took, by its URI, and `broken` counts the parts of a
-    file that cost too much, by the URI of the outermost container.
+    `broken` counts parts that crashed or used up their CPU seconds, by the URI of the outermost container.
     """
 
     files: dict[str, LocalFile] = field(default_factory=dict)
@@ -93,7 +91,7 @@ class Discovery:
     whole: set[str] = field(default_factory=set)
     partly: set[str] = field(default_factory=set)
     unchanged: set[str] = field(default_factory=set)
-    kept: set[str] = field(default_factory=set)
+    retained: set[str] = field(default_factory=set)
     rights: dict[str, Access] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -104,106 +102,108 @@ class Discovery:
     ignoring: Ignoring = field(default_factory=Ignoring)
 
     def budget(self, uri: str, seconds: float) -> Budget:
-        """What is left of the CPU seconds that a file may take.
+        """The CPU seconds that a file may still take.
 
-        A part has seconds of its own: half as many after each part of the same file that used up its own, or
-        crashed.
+        Each part has its own. Every part that crashed or used up its seconds halves those of the parts after
+        it, so that an archive of hostile files costs a bounded time.
         """
         outermost, _, inside = uri.partition("#")
         allowed = seconds / 2 ** self.broken[outermost] if inside else seconds
         return Budget(allowed, self.spent.get(uri, 0.0))
 
     def note_broken(self, uri: str, error: ParseError) -> None:
-        """Note a part that may have cost all that it was allowed."""
+        """Count a part that crashed or ran out of time."""
         if "#" in uri and error.cause in {"timeout", "crashed"}:
             self.broken[uri.partition("#")[0]] += 1
 
-    def around(self, found: LocalFile) -> Iterator[str]:
-        """The URIs of what contains a part, the innermost first; none for a document of its own."""
-        outer = found.container
+    def around(self, part: LocalFile) -> Iterator[str]:
+        """The URIs of the containers around a part, innermost first; empty for a file that is not a part."""
+        outer = part.container
         while outer:
             yield outer
             outer = self.containers[outer].container
 
     def is_gone(self, uri: str) -> bool:
-        """Whether what was at a URI certainly doesn't exist any more.
+        """Whether the document at a URI certainly doesn't exist any more. If in doubt, it still exists.
 
-        A file is gone if its folder doesn't hold it, whether this run looked there or not, or if an ignore
-        file leaves it out. A part is gone with its container, or if the container was looked through without
-        finding it. What an origin has is known only if the origin was looked through.
+        A file is gone if its folder doesn't contain it (whether this run walked there or not), or if an
+        ignore file excludes it. A part is gone with its container, or if the container was searched
+        completely without finding it. A document of an origin is gone if the origin was searched completely.
         """
         if self._is_there(uri):
             return False
-        place, _, inside = uri.partition("#")
+        file_uri, _, inside = uri.partition("#")
         if is_local(uri):
-            path = local_path(place)
+            path = local_path(file_uri)
             if is_gone(path) or self.ignoring.covers(Path(path)):
                 return True
-        elif self._is_missing_in(place, ""):
+        elif self._is_missing_in(file_uri, ""):
             return True
-        return bool(inside) and self._is_missing_in(uri, place)
+        return bool(inside) and self._is_missing_in(uri, file_uri)
 
     def _is_missing_in(self, uri: str, above: str) -> bool:
-        """Whether the nearest of what lies around a URI, but inside of `above`, was wholly looked through."""
+        """Whether the innermost searched prefix of a URI, below `above`, was searched without finding it."""
         if self._is_there(uri):
             return False
-        nearest = next((one for one in prefixes(uri, above) if one in self.whole or one in self.partly), "")
+        nearest = next(
+            (prefix for prefix in prefixes(uri, above) if prefix in self.whole or prefix in self.partly), ""
+        )
         return nearest in self.whole and nearest not in self.partly
 
     def _is_there(self, uri: str) -> bool:
-        return uri in self.files or uri in self.unchanged or uri in self.kept
+        return uri in self.files or uri in self.unchanged or uri in self.retained
 
 
 def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path | None = None) -> Discovery:
-    """Walk files and folders in the order of names, each file once, but not the folder `without`."""
+    """Walk files and folders in order of name, each file once, skipping the folder `without`."""
     discovery = Discovery()
-    own = os.path.realpath(without) if without else None
-    for given in paths:
-        path = _resolved(given)
+    left_out_folder = os.path.realpath(without) if without else None
+    for requested in paths:
+        path = _resolved(requested)
         if path and path.is_dir():
             is_named_already = any(path.is_relative_to(folder) for folder in discovery.folders)
             discovery.folders.append(path)
             discovery.whole.add(prefix_of(path))
             before = len(discovery.files) + len(discovery.outcomes)
-            _walk(path, settings, discovery, own)
+            _walk(path, settings, discovery, left_out_folder)
             ignored = [*_about_ignored(discovery.ignoring.paths, path)]
             has_nothing = len(discovery.files) + len(discovery.outcomes) == before
             is_barren = has_nothing and not is_named_already
             discovery.notes += ignored or ([_about_barren(path)] if is_barren else [])
         elif not path or not os.path.lexists(path):
-            discovery.outcomes.append(_not_there(given))
+            discovery.outcomes.append(_not_there(requested))
         elif not is_wanted(path.name, settings):
             reason = unsupported(path.name)
-            discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unsupported"))
+            discovery.outcomes.append(Outcome(printable(requested), "skipped", reason, cause="unsupported"))
         else:
             _add(LocalFile.local(path, path.name), discovery)
     return discovery
 
 
 def _about_barren(folder: Path) -> str:
-    """The note on a folder in which there is no file to read."""
+    """The note on a folder without a file to read."""
     with scanned(folder) as entries:
         is_empty = next(entries, None) is None
-    shown = printable(folder)
+    name = printable(folder)
     if is_empty:
-        return f"The folder {shown} is empty."
+        return f"The folder {name} is empty."
     return (
-        f"The folder {shown} holds no file to read: its folders are empty, or its files are hidden or "
+        f"The folder {name} holds no file to read: its folders are empty, or its files are hidden or "
         "left out by --include and --exclude."
     )
 
 
-def _not_there(given: Path) -> Outcome:
-    """The outcome of a path at which there is nothing; an address is told where addresses belong."""
-    shown = printable(given)
-    if address := re.match(r"([a-z][a-z0-9+.-]+):[/\\]+(?=.)", shown):
-        shown = f"{address[1]}://{shown[address.end() :]}"
+def _not_there(path: Path) -> Outcome:
+    """The outcome of a path that doesn't exist; for a URL, how to ingest web pages instead."""
+    name = printable(path)
+    if address := re.match(r"([a-z][a-z0-9+.-]+):[/\\]+(?=.)", name):
+        name = f"{address[1]}://{name[address.end() :]}"
         reason = (
             "an address, and this takes files and folders. For web pages, repositories and buckets, add a "
             "table [origins.NAME] to the settings and run refdesk-admin sync NAME"
         )
-        return Outcome(shown, "skipped", reason, cause="unreadable")
-    return Outcome(shown, "skipped", NOT_THERE, cause="unreadable")
+        return Outcome(name, "skipped", reason, cause="unreadable")
+    return Outcome(name, "skipped", NOT_THERE, cause="unreadable")
 
 
 def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: str | None) -> None:
@@ -234,32 +234,32 @@ class _FolderEntry(NamedTuple):
 
 
 def _entries(folder: Path, discovery: Discovery, settings: IngestSettings) -> list[_FolderEntry]:
-    """The entries of a folder, the last name first. An unreadable folder is reported, and has none."""
+    """The entries of a folder, last name first. An unreadable folder is reported, and yields none."""
     try:
         with scanned(folder) as entries:
-            found = [
+            folder_entries = [
                 _FolderEntry(folder / entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
                 for entry in sorted(entries, key=lambda entry: entry.name, reverse=True)
             ]
         if settings.ignore_files:
-            names = (entry.path.name for entry in found)
+            names = (entry.path.name for entry in folder_entries)
             discovery.ignoring.enter(folder, names, lambda path: read_if_there(path, MAX_BYTES))
     except OSError as error:
         reason = f"the folder can't be read: {error.strerror}"
         discovery.outcomes.append(Outcome(printable(folder), "skipped", reason, cause="unreadable"))
         return []
-    except ParseError as error:
+    except ParseError as error:  # an ignore file: without it, excluded files would be read
         reason = f"nothing of the folder was read, because of {error}"
         discovery.outcomes.append(Outcome(printable(folder), "skipped", reason, cause=error.cause))
         return []
-    return found
+    return folder_entries
 
 
 def _about_ignored(paths: Iterable[str], root: Path) -> Iterator[str]:
-    if ignored := [one for one in paths if Path(one).is_relative_to(root)]:
-        folders = sum(1 for one in ignored if Path(one).is_dir())
+    if ignored := [path for path in paths if Path(path).is_relative_to(root)]:
+        folders = sum(1 for path in ignored if Path(path).is_dir())
         numbers = {"file": len(ignored) - folders, "folder": folders}
-        counts = " and ".join(counted(number, what) for what, number in numbers.items() if number)
+        counts = " and ".join(counted(number, noun) for noun, number in numbers.items() if number)
         yield f"{counts} left out by .gitignore and .refdeskignore files (ingest.ignore_files)."
 
 
@@ -271,19 +271,19 @@ def _link(link: Path, root: Path) -> Outcome:
 
 
 def _resolved(path: Path) -> Path | None:
-    """The path without links, None if that can't be resolved, for example because it is being changed."""
+    """The path without links; None if it can't be resolved, for example because it is being changed."""
     try:
         return Path(os.path.realpath(path))
     except OSError:
         return None
 
 
-def _add(found: LocalFile, discovery: Discovery) -> None:
-    discovery.files.setdefault(found.uri, found)
+def _add(file: LocalFile, discovery: Discovery) -> None:
+    discovery.files.setdefault(file.uri, file)
 
 
 def left_out(name: str, settings: IngestSettings) -> bool:
-    """Whether a path below a folder or container is hidden or excluded, or lies in a folder that is."""
+    """Whether a path below a folder or container, or a folder above it, is hidden or excluded."""
     return any(_left_out_here(part, settings) for part in (name, *map(str, PurePosixPath(name).parents[:-1])))
 
 
@@ -293,14 +293,14 @@ def _left_out_here(name: str, settings: IngestSettings) -> bool:
 
 
 def is_wanted(name: str, settings: IngestSettings) -> bool:
-    """Whether a file of this name is read."""
+    """Whether a file with this name is ingested."""
     if _is_sidecar(name):
         return False
     return is_supported(name, with_ocr=settings.ocr != "off") or may_contain(name, archives=settings.archives)
 
 
 def _is_recognized(path: Path, settings: IngestSettings) -> bool:
-    """Whether a file whose name tells nothing is a document by its content. Only such a file is read."""
+    """Whether a file without a telling name is a document by its content; other files are not read."""
     if not is_unnamed(path.name):
         return False
     try:
@@ -326,7 +326,7 @@ def _is_sidecar(name: str) -> bool:
 
 
 def unsupported(name: str) -> str:
-    """Why a file of this name is no document."""
+    """The reason why a file with this name is not ingested."""
     if _is_sidecar(name):
         return f"metadata of {printable(name.removesuffix(SIDECAR_SUFFIX))}, read with it"
     if may_contain(name, archives=True):
@@ -340,7 +340,7 @@ MAX_PATTERN = 1000  # characters
 MAX_STARS = 3  # in a pattern: with more, a hostile one takes minutes to match a name
 MAX_DEEP = 2  # "**/" in a pattern: with 3, one takes 26 seconds to match 2,000 folders in each other
 MAX_COST = 20_000
-"""Of all patterns of a file: each is matched with each path, and each star takes ten times as long."""
+"""Of all patterns in a file: each is matched with each path, and each star multiplies its time by ten."""
 _STARS = re.compile(r"\*+")
 
 
@@ -350,16 +350,19 @@ def _lines(file: Path, read: Callable[[Path], bytes | None]) -> list[str]:
     except ParseError as error:
         raise ParseError(f"its {file.name}: {error}", error.cause) from error
     patterns = [line for line in lines if line.strip() and not line.startswith("#")]
-    if any(len(one) > MAX_PATTERN or _stars(one) > MAX_STARS or _deep(one) > MAX_DEEP for one in patterns):
+    if any(
+        len(pattern) > MAX_PATTERN or _stars(pattern) > MAX_STARS or _deep(pattern) > MAX_DEEP
+        for pattern in patterns
+    ):
         raise ParseError(f"its {file.name} has a pattern that is too long or has too many stars", "too large")
-    if sum(10 ** max(1, _stars(one)) for one in patterns) > MAX_COST:
+    if sum(10 ** max(1, _stars(pattern)) for pattern in patterns) > MAX_COST:
         reason = "has too many patterns, or too many with several stars: leave some out"
         raise ParseError(f"its {file.name} {reason}", "too large")
     return patterns
 
 
 def _stars(pattern: str) -> int:
-    """The stars that take time; what a pattern begins with means nothing in most."""
+    """The number of stars that cost time: a leading ! or **/ costs none."""
     return len(_STARS.findall(pattern.removeprefix("!").removeprefix("**/")))
 
 
@@ -368,7 +371,7 @@ def _deep(pattern: str) -> int:
 
 
 def _spec(lines: list[str]) -> GitIgnoreSpec:
-    """The patterns. One that git would pass over as invalid is passed over here, too."""
+    """The compiled patterns; like git, it skips invalid ones."""
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 only where there is an ignore file
 
     valid = []

@@ -32,48 +32,50 @@ if TYPE_CHECKING:
 class FileContent:
     """A file that was read, with its sidecar, and its state right before; None if that couldn't be told."""
 
-    found: LocalFile
+    file: LocalFile
     data: bytes
     sidecar: bytes
-    content: str
+    content_digest: str
     digest: str
     state: FileState | None = None
 
 
-async def read_content(found: LocalFile, *, max_bytes: int, cut: str, door: str = "") -> FileContent:
+async def read_content(file: LocalFile, *, max_bytes: int, cut: str, door: str = "") -> FileContent:
     """Read a file and its sidecar; `cut` and `door` say how it is cut and what may enter, for its digest.
 
     Raises:
         ParseError: one of them can't be read.
     """
-    return await to_thread.run_sync(_content, found, max_bytes, cut, door)
+    return await to_thread.run_sync(_content, file, max_bytes, cut, door)
 
 
-def _content(found: LocalFile, max_bytes: int, cut: str, door: str) -> FileContent:
-    state = _state(found)
-    data = read(found, max_bytes)
-    sidecar = read_sidecar(found)
-    digest = _digest(data + sidecar + stated_json(found) + door.encode(), cut)
-    return FileContent(found, data, sidecar, content_digest(data), digest, state)
+def _content(file: LocalFile, max_bytes: int, cut: str, door: str) -> FileContent:
+    state = _state(file)
+    data = read(file, max_bytes)
+    sidecar = read_sidecar(file)
+    digest = _digest(data + sidecar + stated_json(file) + door.encode(), cut)
+    return FileContent(file, data, sidecar, content_digest(data), digest, state)
 
 
-def as_stored(found: LocalFile, source: KnownSource) -> FileContent:
+def as_stored(file: LocalFile, source: KnownSource) -> FileContent:
     """What `read_content` would give of a part that is as it is stored, but without its bytes."""
-    return FileContent(found, b"", b"", source.record.content, source.digest, _state(found))
+    return FileContent(file, b"", b"", source.record.content, source.digest, _state(file))
 
 
-def _state(found: LocalFile) -> FileState | None:
+def _state(file: LocalFile) -> FileState | None:
     """The state of the file, or of the file that it is a part of; None for what lies elsewhere."""
     with suppress(OSError):
-        return state_of(local_path(found.uri)) if is_local(found.uri) else None
+        return state_of(local_path(file.uri)) if is_local(file.uri) else None
     return None
 
 
-def stated_json(found: LocalFile) -> bytes:
+def stated_json(file: LocalFile) -> bytes:
     """What is stated of a document and requested for it, for its digest."""
-    if not (found.stated or found.requests):
+    if not (file.stated or file.requests):
         return b""
-    return json.dumps([dict(one) for one in (found.stated, *found.requests)], sort_keys=True).encode()
+    return json.dumps(
+        [dict(statements) for statements in (file.stated, *file.requests)], sort_keys=True
+    ).encode()
 
 
 def content_digest(data: bytes) -> str:
@@ -99,8 +101,12 @@ def _digest(data: bytes, cut: str) -> str:
 def chunking_of(name: str, chunkings: Iterable[Chunking], max_tokens: int) -> Chunking:
     """The first that matches a file's path for readers or its last part; `max_tokens` where none says it."""
     last = name.rpartition("/")[2]
-    found = (one for one in chunkings if fnmatchcase(name, one.match) or fnmatchcase(last, one.match))
-    chosen = next(found, Chunking())
+    matching = (
+        chunking
+        for chunking in chunkings
+        if fnmatchcase(name, chunking.match) or fnmatchcase(last, chunking.match)
+    )
+    chosen = next(matching, Chunking())
     return replace(chosen, max_tokens=chosen.max_tokens or max_tokens, match="*")
 
 

@@ -70,15 +70,15 @@ async def ingest(
     check_extras(instructions.files)
     with spooling(writer.spools_in, writer.collection) as spool:
         steps = IngestSteps(writer, embedder, instructions, progress, await writer.records())
-        known = await steps.look_up()
+        stored = await steps.look_up()
         noted, rights = file_of(writer.data, writer.collection), instructions.rights
-        opened = ContainerCache.read(noted, steps.recipe, instructions.files, rights, known)
+        opened = ContainerCache.read(noted, steps.recipe, instructions.files, rights, stored)
         if callable(paths):
-            discovery = await paths(DiscoveryInput(spool, known, steps.recipe, rights, opened))
+            discovery = await paths(DiscoveryInput(spool, stored, steps.recipe, rights, opened))
         else:
             look = partial(discover, paths, instructions.files, without=writer.data)
             discovery = await to_thread.run_sync(look)
-        await open_containers(discovery, spool, instructions.files, known, opened)
+        await open_containers(discovery, spool, instructions.files, stored, opened)
         report = await _bring_to(steps, discovery)
         if writer.writes:
             opened.keep(noted, discovery, steps.outcomes)
@@ -101,6 +101,6 @@ async def _bring_to(steps: IngestSteps, discovery: Discovery) -> Report:
     notes = [] if steps.failure else await steps.remove(discovery)
     report = await steps.report(discovery, notes)
     if steps.failure:
-        left = len(discovery.files) + len(discovery.outcomes) - len(report.outcomes)
-        raise InterruptedRunError(steps.failure, report, left) from steps.failure
+        unfinished = len(discovery.files) + len(discovery.outcomes) - len(report.outcomes)
+        raise InterruptedRunError(steps.failure, report, unfinished) from steps.failure
     return report

@@ -19,21 +19,20 @@ from rag.errors import ParseError
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A document to read, which always lies in a file.
+    """A document to read. It always lies in a file: its own, or a copy in the spool (`read_from`).
 
     `uri` is the same in every run. `path` is its place for rules, folder rights, moves and messages
     (`rag.ingest.source_paths.place_of`). `name` is the path below the ingested folder or origin, for readers.
-    `file` is where its bytes lie in this run: the file itself, or a copy in the spool. `stated` is what its
-    container or origin says of it, in the keys and words of a sidecar; it goes before the document's own.
-    `container` is the URI of the file that it came out of, if it is a part of one, and `requests` is the
-    access that the sidecars of its containers request. A part that is known to be `as_stored` was not taken
-    out of its container in this run, and its `file` is that of the container.
+    `stated` is the metadata that its container or origin gives, in the keys of a sidecar; it overrides the
+    document's own. `container` is the URI of the container of a part, and `requests` the access that the
+    sidecars of its containers request. A part that is `as_stored` was not extracted in this run, because its
+    container is unchanged; its `read_from` is the container's.
     """
 
     uri: str
     path: Path
     name: str
-    file: Path
+    read_from: Path
     stated: Mapping[str, str] = field(default_factory=dict)
     container: str = ""
     requests: tuple[Mapping[str, str], ...] = ()
@@ -48,7 +47,7 @@ class LocalFile:
 _NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 _DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
 _ENTER: int = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
-"""To pass through folders that may be entered but not listed, on platforms that distinguish these."""
+"""Opens folders that may be entered but not listed, on platforms that distinguish these."""
 _FILE: int = _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _STEPWISE = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 _LINKED = {errno.ELOOP, errno.ENOTDIR}
@@ -58,8 +57,8 @@ def open_file(path: Path) -> int:
     """A descriptor to read the file at the absolute `path`. A pipe doesn't block.
 
     Raises:
-        FileNotFoundError: its folder doesn't contain it.
-        OSError: it can't be opened, or a part of the path is gone or a link.
+        FileNotFoundError: the file's folder doesn't contain it.
+        OSError: the file can't be opened, or a folder of the path is gone or a link.
     """
     return _opened(path, os.O_RDONLY | _FILE)
 
@@ -68,13 +67,13 @@ def _over_own_limit(_size: int, max_bytes: int) -> ParseError:
     return ParseError(f"it is larger than {max_bytes / 1e3:,.0f} kB, the most for such a file", "too large")
 
 
-def read(found: LocalFile, max_bytes: int) -> bytes:
+def read(file: LocalFile, max_bytes: int) -> bytes:
     """The bytes of a regular file.
 
     Raises:
-        ParseError: it can't be read, is not a regular file, or is larger than `max_bytes`.
+        ParseError: the file can't be read, is not a regular file, or is larger than `max_bytes`.
     """
-    data = read_if_there(found.file, max_bytes, over_limit)
+    data = read_if_there(file.read_from, max_bytes, over_limit)
     if data is None:
         raise ParseError(f"it can't be read: {os.strerror(errno.ENOENT)}", "unreadable")
     return data
@@ -83,12 +82,12 @@ def read(found: LocalFile, max_bytes: int) -> bytes:
 def read_if_there(
     path: Path, max_bytes: int, limit: Callable[[int, int], ParseError] = _over_own_limit
 ) -> bytes | None:
-    """The bytes of a regular file, None if its folder doesn't contain it. No part of the path may be a link.
+    """The bytes of a regular file; None if its folder doesn't contain it. No part of the path may be a link.
 
-    `limit` makes the error for one that is too large, of its size and `max_bytes`.
+    `limit` makes the error for a file that is too large, from its size and `max_bytes`.
 
     Raises:
-        ParseError: as in `read`, and if the folder itself is gone.
+        ParseError: as in `read`, or the folder itself is gone.
     """
     try:
         descriptor = open_file(path)
@@ -118,7 +117,7 @@ def _content(descriptor: int, max_bytes: int, limit: Callable[[int, int], ParseE
 
 
 def over_limit(size: int, max_bytes: int) -> ParseError:
-    """The error for a file, or for one inside another, that is larger than any document may be."""
+    """The error for a file or member over `ingest.max_file_bytes`."""
     return ParseError(
         f"{size / 1e6:,.1f} MB is over the limit of {max_bytes / 1e6:,.1f} MB (ingest.max_file_bytes)",
         "too large",
@@ -130,7 +129,7 @@ def scanned(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
     """The entries of the absolute `folder`. The path of an entry may be its name only.
 
     Raises:
-        OSError: it can't be listed, or a part of the path is gone or a link.
+        OSError: the folder can't be listed, or a part of its path is gone or a link.
     """
     if not _STEPWISE:
         with os.scandir(folder) as entries:
@@ -167,7 +166,8 @@ def _entered(folder: Path) -> int:
         try:
             inner = os.open(part, _ENTER | _DIRECTORY | _NOFOLLOW, dir_fd=at)
         except OSError as error:
-            if error.errno in {*_LINKED, errno.ENOENT}:  # not FileNotFoundError: the file may be elsewhere
+            # Not FileNotFoundError: that would mean that the file is gone, while only its folder moved.
+            if error.errno in {*_LINKED, errno.ENOENT}:
                 message = f"the folder {part!r} above it is gone, or was replaced by a link"
                 raise NotADirectoryError(errno.ENOTDIR, message) from error
             raise
@@ -178,7 +178,7 @@ def _entered(folder: Path) -> int:
 
 
 def _opened_and_checked(path: Path, flags: int) -> int:
-    """For platforms that can't open part by part: afterwards, the path must still lead to the opened file."""
+    """For platforms without `dir_fd`: open, then check that the path still leads to the opened file."""
     descriptor = os.open(path, flags)
     with suppress(OSError):
         if os.path.samestat(os.fstat(descriptor), os.lstat(path)) and os.path.realpath(path) == str(path):

@@ -54,12 +54,12 @@ def declared_fields(
     fields: dict[str, Value] = {}
     complaints = []
     for name, kind in declared.items():
-        written = metadata.get(name, "").strip()
-        if not written:
+        text = metadata.get(name, "").strip()
+        if not text:
             if any(key.startswith(f"{name}.") for key in metadata):
                 complaints.append(f"{name} is a mapping, not {_EXPECTED[kind]}")
             continue
-        value = _CONVERSIONS[kind](written)
+        value = _CONVERSIONS[kind](text)
         if value is None:
             complaints.append(f"{name} is not {_EXPECTED[kind]}")
         else:
@@ -81,34 +81,34 @@ def undeclared_names(
     return tuple(sorted(name for name in names - declared.keys() if name.casefold() not in _OF_OUR_OWN))
 
 
-def _string(written: str) -> str | None:
-    value = unicodedata.normalize("NFC", written)
+def _string(text: str) -> str | None:
+    value = unicodedata.normalize("NFC", text)
     return value if len(value) <= MAX_CHARS else None
 
 
-def _integer(written: str) -> int | None:
+def _integer(text: str) -> int | None:
     try:
-        value = int(written)
+        value = int(text)
     except ValueError:
         return None
     return value if abs(value) <= MAX_INTEGER else None
 
 
-def _number(written: str) -> float | None:
+def _number(text: str) -> float | None:
     try:
-        value = float(written) + 0.0  # -0.0 is 0.0
+        value = float(text) + 0.0  # -0.0 is 0.0
     except ValueError:
         return None
     return value if abs(value) < float("inf") else None
 
 
-def _boolean(written: str) -> bool | None:
-    word = written.casefold()
+def _boolean(text: str) -> bool | None:
+    word = text.casefold()
     return True if word in _TRUE else False if word in _FALSE else None
 
 
-def _strings(written: str) -> tuple[str, ...] | None:
-    items = tuple(map(_string, items_of(written)))
+def _strings(text: str) -> tuple[str, ...] | None:
+    items = tuple(map(_string, items_of(text)))
     return None if None in items or not items else tuple(item for item in items if item)
 
 
@@ -127,21 +127,21 @@ MAX_DOTS = 1_000  # in a line of a sidecar: a key with 31,000 parts took 4 GB
 NO_ADDRESS = "its url is not an http or https address"
 
 
-def read_sidecar(found: LocalFile) -> bytes:
+def read_sidecar(file: LocalFile) -> bytes:
     """The content of a document's sidecar, empty if it has none.
 
     Raises:
         ParseError: it has one that can't be read. It may restrict the document, so the document is skipped.
     """
-    path = Path(f"{found.file}{SIDECAR_SUFFIX}")
+    path = Path(f"{file.read_from}{SIDECAR_SUFFIX}")
     try:
         return read_if_there(path, SIDECAR_BYTES) or b""
     except ParseError as error:
-        reason = f"its {found.path.name}{SIDECAR_SUFFIX}: {error}"
+        reason = f"its {file.path.name}{SIDECAR_SUFFIX}: {error}"
         raise ParseError(reason, error.cause) from error
 
 
-def access_requested(found: LocalFile) -> dict[str, str]:
+def access_requested(file: LocalFile) -> dict[str, str]:
     """What a sidecar, or else the container or origin, requests for a document and its parts.
 
     That is their access, and when they expire.
@@ -149,12 +149,14 @@ def access_requested(found: LocalFile) -> dict[str, str]:
     Raises:
         ParseError: the sidecar can't be read.
     """
-    sidecar = read_sidecar(found)
-    stated = (_entries(sidecar) if sidecar else _NOTHING, found.stated)
+    sidecar = read_sidecar(file)
+    stated = (_entries(sidecar) if sidecar else _NOTHING, file.stated)
     requested: dict[str, str] = {}
-    for wanted in (ACCESS_KEYS, {EXPIRES}):
-        named = ({key: one for key, one in entries.items() if key.casefold() in wanted} for entries in stated)
-        requested |= next(filter(None, named), {})
+    for keys in (ACCESS_KEYS, {EXPIRES}):
+        requests = (
+            {key: text for key, text in entries.items() if key.casefold() in keys} for entries in stated
+        )
+        requested |= next(filter(None, requests), {})
     return requested
 
 
@@ -173,10 +175,10 @@ def described(document: Document, sidecar: bytes, stated: Mapping[str, str] = _N
 
 
 def _addressed(document: Document) -> Document:
-    written = document.metadata.get("url", "")
-    if not written:
+    address = document.metadata.get("url", "")
+    if not address:
         return document
-    if (url := web_address(written)) is None:
+    if (url := web_address(address)) is None:
         return replace(document, remarks=(*document.remarks, NO_ADDRESS))
     return replace(
         document, url=url, metadata={key: value for key, value in document.metadata.items() if key != "url"}
@@ -185,7 +187,7 @@ def _addressed(document: Document) -> Document:
 
 def _with_entries(document: Document, entries: Mapping[str, str]) -> Document:
     day = document_parts.date(entries.get("date", ""))
-    known = {"title", "date"} if day else {"title"}
+    built_in = {"title", "date"} if day else {"title"}
     # The access comes from one of both as a whole: two halves of it could add up to more than either.
     replaced = ACCESS_KEYS if not ACCESS_KEYS.isdisjoint(map(str.casefold, entries)) else frozenset[str]()
     before = {key: value for key, value in document.metadata.items() if key.casefold() not in replaced}
@@ -193,7 +195,7 @@ def _with_entries(document: Document, entries: Mapping[str, str]) -> Document:
         document,
         title=document_parts.title_line(entries.get("title", "")) or document.title,
         date=day or document.date,
-        metadata=before | {key: value for key, value in entries.items() if key not in known},
+        metadata=before | {key: value for key, value in entries.items() if key not in built_in},
     )
 
 
@@ -228,6 +230,6 @@ def _written(key: str, value: object) -> str:
             return str(value)
         case datetime() | date() | time():
             return value.isoformat()
-        case list() if not any(isinstance(one, list | dict) for one in value):
-            return listed(_written(key, one) for one in value)
+        case list() if not any(isinstance(member, list | dict) for member in value):
+            return listed(_written(key, member) for member in value)
     raise ParseError(f"its {SIDECAR_SUFFIX} file: {key} must be a plain value, or a list of plain values")

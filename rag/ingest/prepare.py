@@ -63,7 +63,7 @@ class Prepared:
     `shown` is the metadata for readers, and `state` that of the file when it was read.
     """
 
-    found: LocalFile
+    file: LocalFile
     id: str
     chunked: Chunked
     claim: Claim
@@ -73,7 +73,7 @@ class Prepared:
     def texts(self) -> Iterator[str]:
         """What is embedded of each passage."""
         text = self.chunked.document.text
-        return (body(one.context, text[one.start : one.end]) for one in self.chunked.passages)
+        return (body(passage.context, text[passage.start : passage.end]) for passage in self.chunked.passages)
 
     def new_source(self, collection: str, vectors: Vectors) -> NewSource:
         """It with a vector for each passage, ready to be written."""
@@ -81,7 +81,7 @@ class Prepared:
         source = Source(
             id=self.id,
             collection=collection,
-            uri=self.found.uri,
+            uri=self.file.uri,
             title=document.title,
             mime_type=document.mime_type,
             digest=chunked.digest,
@@ -90,7 +90,7 @@ class Prepared:
             ingested_at=datetime.now(UTC),
             url=document.url,
             date=document.date,
-            metadata={**self.shown, "path": printable(self.found.name)},
+            metadata={**self.shown, "path": printable(self.file.name)},
             without_vector=int((~vectors.any(axis=1)).sum()),
             file=self.state,
         )
@@ -126,36 +126,36 @@ class Preparation:
         cuts = (self.chunkings, self.max_tokens, self.embedder.window)
         return recipe_of(repr(cuts) + self.door.recipe)
 
-    async def read(self, found: LocalFile) -> FileContent:
+    async def read(self, file: LocalFile) -> FileContent:
         """The bytes of a file, and its digests.
 
         Raises:
             ParseError: it, or its sidecar, can't be read.
         """
-        cut = written(self._chunking(found), self.embedder.window)
-        scanned = "ocr" if self._ocr_seconds and may_be_scanned(found.path.name) else ""
+        cut = written(self._chunking(file), self.embedder.window)
+        scanned = "ocr" if self._ocr_seconds and may_be_scanned(file.path.name) else ""
         door = self.door.recipe + scanned
-        return await read_content(found, max_bytes=self.files.max_file_bytes, cut=cut, door=door)
+        return await read_content(file, max_bytes=self.files.max_file_bytes, cut=cut, door=door)
 
-    async def digests(self, found: LocalFile) -> FileContent | None:
+    async def digests(self, file: LocalFile) -> FileContent | None:
         """The digests of a file, without its bytes. None if it is unreadable, which `read` tells later."""
         try:
-            return replace(await self.read(found), data=b"", sidecar=b"")
+            return replace(await self.read(file), data=b"", sidecar=b"")
         except ParseError:
             return None
 
-    async def parsed(self, file: FileContent, budget: Budget | None = None) -> Document:
+    async def parsed(self, content: FileContent, budget: Budget | None = None) -> Document:
         """The document in a file, with what is stated of it.
 
         Raises:
             ParseError: it can't be parsed.
             EmptyFileError: it has no text.
         """
-        name, budget = printable(file.found.path.name), budget or Budget(self.files.parse_timeout_seconds)
-        parsed = await parse_safely(file.data, name, budget=budget, ocr_seconds=self._ocr_seconds)
-        return described(parsed, file.sidecar, file.found.stated)
+        name, budget = printable(content.file.path.name), budget or Budget(self.files.parse_timeout_seconds)
+        parsed = await parse_safely(content.data, name, budget=budget, ocr_seconds=self._ocr_seconds)
+        return described(parsed, content.sidecar, content.file.stated)
 
-    async def chunked(self, file: FileContent, budget: Budget) -> Chunked:
+    async def chunked(self, content: FileContent, budget: Budget) -> Chunked:
         """The document in a file as the collection lets it in, in passages that fit the embedder.
 
         All but the moderation is at the expense of the file's budget.
@@ -166,22 +166,22 @@ class Preparation:
             NotAdmittedError: the door keeps it out.
         """
         language = partial(to_thread.run_sync, load)  # at first, both take a moment
-        parsed = cast("Document", (await concurrently((partial(self.parsed, file, budget), language)))[0])
-        admitted = await self.door.admitted(parsed, file.found, file.state, budget)
+        parsed = cast("Document", (await concurrently((partial(self.parsed, content, budget), language)))[0])
+        admitted = await self.door.admitted(parsed, content.file, content.state, budget)
         document = await budget.run(with_language, admitted.document)
         fields, complaints = declared_fields(_all_metadata(document), self.declared)
         flags = await budget.run(flags_in, _all_text(document))
-        chunking = self._chunking(file.found)
+        chunking = self._chunking(content.file)
         return Chunked(
             document,
             await budget.run(self._cut, document, chunking, budget.left),
-            "" if admitted.unmoderated else file.digest,
+            "" if admitted.unmoderated else content.digest,
             parsed.metadata,
             fields,
             (*document.remarks, *complaints),
             flags,
             admitted.masked,
-            undeclared_names(parsed, file.sidecar, self.declared),
+            undeclared_names(parsed, content.sidecar, self.declared),
         )
 
     def _cut(self, document: Document, chunking: Chunking, seconds: float) -> list[Passage]:
@@ -191,8 +191,8 @@ class Preparation:
         reading = Reading(foreign_parts(document, self.embedder.known), window - limit)
         return passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
 
-    def _chunking(self, found: LocalFile) -> Chunking:
-        return chunking_of(found.name, self.chunkings, self.max_tokens)
+    def _chunking(self, file: LocalFile) -> Chunking:
+        return chunking_of(file.name, self.chunkings, self.max_tokens)
 
     @property
     def _ocr_seconds(self) -> float:

@@ -122,7 +122,7 @@ class Cluster:
                 "No worker of the Ray cluster can begin. Install the same refdesk[ray] on every node of it."
             ) from error
 
-    async def chunked(self, preparation: Preparation, file: FileContent, budget: Budget) -> Chunked:
+    async def chunked(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
         """As `Preparation.chunked`, on a worker.
 
         Raises:
@@ -130,7 +130,7 @@ class Cluster:
         """
         elsewhere = replace(preparation, embedder=cast("Embedder", None))  # a model stays where it is opened
         try:
-            return await self._done(_chunked, self.pickled, pickle.dumps(elsewhere), file, budget)
+            return await self._done(_chunked, self.pickled, pickle.dumps(elsewhere), content, budget)
         except _WorkerDiedError as error:
             raise ParseError(f"{RETRIES + 1} workers of the cluster died over it", "crashed") from error
 
@@ -196,7 +196,7 @@ class ClusterEmbedder(WrappedEmbedder):
         if kind == "query" or not texts or self.identity.provider == "openai":
             return await self.inner.embed(texts, kind)
         batches = [texts[at : at + TEXTS] for at in range(0, len(texts), TEXTS)]
-        return np.concatenate(await concurrently([partial(self.cluster.vectors, one) for one in batches]))
+        return np.concatenate(await concurrently([partial(self.cluster.vectors, batch) for batch in batches]))
 
 
 @asynccontextmanager
@@ -268,18 +268,18 @@ def _place(model: bytes) -> _Place:
     Raises:
         ConfigurationError: the model can't be opened here, or is another one than on the machine that asks.
     """
-    wanted: Model = pickle.loads(model)  # noqa: S301 made by the driver, as this function is
+    expected: Model = pickle.loads(model)  # noqa: S301 made by the driver, as this function is
     with ExitStack() as stack:
         portal = stack.enter_context(start_blocking_portal())
-        opening = open_embedder(wanted.settings, {}, probe=False)
+        opening = open_embedder(expected.settings, {}, probe=False)
         embedder = stack.enter_context(portal.wrap_async_context_manager(opening))
-        here = Model.of(wanted.settings, embedder)
-        if wanted.settings.provider == "openai":
-            here = replace(here, identity=wanted.identity)  # only its endpoint knows its dimension
-        if here != wanted:
+        here = Model.of(expected.settings, embedder)
+        if expected.settings.provider == "openai":
+            here = replace(here, identity=expected.identity)  # only its endpoint knows its dimension
+        if here != expected:
             raise ConfigurationError(
                 f"refdesk {here.refdesk} with {here.identity.model} is installed there, and refdesk "
-                f"{wanted.refdesk} with {wanted.identity.model} here. Install the same ones."
+                f"{expected.refdesk} with {expected.identity.model} here. Install the same ones."
             )
         return _Place(embedder, portal, stack.pop_all())
 
@@ -297,11 +297,11 @@ def _checked(model: bytes) -> Exception | bool:
         return error
 
 
-def _chunked(model: bytes, elsewhere: bytes, file: FileContent, budget: Budget) -> Chunked | Exception:
+def _chunked(model: bytes, elsewhere: bytes, content: FileContent, budget: Budget) -> Chunked | Exception:
     """A document in passages. What is wrong with it is returned: Ray would log what is raised."""
     try:
         preparation = _preparation(model, elsewhere)
-        return _place(model).portal.call(preparation.chunked, file, budget)
+        return _place(model).portal.call(preparation.chunked, content, budget)
     except (RefdeskError, NotAdmittedError) as error:
         return error
 
@@ -309,7 +309,9 @@ def _chunked(model: bytes, elsewhere: bytes, file: FileContent, budget: Budget) 
 def _vectors(model: bytes, texts: Sequence[str]) -> Vectors | Exception:
     """The vectors of documents. One text at a time is one thread: other workers have the other processors."""
     try:
-        place = _place(model)
-        return np.concatenate([place.portal.call(place.embedder.embed, [one], "document") for one in texts])
+        worker = _place(model)
+        return np.concatenate(
+            [worker.portal.call(worker.embedder.embed, [text], "document") for text in texts]
+        )
     except RefdeskError as error:
         return error

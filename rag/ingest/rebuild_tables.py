@@ -85,9 +85,9 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
             another call for the same build goes on.
     """
     data, tenant, name = writer.data, writer.collection.tenant, writer.collection.name
-    made = await change_collection(data, tenant, name, lambda one: replace(one, coming=coming))
-    await collection_tables.drop_others(data, made)
-    writer.collection = made
+    collection = await change_collection(data, tenant, name, lambda current: replace(current, coming=coming))
+    await collection_tables.drop_others(data, collection)
+    writer.collection = collection
     rebuilt = await _completed(writer, coming, embedder, (*coming.chunking, *chunkings), max_tokens, progress)
     if not await approved():
         rebuilt.switched = False
@@ -110,13 +110,17 @@ async def _completed(
 ) -> Rebuilt:
     target = await rebuild_target.open_target(writer.data, writer.collection, coming)
     records = await writer.records()
-    access = {id_: one.access for id_, one in records.items()}
+    access = {id_: record.access for id_, record in records.items()}
     run = _Rebuild(writer, target, embedder, chunkings, max_tokens, access)
     rows = {row["id"]: row for row in await writer.source_rows()}
-    held = await target.rows()
+    target_rows = await target.rows()
     await target.remove([id_ for id_ in await target.ids() if id_ not in rows])
-    stay = {id_: row for id_, row in rows.items() if id_ in held and rebuild_target.same_text(row, held[id_])}
-    await target.describe([_described(row, held[id_]) for id_, row in stay.items()])
+    stay = {
+        id_: row
+        for id_, row in rows.items()
+        if id_ in target_rows and rebuild_target.same_text(row, target_rows[id_])
+    }
+    await target.describe([_described(row, target_rows[id_]) for id_, row in stay.items()])
     missing = [id_ for id_ in rows if id_ not in stay]
     done = len(stay)
     progress(done, len(rows))
@@ -125,26 +129,26 @@ async def _completed(
         done += len(wave)
         progress(done, len(rows))
     now = await writer.records()  # rights can change at any time
-    await target.relabel({id_: one.access for id_, one in now.items()})
+    await target.relabel({id_: record.access for id_, record in now.items()})
     await target.finish({id_: row["generation"] for id_, row in rows.items()})
     scale = await calibration(embedder, target, coming.calibration)
     writer.collection = await change_collection(
         writer.data,
         writer.collection.tenant,
         writer.collection.name,
-        lambda one: replace(one, coming=replace(coming, calibration=scale)),
+        lambda current: replace(current, coming=replace(coming, calibration=scale)),
     )
     return await run.result(len(stay))
 
 
-def _described(row: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+def _described(row: Mapping[str, Any], target_row: Mapping[str, Any]) -> dict[str, Any]:
     """The present row of a source, as the target has it."""
-    _, lacking = schema.split_digest(held["digest"])
+    _, lacking = schema.split_digest(target_row["digest"])
     digest, _ = schema.split_digest(row["digest"])
-    cut = cut_of(schema.split_digest(held["digest"])[0])
+    cut = cut_of(schema.split_digest(target_row["digest"])[0])
     return {
         **row,
-        "chunk_count": held["chunk_count"],
+        "chunk_count": target_row["chunk_count"],
         "digest": schema.digest_value(recut(digest, cut), lacking),
     }
 
@@ -177,12 +181,15 @@ class _Rebuild:
     async def make(self, ids: Sequence[str]) -> None:
         """Store these sources in the target."""
         whole = await self.writer.whole(ids)
-        cut = [await to_thread.run_sync(self._cut, one, self.target.collection) for one in whole]
-        texts = [text for one in cut for text in one.bodies]
+        cut = [
+            await to_thread.run_sync(self._cut, stored_source, self.target.collection)
+            for stored_source in whole
+        ]
+        texts = [text for recut_source in cut for text in recut_source.bodies]
         vectors = await vectors_of_texts(self.embedder, texts)
-        ends = np.cumsum([len(one.bodies) for one in cut])
+        ends = np.cumsum([len(recut_source.bodies) for recut_source in cut])
         parts = zip(cut, np.split(vectors, ends[:-1]), strict=True)
-        await self.target.put([one.with_vectors(part) for one, part in parts])
+        await self.target.put([recut_source.with_vectors(part) for recut_source, part in parts])
 
     async def result(self, stayed: int) -> Rebuilt:
         """What was done, all sources of the target counted."""
@@ -192,41 +199,43 @@ class _Rebuild:
         self.rebuilt.without_vector = sum(schema.split_digest(row["digest"])[1] for row in rows)
         return self.rebuilt
 
-    def _cut(self, one: WholeSource, collection: Collection) -> WholeSource:
+    def _cut(self, stored: WholeSource, collection: Collection) -> WholeSource:
         """A source with its chunks: as they are, if they are cut so already; else from its text."""
-        source, window = one.source(collection.name), self.embedder.window
+        source, window = stored.source(collection.name), self.embedder.window
         chunking = chunking_of(source.name, self.chunkings, self.max_tokens)
         cut = written(chunking, window)
-        document = document_of(source, schema.outline_record(one.row["outline"]), one.row["text"])
+        document = document_of(source, schema.outline_record(stored.row["outline"]), stored.row["text"])
         foreign = foreign_parts(document, self.embedder.known)
         fits = all(
             len(self.embedder.token_spans(text)) <= window or is_within(foreign, span)
-            for text, span in zip(one.bodies, one.spans, strict=True)
+            for text, span in zip(stored.bodies, stored.spans, strict=True)
         )
         if cut_of(source.digest) == cut and fits:
-            return self._as_it_is(one)
-        paged = any(page is not None for page in one.pages)
+            return self._as_it_is(stored)
+        paged = any(page is not None for page in stored.pages)
         if paged:  # where its pages begin is known for its present passages only
             self.rebuilt.kept.append(source.name)
             if fits:
-                return self._as_it_is(one)
+                return self._as_it_is(stored)
         limit, spans = limit_of(chunking, window), self.embedder.token_spans
         reading = Reading(foreign, window - limit)
-        found = passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
+        new_passages = passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
         self.rebuilt.recut += 1
         # With the digest that it had, the next ingestion stores it anew.
         digest = source.digest if paged else recut(source.digest, cut)
-        found = _with_pages(found, one) if paged else found
-        return one.recut(found, digest, self.access.get(source.id), collection)
+        new_passages = _with_pages(new_passages, stored) if paged else new_passages
+        return stored.recut(new_passages, digest, self.access.get(source.id), collection)
 
-    def _as_it_is(self, one: WholeSource) -> WholeSource:
+    def _as_it_is(self, stored: WholeSource) -> WholeSource:
         self.rebuilt.copied += 1
-        places = zip(one.bodies, one.spans, strict=True)
+        places = zip(stored.bodies, stored.spans, strict=True)
         spans = self.embedder.token_spans
-        return one.counted([len(spans(text[len(text) - (end - start) :])) for text, (start, end) in places])
+        return stored.counted(
+            [len(spans(text[len(text) - (end - start) :])) for text, (start, end) in places]
+        )
 
 
-def _with_pages(found: Sequence[Passage], one: WholeSource) -> list[Passage]:
+def _with_pages(new_passages: Sequence[Passage], stored: WholeSource) -> list[Passage]:
     """The passages with the pages of the present passages that they begin in."""
-    starts, pages = [start for start, _ in one.spans], one.pages
-    return [replace(new, page=pages[max(0, bisect_right(starts, new.start) - 1)]) for new in found]
+    starts, pages = [start for start, _ in stored.spans], stored.pages
+    return [replace(new, page=pages[max(0, bisect_right(starts, new.start) - 1)]) for new in new_passages]

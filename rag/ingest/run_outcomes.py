@@ -96,22 +96,22 @@ class Outcomes:
             ]
         )
 
-    def fail(self, found: LocalFile, error: ParseError, *, has_earlier: bool) -> None:
+    def fail(self, file: LocalFile, error: ParseError, *, has_earlier: bool) -> None:
         """Report a file that can't be stored. An empty one is no failure, unless it had a text before."""
-        path = path_of(found.uri)
+        path = path_of(file.uri)
         if not isinstance(error, EmptyFileError):
-            kept = "; the earlier version stays" if has_earlier else ""
-            self.finish([Outcome(path, "skipped", f"{error}{kept}", cause=error.cause)])
+            stays = "; the earlier version stays" if has_earlier else ""
+            self.finish([Outcome(path, "skipped", f"{error}{stays}", cause=error.cause)])
         elif has_earlier:
             reason = f"{error} any more; the earlier version stays"
             self.finish([Outcome(path, "skipped", reason, cause="no text")])
         else:
-            self.empty[found.uri] = Outcome(path, "ignored", str(error), kind="empty")
-            self.finish([self.empty[found.uri]])
+            self.empty[file.uri] = Outcome(path, "ignored", str(error), kind="empty")
+            self.finish([self.empty[file.uri]])
 
     def ids(self, *kinds: OutcomeKind) -> set[str | None]:
         """The ids of the sources with one of these outcomes."""
-        return {one.source_id for one in self.finished if one.outcome in kinds}
+        return {outcome.source_id for outcome in self.finished if outcome.outcome in kinds}
 
     def notes(self, *, mended: int) -> Iterator[str]:
         """What the report must say of the documents as a whole; `mended` chunks have their vectors now."""
@@ -139,7 +139,9 @@ def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:
     if xberg_formats.is_installed():
         return []
     left_out = (
-        PurePath(one.path).suffix.lower() for one in outcomes if one.outcome in {"ignored", "skipped"}
+        PurePath(outcome.path).suffix.lower()
+        for outcome in outcomes
+        if outcome.outcome in {"ignored", "skipped"}
     )
     counts = Counter(suffix for suffix in left_out if suffix in OF_EXTRA)
     if not counts:

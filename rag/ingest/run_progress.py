@@ -64,7 +64,9 @@ class ByteProgress:
     def counter(self, wave: Sequence[Prepared]) -> Callable[[int], None]:
         """What counts the embedded texts of a wave: each is an equal share of its file's bytes."""
         shares = (
-            share for one in wave for share in _shares(self.sizes[one.found.uri], len(one.chunked.passages))
+            share
+            for prepared in wave
+            for share in _shares(self.sizes[prepared.file.uri], len(prepared.chunked.passages))
         )
 
         def count(texts: int) -> None:
@@ -79,9 +81,9 @@ def _shares(size: int, parts: int) -> Iterator[int]:
     return (size * (part + 1) // parts - size * part // parts for part in range(parts))
 
 
-def sizes(files: Iterable[LocalFile], most: int) -> dict[str, int]:
+def sizes(files: Iterable[LocalFile], max_bytes: int) -> dict[str, int]:
     """The bytes of files by URI, at most `most` each; 0 for one that is gone or not read."""
-    return {one.uri: 0 if one.as_stored else min(_size(one.file), most) for one in files}
+    return {file.uri: 0 if file.as_stored else min(_size(file.read_from), max_bytes) for file in files}
 
 
 def _size(path: Path) -> int:

@@ -154,10 +154,10 @@ class IngestSteps:
         self._claims.learn(discovery)
         if narrower := self._claims.narrowed_at_once(self._known.values()):
             await self._writer.claim(narrower)
-        before = sum(one.without_vector for one in self._known.values())
-        left = await ask_again(self._writer, self._embedder, self._known)
-        self._mended = before - sum(left.values())
-        self._known |= {uri: replace(self._known[uri], without_vector=n) for uri, n in left.items()}
+        before = sum(source.without_vector for source in self._known.values())
+        still_lacking = await ask_again(self._writer, self._embedder, self._known)
+        self._mended = before - sum(still_lacking.values())
+        self._known |= {uri: replace(self._known[uri], without_vector=n) for uri, n in still_lacking.items()}
         await self._start_progress(discovery)
         for uri, remark in discovery.remarks.items():
             self.outcomes.remark(uri, remark)
@@ -168,11 +168,11 @@ class IngestSteps:
             await self._writer.remember(folders)
 
     async def _start_progress(self, discovery: Discovery) -> None:
-        found, progress = discovery.files.values(), self.outcomes.progress
+        files, progress = discovery.files.values(), self.outcomes.progress
         self._work = ByteProgress(
-            await to_thread.run_sync(sizes, found, self._settings.max_file_bytes), progress
+            await to_thread.run_sync(sizes, files, self._settings.max_file_bytes), progress
         )
-        progress.started(len(found) + len(discovery.outcomes), sum(self._work.sizes.values()))
+        progress.started(len(files) + len(discovery.outcomes), sum(self._work.sizes.values()))
 
     async def move(self, discovery: Discovery) -> None:
         """Find stored sources under new URIs, and move those whose text stays the same.
@@ -180,11 +180,11 @@ class IngestSteps:
         This comes before anything is stored. A file that moved and changed takes its id along, and what is
         now at its old path must not inherit that id.
         """
-        new = [found for uri, found in discovery.files.items() if uri not in self._known]
+        new = [file for uri, file in discovery.files.items() if uri not in self._known]
         if not new or not self._known:
             return
-        files = {found.uri: one for found in new if (one := await self._preparation.digests(found))}
-        contents = {uri: one.content for uri, one in files.items()}
+        files = {file.uri: content for file in new if (content := await self._preparation.digests(file))}
+        contents = {uri: content.content_digest for uri, content in files.items()}
         self._recorded.note_new(contents.values())
         matched = await to_thread.run_sync(moved_sources, contents, self._known, discovery)
         if folders := self._claims.follow((source.uri, uri) for uri, source in matched.items()):
@@ -196,8 +196,8 @@ class IngestSteps:
             self._recorded.note_moved(source.record, uri)
         for uri, source in matched.items():  # when it is known for all of them which ids contain which
             self._unchanged.follow(source, files[uri])
-        others = [found.uri for found in new if found.uri not in matched]
-        self._recorded.note_missing(await to_thread.run_sync(lost, self._known, discovery, others))
+        unmatched = [file.uri for file in new if file.uri not in matched]
+        self._recorded.note_missing(await to_thread.run_sync(lost, self._known, discovery, unmatched))
         for source in await self._unchanged.move():
             del self._moved[source.uri]
             self._known[source.uri] = source
@@ -213,10 +213,13 @@ class IngestSteps:
 
     async def prepare(self, discovery: Discovery, prepared: MemoryObjectSendStream[Prepared]) -> None:
         """Read, parse and chunk the files that are new or changed."""
-        both = [iter(lane) for lane in lanes(discovery.files, self._work.sizes)]
+        shared_lanes = [iter(lane) for lane in lanes(discovery.files, self._work.sizes)]
         async with prepared:
             await concurrently(
-                [partial(self._prepare, lane, discovery, prepared) for lane in both * self._lanes_each]
+                [
+                    partial(self._prepare, lane, discovery, prepared)
+                    for lane in shared_lanes * self._lanes_each
+                ]
             )
         await end_idle()
 
@@ -228,50 +231,50 @@ class IngestSteps:
             await self._ahead.enter(uri, self._work.sizes[uri])
             if self.failure:
                 return
-            if one := await self._prepared_or_reported(discovery.files[uri], discovery):
-                await self._ahead.enter(uri, len(one.chunked.document.text))
+            if document := await self._prepared_or_reported(discovery.files[uri], discovery):
+                await self._ahead.enter(uri, len(document.chunked.document.text))
                 with suppress(anyio.BrokenResourceError):  # the embedder failed
-                    await prepared.send(one)
+                    await prepared.send(document)
             else:
                 self._ahead.leave(uri)
                 self._work.pass_over(uri)
 
-    async def _prepared_or_reported(self, found: LocalFile, discovery: Discovery) -> Prepared | None:
+    async def _prepared_or_reported(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
         """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
         try:
-            self._kept_out.check(found, discovery)
-            return None if self._unchanged.has_moved(found.uri) else await self._prepared(found, discovery)
+            self._kept_out.check(file, discovery)
+            return None if self._unchanged.has_moved(file.uri) else await self._prepared(file, discovery)
         except NotAdmittedError as error:
-            self.outcomes.finish(self._kept_out.outcome(found, error, self._earlier(found.uri)))
+            self.outcomes.finish(self._kept_out.outcome(file, error, self._earlier(file.uri)))
         except ParseError as error:
-            discovery.note_broken(found.uri, error)
+            discovery.note_broken(file.uri, error)
             if isinstance(error, WithheldError):
-                self._kept_out.note(found, error)
-            self.outcomes.fail(found, error, has_earlier=self._earlier(found.uri) is not None)
+                self._kept_out.note(file, error)
+            self.outcomes.fail(file, error, has_earlier=self._earlier(file.uri) is not None)
         return None
 
-    async def _prepared(self, found: LocalFile, discovery: Discovery) -> Prepared | None:
-        known = self._known.get(found.uri)
-        if known and found.as_stored:
-            file = as_stored(found, known)
+    async def _prepared(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
+        stored = self._known.get(file.uri)
+        if stored and file.as_stored:
+            content = as_stored(file, stored)
         else:
-            file = await self._preparation.read(found)
-        if (first := self._first_with.setdefault(file.digest, found)) is not found:
-            self.outcomes.remark(found.uri, f"same content as {path_of(first.uri)}")
-        if known and known.digest == file.digest:
-            check_expiry(known)
-            await self._unchanged.keep(known, file)
+            content = await self._preparation.read(file)
+        if (first := self._first_with.setdefault(content.digest, file)) is not file:
+            self.outcomes.remark(file.uri, f"same content as {path_of(first.uri)}")
+        if stored and stored.digest == content.digest:
+            check_expiry(stored)
+            await self._unchanged.keep(stored, content)
             return None
-        budget = discovery.budget(found.uri, self._settings.parse_timeout_seconds)
-        chunked = await self._chunked(file, budget)
-        earlier, id_ = self._earlier(found.uri), self._id_of(found.uri)
-        claim = self._claims.of_document(found, chunked.stated, file.content, id_, earlier)
-        claim = self._claims.of_part(claim, found)
-        self.outcomes.remark(found.uri, *chunked.remarks)
-        self.outcomes.note_text(found.uri, chunked.flags, chunked.masked)
+        budget = discovery.budget(file.uri, self._settings.parse_timeout_seconds)
+        chunked = await self._chunked(content, budget)
+        earlier, id_ = self._earlier(file.uri), self._id_of(file.uri)
+        claim = self._claims.of_document(file, chunked.stated, content.content_digest, id_, earlier)
+        claim = self._claims.of_part(claim, file)
+        self.outcomes.remark(file.uri, *chunked.remarks)
+        self.outcomes.note_text(file.uri, chunked.flags, chunked.masked)
         self.outcomes.undeclared.update(chunked.undeclared)
         shown = self._claims.rights.shown(chunked.document.metadata)
-        return Prepared(found, id_, chunked, claim, shown, file.state)
+        return Prepared(file, id_, chunked, claim, shown, content.state)
 
     async def embed(
         self, prepared: MemoryObjectReceiveStream[Prepared], embedded: MemoryObjectSendStream[NewSource]
@@ -279,12 +282,12 @@ class IngestSteps:
         """Give every passage its vector."""
         collection = self._writer.collection.name
         async with prepared, embedded:
-            async for some in _together(prepared, self._at_once):
+            async for batch in _together(prepared, self._at_once):
                 whole, self.failure = await with_vectors(
-                    self._embedder, some, collection, self._work.counter(some), at_once=self._at_once
+                    self._embedder, batch, collection, self._work.counter(batch), at_once=self._at_once
                 )
-                for one in whole:
-                    await embedded.send(one)
+                for new in whole:
+                    await embedded.send(new)
                 if self.failure:
                     self._ahead.open()
                     return
@@ -329,7 +332,7 @@ class IngestSteps:
     async def _remove_kept_out(self) -> None:
         self._kept_out.with_others(self._known, self.outcomes.ids("added", "replaced"))
         gone = self._kept_out.removed
-        self._known = {uri: one for uri, one in self._known.items() if one.id not in gone}
+        self._known = {uri: source for uri, source in self._known.items() if source.id not in gone}
         if gone:
             await self._writer.remove([*gone])
             self.outcomes.finish(gone.values())
@@ -357,7 +360,7 @@ class IngestSteps:
             *self.outcomes.notes(mended=self._mended),
             *field_notes(self.outcomes.undeclared, self._writer.collection.name),
             *language_notes(self.outcomes.finished, self._writer.collection),
-            *self._claims.notes([one.path for one in files.values()]),
+            *self._claims.notes([file.path for file in files.values()]),
             *unopened(self._known, discovery),
             *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
         )
@@ -365,7 +368,7 @@ class IngestSteps:
 
 
 def _is_full(wave: Sequence[NewSource]) -> bool:
-    chunks, characters = sum(len(one.passages) for one in wave), sum(len(one.text) for one in wave)
+    chunks, characters = sum(len(new.passages) for new in wave), sum(len(new.text) for new in wave)
     return chunks >= WAVE_CHUNKS or characters >= LARGE_CHARACTERS
 
 
@@ -373,13 +376,13 @@ async def _together(
     prepared: MemoryObjectReceiveStream[Prepared], at_once: int
 ) -> AsyncIterator[list[Prepared]]:
     """What is prepared, as many documents as there are, up to what is embedded at once."""
-    async for one in prepared:
-        some, texts = [one], len(one.chunked.passages)
+    async for document in prepared:
+        batch, texts = [document], len(document.chunked.passages)
         with suppress(anyio.WouldBlock, anyio.EndOfStream):
             while texts < at_once:
-                some.append(prepared.receive_nowait())
-                texts += len(some[-1].chunked.passages)
-        yield some
+                batch.append(prepared.receive_nowait())
+                texts += len(batch[-1].chunked.passages)
+        yield batch
 
 
 # Gives memory that nobody uses any more back to the system.

@@ -48,13 +48,13 @@ def around(uri: str) -> tuple[Path, ...]:
     if not inside:
         return ()
     inner = PurePosixPath(unquote(inside, errors="surrogateescape"))
-    return (place_of(outer), *(place_of(outer) / one for one in reversed(inner.parents[:-1])))
+    return (place_of(outer), *(place_of(outer) / folder for folder in reversed(inner.parents[:-1])))
 
 
 def path_of(uri: str) -> str:
     """The place of a source, for people: a path, or what stands in the settings and a path."""
-    place = printable(place_of(uri))
-    return place if is_local(uri) else place.removeprefix("/")
+    path = printable(place_of(uri))
+    return path if is_local(uri) else path.removeprefix("/")
 
 
 def part_uri(container: str, path: str) -> str:

@@ -289,22 +289,22 @@ def tables_of(document: Document) -> list[Table]:
 
     Example: the text "| a | b |\n|---|---|\n| 1 | 2 |" -> ("| a | b |", 20, 29).
     """
-    found: list[Table] = []
+    tables: list[Table] = []
     aboves: dict[int, str] = {}
     end, above = -1, ""
     for block in document.blocks:
         if block.kind in {"list", "paragraph"}:
-            found += _inner(document.text, block)
+            tables += _inner(document.text, block)
         if block.kind != "table":
             continue
-        if block.start == end + 1 and found and found[-1].end == end and not found[-1].is_record:
-            found[-1] = found[-1]._replace(end=block.end)
+        if block.start == end + 1 and tables and tables[-1].end == end and not tables[-1].is_record:
+            tables[-1] = tables[-1]._replace(end=block.end)
         elif table := _table(document.text, block):
-            found.append(table)
+            tables.append(table)
             aboves[table.rows] = above
         end = block.end
         above = document.text[block.start : min(block.end, block.start + MAX_HEADER_CHARS)]
-    return [_with_groups(document.text, table, aboves.get(table.rows, "")) for table in found]
+    return [_with_groups(document.text, table, aboves.get(table.rows, "")) for table in tables]
 
 
 def _with_groups(text: str, table: Table, above: str) -> Table:

@@ -29,7 +29,7 @@ def document_of(source: Source, outline: Sequence[Heading], text: str) -> Docume
     """
     name = PurePath(source.name).name or source.title
     likely = Document(text, source.title, source.mime_type, tuple(_likely(text, outline)))
-    return next((one for one in _parsed(text, name) if _agrees(one, text, outline)), likely)
+    return next((candidate for candidate in _parsed(text, name) if _agrees(candidate, text, outline)), likely)
 
 
 def _parsed(text: str, name: str) -> Iterator[Document]:
@@ -52,8 +52,8 @@ def _likely(text: str, outline: Sequence[Heading]) -> Iterator[Block]:
         yield from _divided(text, at, heading.start)
         line = text.find("\n", heading.start)
         at = len(text) if line < 0 else line
-        found = block(text, "heading", heading.start, at, level=heading.level)
-        yield from (replace(one, title=heading.title) for one in found)
+        heading_blocks = block(text, "heading", heading.start, at, level=heading.level)
+        yield from (replace(heading_block, title=heading.title) for heading_block in heading_blocks)
     yield from _divided(text, at, len(text))
 
 
@@ -65,6 +65,9 @@ def _divided(text: str, start: int, end: int) -> Iterator[Block]:
 
 
 def _block(text: str, start: int, end: int) -> Iterator[Block]:
-    for found in block(text, "paragraph", start, end):
-        kind = next((kind for kind, form in _KINDS if form.match(text, found.start, found.end)), found.kind)
-        yield replace(found, kind=kind)
+    for paragraph in block(text, "paragraph", start, end):
+        kind = next(
+            (kind for kind, form in _KINDS if form.match(text, paragraph.start, paragraph.end)),
+            paragraph.kind,
+        )
+        yield replace(paragraph, kind=kind)

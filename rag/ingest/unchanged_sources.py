@@ -36,71 +36,71 @@ class UnchangedSources:
     _moved: set[str] = field(default_factory=set)
     _files: dict[str, FileState] = field(default_factory=dict)
 
-    def follow(self, source: KnownSource, file: FileContent) -> None:
+    def follow(self, source: KnownSource, content: FileContent) -> None:
         """Note a source that moved to this file, for `move`, if its text stays."""
-        if not self._stays(source, file):
+        if not self._stays(source, content):
             return
-        self._note_file(source, file)
-        found = file.found
-        metadata = {**source.metadata, "path": printable(found.name)}
-        claim = self.claims.of_part(self.claims.of_moved(source, found), found)
-        self._to_move[source.id] = source, Moved(found.uri, metadata, claim)
+        self._note_file(source, content)
+        file = content.file
+        metadata = {**source.metadata, "path": printable(file.name)}
+        claim = self.claims.of_part(self.claims.of_moved(source, file), file)
+        self._to_move[source.id] = source, Moved(file.uri, metadata, claim)
 
-    def _stays(self, source: KnownSource, file: FileContent) -> bool:
+    def _stays(self, source: KnownSource, content: FileContent) -> bool:
         """Whether a moved source needs no parsing, neither for its text nor for the access it requests."""
-        asked = self.claims.rights.asks(source.record.requested)
-        return source.digest == file.digest and keeps_title(source, file.found) and not asked
+        requests_access = self.claims.rights.asks(source.record.requested)
+        return source.digest == content.digest and keeps_title(source, content.file) and not requests_access
 
     async def move(self) -> list[KnownSource]:
         """Move the sources that `follow` noted. Returns them with their new URIs.
 
         A part is finished by `settle`: what contains it now may be stored, or narrowed, later in this run.
         """
-        moved = {id_: one for id_, (_, one) in self._to_move.items()}
+        moved = {id_: move for id_, (_, move) in self._to_move.items()}
         records = await self.writer.move(moved) if moved else {}
         sources = []
-        for id_, (source, one) in self._to_move.items():
-            here = replace(source, uri=one.uri)
+        for id_, (source, move) in self._to_move.items():
+            here = replace(source, uri=move.uri)
             sources.append(here)
-            if "#" in one.uri:
-                self._to_claim[id_] = "moved", here, one.claim
+            if "#" in move.uri:
+                self._to_claim[id_] = "moved", here, move.claim
             else:
-                self._finish("moved", here, one.claim, records[id_])
-        self._moved = {one.uri for one in sources}
+                self._finish("moved", here, move.claim, records[id_])
+        self._moved = {source.uri for source in sources}
         return sources
 
     def has_moved(self, uri: str) -> bool:
         """Whether `move` moved a source to this URI."""
         return uri in self._moved
 
-    def _note_file(self, source: KnownSource, file: FileContent) -> None:
+    def _note_file(self, source: KnownSource, content: FileContent) -> None:
         """Note the state of a file, if it is new: somebody touched or copied it."""
-        if file.state and not (source.file and file.state.same_as(source.file)):
-            self._files[source.id] = file.state
+        if content.state and not (source.file and content.state.same_as(source.file)):
+            self._files[source.id] = content.state
 
-    async def keep(self, source: KnownSource, file: FileContent) -> None:
+    async def keep(self, source: KnownSource, content: FileContent) -> None:
         """Keep a source as its file is. It is finished now, or by `settle` if its access may change.
 
         Raises:
             ParseError: the run wants to know which access the document requests, and that can't be told.
         """
-        self._note_file(source, file)
-        if claim := await self._claim(source, file):
+        self._note_file(source, content)
+        if claim := await self._claim(source, content):
             self._to_claim[source.id] = "unchanged", source, claim
         else:
             self.outcomes.finish_source("unchanged", source)
 
-    async def _claim(self, source: KnownSource, file: FileContent) -> Claim | None:
+    async def _claim(self, source: KnownSource, content: FileContent) -> Claim | None:
         """The claim of a source whose access may change: by the run, its own request or what contains it."""
-        found, rights = file.found, self.claims.rights
-        if by_origin := self.claims.of_origin(source.uri, found.path, file.content):
-            return self.claims.of_part(by_origin, found)
+        file, rights = content.file, self.claims.rights
+        if by_origin := self.claims.of_origin(source.uri, file.path, content.content_digest):
+            return self.claims.of_part(by_origin, file)
         if not rights.set_access:
-            self.claims.note_kept(source, found)
+            self.claims.note_kept(source, file)
         if rights.asks(source.record.requested):
-            metadata = (await self.parsed(file)).metadata if rights.of_documents else {}
-            return self.claims.of_part(self.claims.of_new(found, metadata, file.content), found)
-        claim = self.claims.of_part(self.claims.of_kept(source), found)
+            metadata = (await self.parsed(content)).metadata if rights.of_documents else {}
+            return self.claims.of_part(self.claims.of_new(file, metadata, content.content_digest), file)
+        claim = self.claims.of_part(self.claims.of_kept(source), file)
         return claim if claim.floor else None
 
     async def settle(self) -> None:

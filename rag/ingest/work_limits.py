@@ -68,12 +68,12 @@ def lanes(uris: Iterable[str], sizes: Mapping[str, int]) -> list[list[list[str]]
     In a lane, each file is together with its parts. A part is behind what contains it, which decides whether
     it may come in.
     """
-    both: tuple[dict[str, list[str]], dict[str, list[str]]] = {}, {}
+    small_and_large: tuple[dict[str, list[str]], dict[str, list[str]]] = {}, {}
     for uri in uris:
         outermost = uri.partition("#")[0]
-        lane = both[sizes.get(outermost, 0) >= LARGE_CHARACTERS]
+        lane = small_and_large[sizes.get(outermost, 0) >= LARGE_CHARACTERS]
         lane.setdefault(outermost, []).append(uri)
-    return [[*lane.values()] for lane in both if lane]
+    return [[*lane.values()] for lane in small_and_large if lane]
 
 
 class BackPressure:
@@ -94,8 +94,8 @@ class BackPressure:
         """Wait until there is room for a document, and note it. `size` is at first that of its file."""
         self.leave(uri)
         sizes = self._large if size >= LARGE_CHARACTERS else self._small
-        most = self._most_large if size >= LARGE_CHARACTERS else self._most_small
-        while not self._open and sum(sizes.values()) > most:
+        limit = self._most_large if size >= LARGE_CHARACTERS else self._most_small
+        while not self._open and sum(sizes.values()) > limit:
             if self._has_room.is_set():  # others may wait for it, too
                 self._has_room = anyio.Event()
             await self._has_room.wait()

@@ -63,7 +63,7 @@ async def _look(git: _Git, origin: GitOrigin, desk: OriginContext) -> OriginFind
     look.discovery.whole.add(desk.prefix)
     tree = await git.tree(origin.folder)
     dates = await git.dates(origin.folder) if origin.dates else {}
-    wanted: dict[str, str] = {}
+    documents: dict[str, str] = {}
     for path, entry in tree.items():
         if path.endswith(SIDECAR_SUFFIX) or not desk.is_wanted(path) or _is_hidden(path, desk):
             continue
@@ -72,8 +72,8 @@ async def _look(git: _Git, origin: GitOrigin, desk: OriginContext) -> OriginFind
         elif not desk.may_read(path):
             look.ignored(path, desk.uri(path))
         else:
-            wanted[path] = _token(path, tree, dates)
-    for path, token in wanted.items():
+            documents[path] = _token(path, tree, dates)
+    for path, token in documents.items():
         uri = desk.uri(path)
         look.state[path] = {"uri": uri, "token": token}
         if desk.before.get(path, {}).get("token") == token and desk.is_current(uri):
@@ -85,13 +85,13 @@ async def _look(git: _Git, origin: GitOrigin, desk: OriginContext) -> OriginFind
                 look.ignored(path, uri)
                 del look.state[path]
                 continue
-            found = desk.local_file(path, data, stated=_stated(path, dates), sidecar=sidecar)
+            file = desk.local_file(path, data, stated=_stated(path, dates), sidecar=sidecar)
         except FetchError as error:
             look.failed(path, str(error))
-            look.discovery.kept.add(uri)
+            look.discovery.retained.add(uri)
             del look.state[path]
         else:
-            look.discovery.files[uri] = found
+            look.discovery.files[uri] = file
     return look
 
 
@@ -141,12 +141,14 @@ async def _opened(origin: GitOrigin, folder: Path, environment: Mapping[str, str
     return await clone.at("FETCH_HEAD^{commit}")
 
 
-def _environment(given: Mapping[str, str], protocols: str, folder: str) -> dict[str, str]:
+def _environment(variables: Mapping[str, str], protocols: str, folder: str) -> dict[str, str]:
     """The environment for git: nobody is asked, and no other protocol or repository is used."""
-    kept = {name: value for name, value in given.items() if not name.startswith("GIT_") or name in _KEPT}
+    inherited = {
+        name: value for name, value in variables.items() if not name.startswith("GIT_") or name in _KEPT
+    }
     return {
         "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
-        **kept,
+        **inherited,
         "SSH_ASKPASS_REQUIRE": "never",
         "GIT_ALLOW_PROTOCOL": protocols,
         "GIT_NO_LAZY_FETCH": "1",
@@ -188,15 +190,15 @@ class _Git:
                 "The command git is not installed. An origin of type git needs it."
             ) from error
         if done.returncode:
-            told = done.stderr.decode("utf-8", "replace")
-            reason = _why_ssh(told, arguments[-2]) if arguments[0] == "fetch" else ""
-            raise FetchError(reason or _why(arguments[0], told))
+            message = done.stderr.decode("utf-8", "replace")
+            reason = _why_ssh(message, arguments[-2]) if arguments[0] == "fetch" else ""
+            raise FetchError(reason or _why(arguments[0], message))
         return done.stdout
 
     async def at(self, ref: str) -> _Git:
         """The repository at a ref."""
-        found = await self.run("rev-parse", "--verify", "--quiet", "--end-of-options", ref)
-        return _Git(self.folder, self.environment, found.decode().strip())
+        result = await self.run("rev-parse", "--verify", "--quiet", "--end-of-options", ref)
+        return _Git(self.folder, self.environment, result.decode().strip())
 
     async def tree(self, below: str) -> dict[str, _TreeEntry]:
         """The files below a folder by their path below it, in the order of names."""

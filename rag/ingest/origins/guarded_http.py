@@ -35,8 +35,8 @@ async def resolved(host: str, port: int) -> list[str]:
     Raises:
         OSError: it has none.
     """
-    found = await anyio.getaddrinfo(host, port, type=1)  # SOCK_STREAM
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    answers = await anyio.getaddrinfo(host, port, type=1)  # SOCK_STREAM
+    return list(dict.fromkeys(str(entry[4][0]) for entry in answers))
 
 
 def is_public(address: str) -> bool:
@@ -56,7 +56,11 @@ def _inside(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
         return []
     teredo = address.teredo or ()
     nat64 = [IPv4Address(int(address) & 0xFFFFFFFF)] if address in _NAT64 else []
-    return [one for one in (address.ipv4_mapped, address.sixtofour, *teredo, *nat64) if one is not None]
+    return [
+        embedded
+        for embedded in (address.ipv4_mapped, address.sixtofour, *teredo, *nat64)
+        if embedded is not None
+    ]
 
 
 class GuardedNetwork(httpcore2.AsyncNetworkBackend):
@@ -67,7 +71,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
     """
 
     def __init__(self, networks: Iterable[str] = (), resolve: Resolve = resolved) -> None:
-        self._networks = [ip_network(one) for one in networks]
+        self._networks = [ip_network(network) for network in networks]
         self._resolve = resolve
         self._connect = httpcore2.AnyIOBackend()
 
@@ -134,7 +138,10 @@ class Reply:
 
 def user_agent(desk: str) -> str:
     """How refdesk introduces itself: the desk's name in ASCII, and the program."""
-    name = "".join(one if one.isascii() and (one.isalnum() or one in " ._-") else "-" for one in desk)
+    name = "".join(
+        character if character.isascii() and (character.isalnum() or character in " ._-") else "-"
+        for character in desk
+    )
     return f"{name.strip() or 'refdesk'} (refdesk/{version('refdesk')})"
 
 
@@ -187,7 +194,7 @@ class Client:
             raise FetchError(_why(error)) from error
 
 
-async def _body(parts: AsyncIterator[bytes], headers: Mapping[str, str], most: int) -> bytes:
+async def _body(parts: AsyncIterator[bytes], headers: Mapping[str, str], max_bytes: int) -> bytes:
     """The decompressed body.
 
     Raises:
@@ -197,14 +204,14 @@ async def _body(parts: AsyncIterator[bytes], headers: Mapping[str, str], most: i
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "gzip", "x-gzip", ""}:
         raise RefusedError(f"its Content-Encoding {encoding[:20]!r} is not supported")
-    if headers.get("content-length", "").isdecimal() and int(headers["content-length"]) > most:
-        raise too_large(most)
+    if headers.get("content-length", "").isdecimal() and int(headers["content-length"]) > max_bytes:
+        raise too_large(max_bytes)
     inflate = zlib.decompressobj(wbits=31) if "gzip" in encoding else None
     body = bytearray()
     async for part in parts:
-        body += inflated(inflate, part, most - len(body)) if inflate else part
-        if len(body) > most:
-            raise too_large(most)
+        body += inflated(inflate, part, max_bytes - len(body)) if inflate else part
+        if len(body) > max_bytes:
+            raise too_large(max_bytes)
     if inflate and not inflate.eof and body:
         raise FetchError("its compressed content is incomplete")
     return bytes(body)
@@ -222,9 +229,9 @@ def inflated(inflate: zlib._Decompress, part: bytes, room: int) -> bytes:
         raise FetchError("its compressed content is damaged") from error
 
 
-def too_large(most: int) -> RefusedError:
+def too_large(max_bytes: int) -> RefusedError:
     """The refusal of a document that is larger than `most` bytes."""
-    return RefusedError(f"it is over the limit of {most / 1e6:,.1f} MB (ingest.max_file_bytes)")
+    return RefusedError(f"it is over the limit of {max_bytes / 1e6:,.1f} MB (ingest.max_file_bytes)")
 
 
 def _why(error: BaseException) -> str:
@@ -243,10 +250,10 @@ def _why(error: BaseException) -> str:
 
 def seconds_to_wait(headers: Mapping[str, str], now: datetime) -> float:
     """What Retry-After asks for, in seconds from `now`; 0 if it says nothing readable."""
-    written = headers.get("retry-after", "").strip()
-    if written.isdecimal():
-        return float(written[:6])
+    header = headers.get("retry-after", "").strip()
+    if header.isdecimal():
+        return float(header[:6])
     try:
-        return max(0.0, (parsedate_to_datetime(written) - now).total_seconds())
+        return max(0.0, (parsedate_to_datetime(header) - now).total_seconds())
     except (TypeError, ValueError):
         return 0.0

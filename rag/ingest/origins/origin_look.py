@@ -75,10 +75,10 @@ class OriginContext:
     ) -> LocalFile:
         """A document, put into the spool. `suffix` tells its type where its path doesn't."""
         uri = self.uri(path)
-        place = place_of(uri)
+        logical_path = place_of(uri)
         if suffix:
-            place = place.with_name(place.name + suffix)
-        return LocalFile(uri, place, path, self.spool.add(data, sidecar), stated or {})
+            logical_path = logical_path.with_name(logical_path.name + suffix)
+        return LocalFile(uri, logical_path, path, self.spool.add(data, sidecar), stated or {})
 
     def knows(self, path: str) -> bool:
         """Whether a file of this name is read."""
@@ -94,14 +94,14 @@ class OriginContext:
 
     def most_bytes(self, path: str) -> int:
         """How large a file may be. One that only contains documents may be larger than one."""
-        name, most = path.rpartition("/")[2], self.files.max_file_bytes
+        name, max_bytes = path.rpartition("/")[2], self.files.max_file_bytes
         contains = may_contain(name, archives=self.files.archives) and not is_supported(name)
-        return max(MAX_CONTAINER_BYTES, most) if contains else most
+        return max(MAX_CONTAINER_BYTES, max_bytes) if contains else max_bytes
 
     def unseen(self, discovery: Discovery) -> set[str]:
         """The stored documents that were neither found nor deleted. A part is seen with its container."""
-        seen = discovery.files.keys() | discovery.unchanged | discovery.deleted
-        return {uri for uri in self.stored if uri.partition("#")[0] not in seen}
+        reported = discovery.files.keys() | discovery.unchanged | discovery.deleted
+        return {uri for uri in self.stored if uri.partition("#")[0] not in reported}
 
     def is_wanted(self, path: str) -> bool:
         """Whether the settings take a document at this path."""
@@ -125,7 +125,7 @@ class OriginFindings:
         """Report what has no supported type, or `kind`. What is stored of an archive at `uri` stays."""
         name, reason = path.rpartition("/")[2], f"unsupported file type ({kind})"
         if may_contain(name, archives=True):
-            self.discovery.kept.add(uri)
+            self.discovery.retained.add(uri)
         if may_contain(name, archives=True) or not kind:
             reason = unsupported(name)
         self.discovery.outcomes.append(Outcome(printable(path), "ignored", reason, kind="unsupported"))
@@ -151,4 +151,4 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
     """Whether a pattern matches the path, its last part, or a folder in it; * matches across folders."""
     parts = path.split("/")
     heads = ["/".join(parts[: end + 1]) for end in range(len(parts))]
-    return any(fnmatchcase(one, pattern) for pattern in patterns for one in (*heads, *parts))
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in (*heads, *parts))

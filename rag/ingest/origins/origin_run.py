@@ -78,8 +78,8 @@ class OriginRun:
         except FetchError as error:
             self._look = OriginFindings()
             self._look.failed(f"origin:{self._name}", str(error))
-            self._look.discovery.kept |= desk.stored
-            self._look.state = {key: dict(one) for key, one in desk.before.items()}
+            self._look.discovery.retained |= desk.stored
+            self._look.state = {key: dict(entry) for key, entry in desk.before.items()}
         return self._look.discovery
 
     async def _looked(self, desk: OriginContext, rights: Rights) -> OriginFindings:
@@ -109,12 +109,12 @@ class OriginRun:
                 raise TypeError  # it is ingested like a folder of the command line
 
     def _desk(self, beforehand: DiscoveryInput, state: Mapping[str, Any]) -> OriginContext:
-        known, rights, opened = beforehand.known, beforehand.rights, beforehand.opened
+        stored, rights, opened = beforehand.known, beforehand.rights, beforehand.opened
         before = state["documents"] if state.get("recipe") == beforehand.recipe else {}
-        digests = {one["uri"]: one["digest"] for one in before.values()}
+        digests = {entry["uri"]: entry["digest"] for entry in before.values()}
 
         def is_current(uri: str) -> bool:
-            source = known.get(uri)
+            source = stored.get(uri)
             if source is None or not opened.may_skip(uri):
                 return opened.is_current(uri)
             return not rights.asks(source.record.requested) and source.digest == digests.get(uri)
@@ -125,7 +125,7 @@ class OriginRun:
             beforehand.spool,
             self._files,
             before,
-            frozenset(uri for uri in known if uri.startswith(prefix)),
+            frozenset(uri for uri in stored if uri.startswith(prefix)),
             is_current,
             self._agent,
         )
@@ -143,7 +143,7 @@ class OriginRun:
         kind = [VERSION, self._origin.type]
         return state if isinstance(state, dict) and state.get("kind") == kind else {}
 
-    def keep(self, known: Mapping[str, KnownSource], outcomes: Iterable[Outcome]) -> None:
+    def keep(self, sources: Mapping[str, KnownSource], outcomes: Iterable[Outcome]) -> None:
         """Keep the state for the next run, of what is `known` to be stored now.
 
         A document that came, but could not be stored, is fetched again. An archive is none itself.
@@ -151,17 +151,21 @@ class OriginRun:
         Raises:
             OSError: it can't be written. The next run fetches more than it must.
         """
-        stored = {one.source_id for one in outcomes if one.outcome not in {"removed", "missing"}}
+        stored = {outcome.source_id for outcome in outcomes if outcome.outcome not in {"removed", "missing"}}
         discovery = self._look.discovery
 
         def digest(entry: Mapping[str, Any]) -> str | None:
             uri = entry["uri"]
-            if one := known.get(uri):
-                return one.digest if one.id in stored or uri in discovery.kept else None
+            if source := sources.get(uri):
+                return source.digest if source.id in stored or uri in discovery.retained else None
             return "none" if uri in discovery.containers or entry.get("other") else None
 
-        seen = self._look.state.items()
-        documents = {key: one | {"digest": found} for key, one in seen if (found := digest(one))}
+        entries = self._look.state.items()
+        documents = {
+            key: entry | {"digest": source_digest}
+            for key, entry in entries
+            if (source_digest := digest(entry))
+        }
         if not documents:
             self._file.unlink(missing_ok=True)
             return

@@ -42,13 +42,13 @@ class PageFacts:
     nofollow: bool = False
 
 
-def canonical(written: str, base: str = "") -> str | None:
+def canonical(reference: str, base: str = "") -> str | None:
     """An address in the one form in which it is compared: None if it is no http or https address.
 
     Example: "HTTPS://Example.org:443/a/../b/%7ejoe#x" -> "https://example.org/b/~joe".
     """
     try:
-        joined, _ = urldefrag(urljoin(base, written.strip()))
+        joined, _ = urldefrag(urljoin(base, reference.strip()))
         address = web_address(joined)
         if address is None:
             return None
@@ -75,19 +75,19 @@ def path_below(url: str) -> str:
     parts = urlsplit(url)
     path = unquote(parts.path)
     path = f"{path}index" if path.endswith("/") else path
-    named = [one for one in path.split("/") if one not in {"", ".", ".."}]
-    return "/".join((parts.netloc, *named)) + (f"?{parts.query}" if parts.query else "")
+    segments = [segment for segment in path.split("/") if segment not in {"", ".", ".."}]
+    return "/".join((parts.netloc, *segments)) + (f"?{parts.query}" if parts.query else "")
 
 
 def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
     """The facts of an HTML page that came from an address."""
     text = rough_text(body)
-    base, main, asked = url, "", [headers.get("x-robots-tag", "")]
+    base, main, robots_orders = url, "", [headers.get("x-robots-tag", "")]
     links: dict[str, None] = {}
     for match in islice(_TAG.finditer(text), MAX_TAGS):
         attributes = {
-            one[1].lower(): html.unescape(one[2] or one[3] or one[4] or "")
-            for one in _ATTRIBUTE.finditer(match[2])
+            attribute[1].lower(): html.unescape(attribute[2] or attribute[3] or attribute[4] or "")
+            for attribute in _ATTRIBUTE.finditer(match[2])
         }
         target, relation = attributes.get("href", ""), attributes.get("rel", "").lower().split()
         match match[1].lower():
@@ -96,11 +96,11 @@ def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
             case "link" if "canonical" in relation and not main:
                 main = canonical(target, base) or ""
             case "meta" if attributes.get("name", "").lower() in {"robots", "refdesk"}:
-                asked.append(attributes.get("content", ""))
+                robots_orders.append(attributes.get("content", ""))
             case "a" if target and "nofollow" not in relation and len(links) < MAX_LINKS:
                 if address := canonical(target, base):
                     links[address] = None
-    orders = {order.strip().lower() for one in asked for order in one.split(",")}
+    orders = {order.strip().lower() for listed in robots_orders for order in listed.split(",")}
     return PageFacts(
         tuple(links), main, bool(orders & {"noindex", "none"}), bool(orders & {"nofollow", "none"})
     )
@@ -147,7 +147,7 @@ class Listing:
     entries: tuple[SitemapEntry, ...]
 
 
-def unpacked(body: bytes, most: int) -> bytes:
+def unpacked(body: bytes, max_bytes: int) -> bytes:
     """A body without its gzip, as in sitemap.xml.gz.
 
     Raises:
@@ -157,9 +157,9 @@ def unpacked(body: bytes, most: int) -> bytes:
     if not body.startswith(GZIP):
         return body
     inflate = zlib.decompressobj(wbits=31)
-    plain = inflated(inflate, body, most)
-    if len(plain) > most:
-        raise too_large(most)
+    plain = inflated(inflate, body, max_bytes)
+    if len(plain) > max_bytes:
+        raise too_large(max_bytes)
     if not inflate.eof:
         raise FetchError("its compressed content is incomplete")
     return plain
@@ -250,9 +250,9 @@ class _SitemapParser:
             self.entries.append(SitemapEntry(address))
 
 
-def _day(written: str) -> str:
+def _day(text: str) -> str:
     """A date of RSS or Atom as ISO 8601; "" if it is none."""
     try:
-        return parsedate_to_datetime(written).isoformat()
+        return parsedate_to_datetime(text).isoformat()
     except (TypeError, ValueError):
-        return written if written[:4].isdecimal() else ""
+        return text if text[:4].isdecimal() else ""

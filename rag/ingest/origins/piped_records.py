@@ -55,7 +55,7 @@ def look_through_records(
     discovery = look.discovery
     discovery.whole.add(desk.prefix)
     if not is_whole:
-        discovery.kept |= desk.unseen(discovery)
+        discovery.retained |= desk.unseen(discovery)
     if stream.sync == "full" and not is_whole:
         discovery.notes.append(
             f"{desk.name}: the stream was not complete, so nothing was removed. What it says of the records "
@@ -77,16 +77,16 @@ def _taken(stream: Stream, origin: RecordsOrigin, desk: OriginContext, usual: Ac
         before = discovery.rights.get(uri)
         discovery.rights[uri] = narrower(before, access) or NOBODY if before else access
         if record.problems or before or uri in discovery.deleted:
-            discovery.kept.add(uri)
+            discovery.retained.add(uri)
             continue
         try:
-            found = _found(record, origin, desk)
+            file = _found(record, origin, desk)
         except FetchError as error:
             look.failed(record.id, str(error))
-            discovery.kept.add(uri)
+            discovery.retained.add(uri)
         else:
-            discovery.files[uri] = found
-    discovery.kept -= discovery.files.keys() | discovery.deleted
+            discovery.files[uri] = file
+    discovery.retained -= discovery.files.keys() | discovery.deleted
     return look
 
 

@@ -58,7 +58,7 @@ class Visitor:
 
     async def _read_robots(self, url: str) -> Robots:
         for _ in range(MAX_REDIRECTS):
-            reply = await self.reply(url, {}, most=ROBOTS_BYTES)
+            reply = await self.reply(url, {}, max_bytes=ROBOTS_BYTES)
             if reply.status not in REDIRECTS:
                 return robots_of(reply)
             target = canonical(reply.headers.get("location", ""), url)
@@ -67,7 +67,7 @@ class Visitor:
             url = target
         raise FetchError("it redirects to another host, or too often")
 
-    async def reply(self, url: str, headers: Mapping[str, str], most: int | None = None) -> Reply:
+    async def reply(self, url: str, headers: Mapping[str, str], max_bytes: int | None = None) -> Reply:
         """The answer of a server that is asked again if it is overloaded, as late as it wants.
 
         Raises:
@@ -76,7 +76,7 @@ class Visitor:
         for attempt in range(1, ATTEMPTS + 1):
             await anyio.sleep(max(0.0, self._last + self.delay - anyio.current_time()))
             self._last = anyio.current_time()
-            reply = await self.client.get(url, headers, max_bytes=most or self.max_bytes)
+            reply = await self.client.get(url, headers, max_bytes=max_bytes or self.max_bytes)
             self.fetched += 1
             self.received += len(reply.body)
             wait = max(seconds_to_wait(reply.headers, datetime.now(UTC)), self.delay * 2**attempt)
@@ -106,8 +106,8 @@ class Robots:
     @property
     def delay(self) -> float:
         """The seconds between two requests that the server asks for."""
-        asked = self.rules.crawl_delay(AGENT) if self.rules else None
-        return min(float(asked or 0), LONGEST_DELAY)
+        crawl_delay = self.rules.crawl_delay(AGENT) if self.rules else None
+        return min(float(crawl_delay or 0), LONGEST_DELAY)
 
 
 def robots_of(reply: Reply) -> Robots:

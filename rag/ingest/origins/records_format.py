@@ -99,7 +99,7 @@ class Stream:
 
     def records(self) -> Iterator[Record]:
         """The records and deletions. Read all of them: only the end tells whether the stream is complete."""
-        count, readable, seen = 0, True, set[str]()
+        count, readable, record_ids = 0, True, set[str]()
         while (line := self._next()) is not None:
             if not line.strip():
                 continue
@@ -116,9 +116,9 @@ class Stream:
                 continue
             for problem in record.problems:
                 self._problem(f"{_shown(record.id)}: {problem}")
-            if record.id in seen:
+            if record.id in record_ids:
                 self._problem(f"{_shown(record.id)} is there twice")
-            seen.add(record.id)
+            record_ids.add(record.id)
             yield record
         self._problem("the end is missing: the stream is cut off")
 
@@ -127,7 +127,7 @@ class Stream:
             self._problem('the end must be {"end": true, "count": NUMBER}')
         elif entry.get("count") != count or isinstance(entry.get("count"), bool):
             self._problem(f'the end has no "count" of {count}, the number of records and deletions')
-        elif (rest := self._next()) is not None and rest.strip():
+        elif (next_line := self._next()) is not None and next_line.strip():
             self._problem("there is something after the end")
         else:
             self.is_complete = readable
@@ -141,7 +141,7 @@ class Stream:
         self._line += bool(line)
         if len(line) <= self.max_line or line.endswith(b"\n"):
             return line or None
-        while (rest := self.file.readline(self.max_line)) and not rest.endswith(b"\n"):
+        while (remainder := self.file.readline(self.max_line)) and not remainder.endswith(b"\n"):
             pass
         return b'{"too long": true}'
 
@@ -213,18 +213,18 @@ def _deletion(entry: Fields, line: int, sync: Sync) -> Record:
     return Record(line, entry["id"], access=NOBODY, problems=(f"nobody may see it: {problem}",))
 
 
-def _access(written: object) -> Access:
+def _access(value: object) -> Access:
     """The access that a record states.
 
     Raises:
         _InvalidError: it can't be read, so it is for nobody.
     """
-    if not isinstance(written, dict) or not written or written.keys() - ACCESS_KEYS:
+    if not isinstance(value, dict) or not value or value.keys() - ACCESS_KEYS:
         raise _InvalidError('its "access" must be an object with visibility, allow and deny')
-    lists = [written.get(name, []) for name in ("allow", "deny")]
-    if not all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in lists):
+    lists = [value.get(name, []) for name in ("allow", "deny")]
+    if not all(isinstance(group, list) and all(isinstance(name, str) for name in group) for group in lists):
         raise _InvalidError("allow and deny must be lists of strings like group:hr")
-    visibility = written.get("visibility")
+    visibility = value.get("visibility")
     if visibility not in {"tenant", "restricted"}:
         raise _InvalidError("visibility must be tenant or restricted")
     allow, deny = map(tuple, lists)
@@ -248,8 +248,8 @@ def _stated(entry: Fields) -> dict[str, str]:
     for key, value in metadata.items():
         if key.casefold() in ACCESS_KEYS | _STATED:
             raise _InvalidError(f"{key} belongs beside metadata, not into it")
-        if written := _written(key, value):
-            stated[key] = written
+        if text := _written(key, value):
+            stated[key] = text
     for key in _STATED & entry.keys():
         if not isinstance(entry[key], str):
             raise _InvalidError(f'its "{key}" must be a string')
@@ -269,8 +269,8 @@ def _written(key: str, value: object) -> str:
             return value.strip()
         case int() | float():
             return str(value)
-        case list() if not any(isinstance(one, list | dict) for one in value):
-            return listed(_written(key, one) for one in value)
+        case list() if not any(isinstance(member, list | dict) for member in value):
+            return listed(_written(key, member) for member in value)
     raise _InvalidError(f"metadata {_shown(key)} must be a plain value, or a list of plain values")
 
 

@@ -124,7 +124,7 @@ async def _look(bucket: _Bucket, origin: S3Origin, desk: OriginContext) -> Origi
             del look.state[path]  # somebody deleted it meanwhile
         except FetchError as error:
             look.failed(path, str(error))
-            look.discovery.kept.add(uri)
+            look.discovery.retained.add(uri)
             del look.state[path]
         else:
             fetched += len(data)
@@ -154,7 +154,7 @@ async def _keep_unlisted(
         except FetchError:
             pass  # it is larger, or there was no answer to the question
         look.failed(path, "the bucket's listing lacks it, but it isn't gone")
-        look.discovery.kept |= {part for part in unseen if part.partition("#")[0] == uri}
+        look.discovery.retained |= {part for part in unseen if part.partition("#")[0] == uri}
         if path in desk.before:
             look.state[path] = dict(desk.before[path])
 
@@ -174,16 +174,16 @@ def _is_unchanged(before: Mapping[str, Any], path: str, look: OriginFindings, de
     return True
 
 
-def _check_size(size: int, most: int, left: int, in_all: int) -> None:
+def _check_size(size: int, max_bytes: int, bytes_left: int, in_all: int) -> None:
     """Check that an object may be fetched.
 
     Raises:
         RefusedError: it is over a limit.
     """
-    if size > left:
+    if size > bytes_left:
         raise RefusedError(f"the limit of {in_all / 1e6:,.0f} MB a run is reached (max_bytes)")
-    if size > most:
-        raise too_large(most)
+    if size > max_bytes:
+        raise too_large(max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class _Bucket:
         }
         return dict(sorted(objects.items()))
 
-    async def read(self, key: str, most: int) -> bytes:
+    async def read(self, key: str, max_bytes: int) -> bytes:
         """The content of an object.
 
         Raises:
@@ -220,7 +220,7 @@ class _Bucket:
             FetchError: it can't be read.
         """
         url = await to_thread.run_sync(self._url, key, abandon_on_cancel=True)
-        reply = await self.client.get(url, {"Accept-Encoding": "identity"}, max_bytes=most)
+        reply = await self.client.get(url, {"Accept-Encoding": "identity"}, max_bytes=max_bytes)
         if reply.status == 404:  # noqa: PLR2004 HTTP's
             raise GoneError("it is gone")
         if reply.status != 200:  # noqa: PLR2004 the same

@@ -77,9 +77,9 @@ async def look_through_site(
     origin: WebOrigin, desk: OriginContext, resolve: Resolve | None = None
 ) -> OriginFindings:
     """What a web origin has now."""
-    more = {"resolve": resolve} if resolve else {}
+    options = {"resolve": resolve} if resolve else {}
     client = Client(
-        agent=desk.agent, timeout_seconds=origin.timeout_seconds, networks=origin.private_networks, **more
+        agent=desk.agent, timeout_seconds=origin.timeout_seconds, networks=origin.private_networks, **options
     )
     crawl = _Crawl(origin, desk, client)
     try:
@@ -100,10 +100,10 @@ class _Crawl:
         self._origin = origin
         self._desk = desk
         self._look = OriginFindings()
-        self._starts = [url for one in origin.urls if (url := canonical(one))]
+        self._starts = [url for start in origin.urls if (url := canonical(start))]
         self._hosts = {host_of(url) for url in self._starts}
-        most = desk.files.max_file_bytes
-        self._visitor = Visitor(client, self._hosts, origin.delay_seconds, most)
+        max_bytes = desk.files.max_file_bytes
+        self._visitor = Visitor(client, self._hosts, origin.delay_seconds, max_bytes)
         self._queue: deque[_Visit] = deque()
         self._seen: set[str] = set()
         self._withdrawn: set[str] = set()
@@ -135,8 +135,8 @@ class _Crawl:
 
     def stop(self, why: str) -> None:
         """End the crawl early. What is stored of the rest stays."""
-        left = f"; {len(self._queue)} known URLs were left" if self._queue else ""
-        self._look.failed(f"origin:{self._desk.name}", why + left)
+        note_on_queue = f"; {len(self._queue)} known URLs were left" if self._queue else ""
+        self._look.failed(f"origin:{self._desk.name}", why + note_on_queue)
         self._queue.clear()
         self._complete = False
 
@@ -146,11 +146,15 @@ class _Crawl:
         discovery.whole.add(self._desk.prefix)
         for url in self._redirects:
             if self._failed.intersection(self._chain(url)):  # what is there is not known
-                discovery.kept.add(self._uri(url))
+                discovery.retained.add(self._uri(url))
         if not self._complete:
-            discovery.kept |= self._desk.unseen(discovery) - self._withdrawn
-        kept = {url: dict(one) for url, one in self._desk.before.items() if one.get("uri") in discovery.kept}
-        self._look.state = kept | state
+            discovery.retained |= self._desk.unseen(discovery) - self._withdrawn
+        entries = {
+            url: dict(entry)
+            for url, entry in self._desk.before.items()
+            if entry.get("uri") in discovery.retained
+        }
+        self._look.state = entries | state
         for number, reason in (
             (self._elsewhere, "lead to other hosts"),
             (self._forbidden, "robots.txt forbids"),
@@ -181,8 +185,8 @@ class _Crawl:
                 if visit.may_list:
                     raise RefusedError("robots.txt forbids it")
                 return
-            most = self._desk.most_bytes(path_below(visit.url))
-            reply = await self._visitor.reply(visit.url, self._conditions(before), most)
+            max_bytes = self._desk.most_bytes(path_below(visit.url))
+            reply = await self._visitor.reply(visit.url, self._conditions(before), max_bytes)
             await self._take(visit, reply, before, uri)
         except GoneError as error:
             self._missing += 1
@@ -192,7 +196,7 @@ class _Crawl:
         except FetchError as error:
             self._look.failed(visit.url, str(error))
             self._failed.add(visit.url)
-            self._look.discovery.kept.add(uri)
+            self._look.discovery.retained.add(uri)
             self._follow(visit, before.get("links", ()))
             self._complete = self._complete and bool(before)
 
@@ -211,8 +215,8 @@ class _Crawl:
         """The headers that ask only for a page that has changed."""
         if not before or not self._desk.is_current(before["uri"]):
             return {}
-        asked = (("If-None-Match", before.get("etag")), ("If-Modified-Since", before.get("modified")))
-        return {name: value for name, value in asked if value}
+        validators = (("If-None-Match", before.get("etag")), ("If-Modified-Since", before.get("modified")))
+        return {name: value for name, value in validators if value}
 
     async def _take(self, visit: _Visit, reply: Reply, before: Mapping[str, Any], uri: str) -> None:
         """Take what the server answered."""
@@ -257,14 +261,14 @@ class _Crawl:
     def _store(self, visit: _Visit, url: str, reply: Reply, links: Sequence[str], suffix: str) -> None:
         discovery = self._look.discovery
         stated = visit.stated | {"url": url}
-        found = self._desk.local_file(path_below(url), reply.body, stated=stated, suffix=suffix)
-        own = url == visit.url
-        if not own and (found.uri in discovery.files or found.uri in discovery.unchanged):
+        file = self._desk.local_file(path_below(url), reply.body, stated=stated, suffix=suffix)
+        is_own_address = url == visit.url
+        if not is_own_address and (file.uri in discovery.files or file.uri in discovery.unchanged):
             return  # the canonical page itself was here
-        discovery.unchanged.discard(found.uri)
-        discovery.files[found.uri] = found
+        discovery.unchanged.discard(file.uri)
+        discovery.files[file.uri] = file
         self._look.state[visit.url] = {
-            "uri": found.uri,
+            "uri": file.uri,
             "etag": reply.headers.get("etag", ""),
             "modified": reply.headers.get("last-modified", ""),
             "links": list(links) if visit.depth < self._origin.depth else [],

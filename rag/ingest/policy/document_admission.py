@@ -76,7 +76,7 @@ class DocumentAdmission:
         return policies + (self.moderator.recipe if self.moderator else "")
 
     async def admitted(
-        self, document: Document, found: LocalFile, state: FileState | None, budget: Budget
+        self, document: Document, file: LocalFile, state: FileState | None, budget: Budget
     ) -> Admitted:
         """The document that was found in a file of this state, as it is to be stored.
 
@@ -86,7 +86,7 @@ class DocumentAdmission:
             NotAdmittedError: a policy keeps it out, or it has expired.
             WithheldError: it states by a word that is no date when it expires, or its moderation failed.
         """
-        document, name = with_expiry(document, found.requests), found.name
+        document, name = with_expiry(document, file.requests), file.name
         now = datetime.now(UTC)
         at = expiry(document.metadata, self.keep_days, date=document.date, file=state, ingested_at=now)
         if at and at <= now:
@@ -114,15 +114,15 @@ class DocumentAdmission:
         return replace(admitted, document=document)
 
     def _without_personal_data(self, document: Document, name: str) -> Admitted:
-        found = counted_values(document, name, self.personal_data.keys())
-        kept_out = {flag: number for flag, number in found.items() if self.personal_data[flag] == "skip"}
+        counts = counted_values(document, name, self.personal_data.keys())
+        kept_out = {flag: number for flag, number in counts.items() if self.personal_data[flag] == "skip"}
         if kept_out:
             raise NotAdmittedError(f"it contains {in_numbers(kept_out)}; the collection skips such documents")
-        wanted = [flag for flag in found if self.personal_data[flag] == "redact"]
-        made = masked(document, wanted)
-        if spans_in(name, wanted):
-            made = replace(made, remarks=(*made.remarks, NAME_STAYS))
-        return Admitted(made, {flag: found[flag] for flag in wanted})
+        to_mask = [flag for flag in counts if self.personal_data[flag] == "redact"]
+        masked_document = masked(document, to_mask)
+        if spans_in(name, to_mask):
+            masked_document = replace(masked_document, remarks=(*masked_document.remarks, NAME_STAYS))
+        return Admitted(masked_document, {flag: counts[flag] for flag in to_mask})
 
 
 # The documents that a run keeps out, what they contain, and the earlier versions that it removes for that.
@@ -148,49 +148,51 @@ class KeptOut:
     removed: dict[str, Outcome] = field(default_factory=dict)
     _why: dict[str, NotAdmittedError | WithheldError] = field(default_factory=dict)
 
-    def check(self, found: LocalFile, discovery: Discovery) -> None:
+    def check(self, file: LocalFile, discovery: Discovery) -> None:
         """Whether what contains a part lets it in.
 
         Raises:
             NotAdmittedError: what contains it was kept out, or has expired.
             WithheldError: what contains it is withheld.
         """
-        why = next((self._why[one] for one in discovery.around(found) if one in self._why), None)
+        why = next(
+            (self._why[container] for container in discovery.around(file) if container in self._why), None
+        )
         if isinstance(why, NotAdmittedError):
             raise NotAdmittedError(f"what contains it is kept out: {why}", why.kind)
         if why:
             raise WithheldError(f"what contains it is not stored: {why}", why.cause)
 
-    def note(self, found: LocalFile, why: NotAdmittedError | WithheldError) -> None:
+    def note(self, file: LocalFile, why: NotAdmittedError | WithheldError) -> None:
         """Note why a document isn't stored."""
-        self._why[found.uri] = why
+        self._why[file.uri] = why
 
     def outcome(
-        self, found: LocalFile, why: NotAdmittedError, earlier: KnownSource | None
+        self, file: LocalFile, why: NotAdmittedError, earlier: KnownSource | None
     ) -> Iterable[Outcome]:
         """The outcome of a document that is kept out; that of an earlier version comes with its removal."""
-        self.note(found, why)
-        path = printable(found.path)
+        self.note(file, why)
+        path = printable(file.path)
         if earlier is None:
             return [Outcome(path, "ignored", str(why), kind=why.kind)]
         self.removed[earlier.id] = Outcome(path, "removed", str(why), earlier.id, kind=why.kind)
         return []
 
-    def with_others(self, known: Mapping[str, KnownSource], stored: Container[str | None]) -> None:
+    def with_others(self, sources: Mapping[str, KnownSource], stored: Container[str | None]) -> None:
         """Add the stored sources that have expired, except those `stored` anew, and what is in any of these.
 
         Parts whose container could not be opened, or was not looked at, are gone with it as well.
         """
-        for id_, outcome in expired(one for one in known.values() if one.id not in stored).items():
+        for id_, outcome in expired(source for source in sources.values() if source.id not in stored).items():
             self.removed.setdefault(id_, outcome)
-        outer = {uri: self.removed[one.id] for uri, one in known.items() if one.id in self.removed}
-        for uri, one in known.items():
-            if "#" in uri and one.id not in self.removed:
+        outer = {uri: self.removed[source.id] for uri, source in sources.items() if source.id in self.removed}
+        for uri, source in sources.items():
+            if "#" in uri and source.id not in self.removed:
                 around = next((outer[at[:-1]] for at in prefixes(uri) if at[:-1] in outer), None)
                 if around:
                     reason = f"what contains it is kept out: {around.reason}"
-                    own = replace(around, path=path_of(uri), reason=reason, source_id=one.id)
-                    self.removed[one.id] = own
+                    part_outcome = replace(around, path=path_of(uri), reason=reason, source_id=source.id)
+                    self.removed[source.id] = part_outcome
 
 
 SHOWN = 40  # characters of what is no date
@@ -212,16 +214,16 @@ def with_expiry(document: Document, around: Iterable[Mapping[str, str]] = ()) ->
     ]
     if not stated:
         return document
-    known = [moment for moment in map(date, stated) if moment]
-    if len(known) < len(stated):
+    moments = [moment for moment in map(date, stated) if moment]
+    if len(moments) < len(stated):
         wrong = next(value for value in stated if not date(value))
         raise WithheldError(
             f"its metadata has expires: {shortened(wrong, SHOWN)!r}, which is no date like 2027-03-31 or "
             "2027-03-31T18:00:00+02:00. As nobody knows how long it may be kept, it isn't stored",
             "unclear expiry",
         )
-    others = {key: value for key, value in document.metadata.items() if key.casefold() != EXPIRES}
-    return replace(document, metadata=others | {EXPIRES: min(known).isoformat()})
+    metadata = {key: value for key, value in document.metadata.items() if key.casefold() != EXPIRES}
+    return replace(document, metadata=metadata | {EXPIRES: min(moments).isoformat()})
 
 
 def expired_words(at: datetime) -> str:
@@ -237,15 +239,19 @@ def has_expired(source: KnownSource) -> bool:
 def expired(sources: Iterable[KnownSource]) -> dict[str, Outcome]:
     """What the report says, by id, of those of the sources that have expired and are to be removed."""
     return {
-        one.id: Outcome(path_of(one.uri), "removed", expired_words(one.expires), one.id, kind="expired")
-        for one in sources
-        if one.expires and has_expired(one)
+        source.id: Outcome(
+            path_of(source.uri), "removed", expired_words(source.expires), source.id, kind="expired"
+        )
+        for source in sources
+        if source.expires and has_expired(source)
     }
 
 
 async def note_expiring(writer: CollectionWriter, wave: Iterable[NewSource]) -> None:
     """Let searches know that there are sources that expire, before the first one is stored."""
-    made = writer.collection
-    if writer.writes and not made.expiring and any(EXPIRES in new.source.metadata for new in wave):
-        await change_collection(writer.data, made.tenant, made.name, lambda one: replace(one, expiring=True))
-        writer.collection = replace(made, expiring=True)
+    collection = writer.collection
+    if writer.writes and not collection.expiring and any(EXPIRES in new.source.metadata for new in wave):
+        await change_collection(
+            writer.data, collection.tenant, collection.name, lambda current: replace(current, expiring=True)
+        )
+        writer.collection = replace(collection, expiring=True)

@@ -23,41 +23,43 @@ ADDRESS_LEFT_OUT = "its url contains what the collection masks, so it was left o
 NAME_STAYS = "its file name contains what the collection masks; file names stay as they are"
 
 
-def counted_values(document: Document, name: str, wanted: Collection[Flag]) -> dict[Flag, int]:
+def counted_values(document: Document, name: str, kinds: Collection[Flag]) -> dict[Flag, int]:
     """How many different values of each kind a document has, in its text, title, metadata and name."""
     texts = (document.text, document.title, *document.metadata.values(), document.url or "", name)
-    values = {(span.flag, text[span.start : span.end]) for text in texts for span in spans_in(text, wanted)}
+    values = {(span.flag, text[span.start : span.end]) for text in texts for span in spans_in(text, kinds)}
     return dict(Counter(flag for flag, _ in sorted(values)))
 
 
-def masked(document: Document, wanted: Collection[Flag]) -> Document:
+def masked(document: Document, kinds: Collection[Flag]) -> Document:
     """The document with a mask for each value of these kinds; blocks and pages stand where they stood.
 
     A block or page that begins inside of a value begins at its mask.
     Example: "Ask ann@acorn.org." -> "Ask [e-mail address].".
     """
-    spans = spans_in(document.text, wanted)
+    spans = spans_in(document.text, kinds)
     shift = _Shift.of(spans)
     values = {document.text[span.start : span.end]: MASKS[span.flag] for span in spans[:MOST_VALUES]}
 
     def short(text: str) -> str:
         for value, mask in values.items():
             text = text.replace(value, mask)
-        return _with_masks(text, spans_in(text, wanted))
+        return _with_masks(text, spans_in(text, kinds))
 
-    kept = document.url is None or short(document.url) == document.url
+    url_stays = document.url is None or short(document.url) == document.url
     return replace(
         document,
         text=_with_masks(document.text, spans),
         title=short(document.title),
         blocks=tuple(
-            replace(one, start=shift.moved(one.start), end=shift.moved(one.end), title=short(one.title))
-            for one in document.blocks
+            replace(
+                block, start=shift.moved(block.start), end=shift.moved(block.end), title=short(block.title)
+            )
+            for block in document.blocks
         ),
         pages=tuple(map(shift.moved, document.pages)),
         metadata={key: short(value) for key, value in document.metadata.items()},
-        url=document.url if kept else None,
-        remarks=document.remarks if kept else (*document.remarks, ADDRESS_LEFT_OUT),
+        url=document.url if url_stays else None,
+        remarks=document.remarks if url_stays else (*document.remarks, ADDRESS_LEFT_OUT),
     )
 
 

@@ -60,7 +60,7 @@ class Moderator:
         """
         if self.failures >= FAILURES:
             raise ModerationError(f"it failed {FAILURES} times in a row and was not asked any more")
-        asked = {
+        request = {
             "path": path,
             "title": document.title,
             "text": document.text,
@@ -68,15 +68,15 @@ class Moderator:
         }
         try:
             with anyio.fail_after(self.settings.timeout_seconds):
-                written = await self.ask(asked)
+                reply = await self.ask(request)
         except TimeoutError:
             error = ModerationError(f"no answer within {self.settings.timeout_seconds:g} seconds")
         except ModerationError as failed:
             error = failed
         else:
-            if written in get_args(Verdict):
+            if reply in get_args(Verdict):
                 self.failures = 0
-                return cast("Verdict", written)
+                return cast("Verdict", reply)
             error = ModerationError("it answered none of allow, flag and skip")
         self.failures += 1
         raise error
@@ -181,11 +181,11 @@ async def _flags(endpoint: Endpoint, model: str, pieces: Sequence[str]) -> bool:
 
     try:
         results = json.loads(await endpoint.answer(request))["results"]
-        flagged = [one["flagged"] for one in results]
+        flagged = [result["flagged"] for result in results]
     except ProviderError as error:
         raise ModerationError(str(error).rstrip(".")) from error
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise ModerationError("the endpoint's answer is not valid") from error
-    if len(flagged) != len(pieces) or not all(isinstance(one, bool) for one in flagged):
+    if len(flagged) != len(pieces) or not all(isinstance(verdict, bool) for verdict in flagged):
         raise ModerationError("the endpoint's answer is not valid")
     return any(flagged)

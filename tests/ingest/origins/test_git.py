@@ -71,7 +71,7 @@ async def test_a_folder_at_a_ref_with_its_dates_and_only_new_blobs(
     found = {one.name: one for one in look.discovery.files.values()}
     assert found.keys() == {"a.md", "b.md"}
     assert found["a.md"].stated["date"].startswith("2026-01-01T00:00:00")
-    beside = found["b.md"].file.with_name(f"{found['b.md'].file.name}.meta.toml")
+    beside = found["b.md"].read_from.with_name(f"{found['b.md'].read_from.name}.meta.toml")
     assert beside.read_text() == "title = 'Beta'\n"
     assert [one.reason for one in look.discovery.outcomes] == ["its content is in Git LFS, which is not read"]
 
@@ -145,7 +145,7 @@ async def test_missing_blobs_are_not_fetched_from_where_the_repository_says(
     mark.unlink()
     look = await looked(repository, desk, folder="docs")
     assert not mark.exists()
-    assert "origin:code/a.md" in look.discovery.kept
+    assert "origin:code/a.md" in look.discovery.retained
     assert [one.name for one in look.discovery.files.values()] == ["b.md"]
 
 

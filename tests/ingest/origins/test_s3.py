@@ -116,7 +116,7 @@ async def test_only_what_changed_is_fetched(site: Site, desk: OriginContext) -> 
     look = await looked(site, desk, prefix="r")
     assert names(look) == ["a b&ü.md", "b.md"]
     (one, _) = look.discovery.files.values()
-    assert (one.uri, one.file.read_bytes()) == (f"origin:archive/{quote('a b&ü.md')}", b"# A")
+    assert (one.uri, one.read_from.read_bytes()) == (f"origin:archive/{quote('a b&ü.md')}", b"# A")
     bucket.objects |= {"r/b.md": b"# B2", "r/b.md.meta.toml": b"title = 'Beta'"}
     site.paths.clear()
     later = await looked(
@@ -147,12 +147,12 @@ async def test_a_bucket_that_cannot_be_listed_as_a_whole_is_not_taken_for_an_emp
     site.answer = lambda *_: (200, {}, b"<html>a portal</html>")  # type: ignore[method-assign]
     stored = replace(desk, before=look.state, stored=frozenset(look.discovery.files))
     portal = await looked(site, stored)
-    assert (portal.discovery.kept, portal.state) == ({*stored.stored}, look.state)
+    assert (portal.discovery.retained, portal.state) == ({*stored.stored}, look.state)
     bucket.status = 200
     del bucket.objects["3.md"]
     site.answer = bucket.answer  # type: ignore[method-assign, assignment]
     later = await looked(site, stored)  # the control: what is gone is not kept
-    assert (later.discovery.kept, len(later.discovery.unchanged)) == (set(), 4)
+    assert (later.discovery.retained, len(later.discovery.unchanged)) == (set(), 4)
 
 
 @pytest.mark.anyio
@@ -185,7 +185,7 @@ async def test_a_store_of_its_own_answers_as_expected(
     stored = replace(desk, before=first.state, stored=frozenset(first.discovery.files))
     object_store.open_to_all()
     later = (await look_through_bucket(origin, stored, os.environ)).discovery
-    assert (later.unchanged, later.kept) == ({f"origin:archive/{quote('a b&ü.md')}"}, set())
+    assert (later.unchanged, later.retained) == ({f"origin:archive/{quote('a b&ü.md')}"}, set())
 
 
 @pytest.mark.anyio
@@ -233,7 +233,7 @@ async def test_an_object_that_redirects_is_not_followed(
     site.answer = redirecting  # type: ignore[method-assign]
     look = await looked(site, desk)
     assert names(look) == ["a.md"]
-    assert (look.discovery.kept, stranger.requests) == ({"origin:archive/b.md"}, [])
+    assert (look.discovery.retained, stranger.requests) == ({"origin:archive/b.md"}, [])
 
 
 @pytest.mark.anyio
@@ -250,5 +250,5 @@ async def test_an_object_that_is_too_large_stays_as_it_is(site: Site, desk: Orig
     Bucket(site, {"a.md": b"# A", "b.md": b"# B" * 1000})
     look = await looked(site, replace(desk, files=IngestSettings(max_file_bytes=1000)))
     assert names(look) == ["a.md"]
-    assert look.discovery.kept == {"origin:archive/b.md"}
+    assert look.discovery.retained == {"origin:archive/b.md"}
     assert not [path for path in site.paths if "b.md" in path]

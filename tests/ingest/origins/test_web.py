@@ -54,7 +54,7 @@ def failures(look: OriginFindings) -> list[str]:
 
 def again(desk: OriginContext, look: OriginFindings) -> OriginContext:
     """The desk in the next run, after everything was stored."""
-    stored = frozenset(look.discovery.files) | look.discovery.unchanged | look.discovery.kept
+    stored = frozenset(look.discovery.files) | look.discovery.unchanged | look.discovery.retained
     return replace(desk, before=look.state, stored=stored)
 
 
@@ -329,7 +329,7 @@ async def test_the_encoding_that_the_server_states_goes_before_that_of_the_page(
     site.pages = {"/": (200, {"Content-Type": stated}, written.encode(encoding))}
     look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
     (document,) = look.discovery.files.values()
-    assert RUSSIAN in parse(document.file.read_bytes(), document.path.name).text
+    assert RUSSIAN in parse(document.read_from.read_bytes(), document.path.name).text
     if is_page:
         assert any("%D0%BE-%D0%BD%D0%B0%D1%81" in path for path in site.paths)
 
@@ -339,4 +339,4 @@ async def test_what_is_no_text_stays_as_the_server_sent_it(site: Site, desk: Ori
     site.pages = {"/a.json": (200, {"Content-Type": "application/json; charset=windows-1251"}, data)}
     look = await look_through_site(origin(f"{site.url}/a.json"), desk)
     (document,) = look.discovery.files.values()
-    assert document.file.read_bytes() == data
+    assert document.read_from.read_bytes() == data
