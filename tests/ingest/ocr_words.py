@@ -63,7 +63,7 @@ def main(files: list[str]) -> int:
             for how in ("clean", "noisy", "askew", "turned"):
                 picture = changed(drawn(text, dots), how).convert("RGB")
                 begun = time.process_time()
-                found = ocr.Reader(600).picture(np.asarray(picture))
+                found = ocr.OcrReader(600).picture(np.asarray(picture))
                 took = time.process_time() - begun
                 read = " ".join(line.text for line in found.lines) if found else ""
                 error = 1 - order(words(read), words(text))

@@ -1,6 +1,6 @@
-"""Writes a document block by block, as the parsers of office formats find its parts, and its properties.
+"""Builds a document block by block, for the parsers of office formats, and reads office properties.
 
-Of what an office document says of itself, only what a person said counts, not what a program filled in.
+Of the properties, only what a person wrote counts, not what a program filled in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
-from rag.ingest.parse.document_parts import clean, date, first_heading, moved, title_line
+from rag.ingest.parse.document_parts import clean, date, first_heading, shifted, title_line
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.text.segments import one_line
 
@@ -43,59 +43,59 @@ class Draft:
 
     @property
     def text(self) -> str:
-        """All that was written."""
+        """The text of all blocks."""
         return "".join(self._parts)
 
     @property
     def bold(self) -> frozenset[int]:
-        """Where the bold paragraphs begin."""
+        """The start offsets of bold paragraphs."""
         return frozenset(self.blocks[at].start for at in self._bold)
 
     def heading(self, text: str, level: int, *, title: str | None = None) -> None:
-        """A heading on one line. With an empty `title` it ends the section above, and names none."""
+        """Add a heading on one line. An empty `title` ends the section above without naming a new one."""
         line = " ".join(text.split("\n"))
         self._add("heading", line, level=level, title=one_line(line) if title is None else title)
 
     def paragraph(self, text: str, *, cells: str = "", bold: bool = False) -> None:
-        """A paragraph. A short `bold` one becomes a heading if the document has no others."""
+        """Add a paragraph. A short `bold` one becomes a heading if the document has no headings."""
         if self._add("paragraph", text, title=cells) and bold:
             self._bold.append(len(self.blocks) - 1)
 
     def item(self, text: str, depth: int = 0, mark: str = "-") -> None:
-        """An item of a list; those that follow each other are one list."""
-        first, *rest = clean(text).strip("\n ").split("\n")
-        if not any(line.strip() for line in (first, *rest)):
+        """Add a list item; consecutive items are one list."""
+        first, *following = clean(text).strip("\n ").split("\n")
+        if not any(line.strip() for line in (first, *following)):
             return
         indent = _INDENT * min(depth, 9)
-        lines = [f"{indent}{mark} {first}".rstrip(), *(f"{indent}{_INDENT}{line}" for line in rest)]
+        lines = [f"{indent}{mark} {first}".rstrip(), *(f"{indent}{_INDENT}{line}" for line in following)]
         self._add("list", "\n".join(lines), joined="list")
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """A table of pipe rows. What stands alone above its columns or in its only column is a paragraph."""
+        """Add a table. A single cell above its columns, or each cell of a single column, is a paragraph."""
         rows = [[cell.strip() for cell in row] for row in rows]
         used = sorted({at for row in rows for at, cell in enumerate(row) if cell.strip(PAGE_BREAK)})
-        kept = [[row[at] if at < len(row) else "" for at in used] for row in rows]
-        kept = [row for row in kept if any(cell.strip(PAGE_BREAK) for cell in row)]
-        while kept and (len(used) == 1 or (kept[0][0] and sum(map(bool, kept[0])) == 1)):
-            self.paragraph("".join(kept.pop(0)))
-        if not kept:
+        grid = [[row[at] if at < len(row) else "" for at in used] for row in rows]
+        grid = [row for row in grid if any(cell.strip(PAGE_BREAK) for cell in row)]
+        while grid and (len(used) == 1 or (grid[0][0] and sum(map(bool, grid[0])) == 1)):
+            self.paragraph("".join(grid.pop(0)))
+        if not grid:
             return
-        lines = [pipe_row(row) for row in kept]
-        if len(kept) > 1 and is_header(kept[0]):
+        lines = [pipe_row(row) for row in grid]
+        if len(grid) > 1 and is_header(grid[0]):
             lines.insert(1, rule(len(used)))
         self._add("table", "\n".join(lines))
 
     def row(self, line: str, cells: str, *, continues: bool) -> None:
-        """A row of a sheet, a block of its own; it `continues` a table, or begins one."""
+        """Add a row of a sheet as a block of its own; it `continues` a table, or begins one."""
         self._add("table", line, title=cells, joined="table" if continues else None, apart=True)
 
     def document(self, document: Document, *, sections: bool = True) -> None:
-        """All that another document says, whose headings are paragraphs here without `sections`."""
+        """Add all blocks of another document; without `sections`, its headings become paragraphs."""
         gap = "\n\n" if self.blocks else ""
         start = self._length + len(gap)
         self._parts += [gap, document.text]
         self._length = start + len(document.text)
-        for block in moved(document.blocks, start):
+        for block in shifted(document.blocks, start):
             is_text = block.kind == "heading" and not sections
             self.blocks.append(Block("paragraph", block.start, block.end) if is_text else block)
 
@@ -113,7 +113,7 @@ class Draft:
         joined: BlockKind | None = None,
         apart: bool = False,
     ) -> bool:
-        """Append a block; with `joined`, below a block of that kind, and in it unless they stay `apart`."""
+        """Append a block. If the last one is of kind `joined`, extend it; with `apart`, only follow it."""
         breaks, text = _without_breaks(
             clean(text).strip("\n") if kind == "list" else clean(text).strip(" \t\n")
         )
@@ -133,8 +133,8 @@ class Draft:
         return True
 
     def promote(self) -> None:
-        """Make headings of short bold paragraphs if there are no headings."""
-        if any(one.kind == "heading" and one.title for one in self.blocks):
+        """Turn short bold paragraphs into headings if the document has no headings."""
+        if any(block.kind == "heading" and block.title for block in self.blocks):
             return
         text = self.text
         for at in self._bold:
@@ -151,11 +151,11 @@ def _without_breaks(text: str) -> tuple[list[int], str]:
     if PAGE_BREAK not in text:
         return [], text
     first, *parts = text.split(PAGE_BREAK)
-    breaks, kept = [], first
+    breaks, joined = [], first
     for part in parts:
-        breaks.append(len(kept))
-        kept += part
-    return breaks, kept
+        breaks.append(len(joined))
+        joined += part
+    return breaks, joined
 
 
 def pipe_row(cells: Iterable[str]) -> str:
@@ -218,41 +218,41 @@ class Properties:
 def core_properties(package: Package) -> Properties:
     """The properties of an Office Open XML package."""
     path = package.related_as("", "core-properties") or "docProps/core.xml"
-    found = _texts(package.xml_if_there(path))
+    texts = _texts(package.xml_if_there(path))
     return Properties(
-        title=found.get("title", ""),
-        author=found.get("creator", ""),
-        keywords=found.get("keywords", ""),
-        subject=found.get("subject", ""),
-        description=found.get("description", ""),
-        language=found.get("language", ""),
-        modified=found.get("modified", ""),
+        title=texts.get("title", ""),
+        author=texts.get("creator", ""),
+        keywords=texts.get("keywords", ""),
+        subject=texts.get("subject", ""),
+        description=texts.get("description", ""),
+        language=texts.get("language", ""),
+        modified=texts.get("modified", ""),
     )
 
 
 def open_document_properties(meta: Element | None) -> Properties:
-    """Those of an OpenDocument file, in its part meta.xml or in the flat file itself."""
-    found = _texts(meta)
+    """The properties of an OpenDocument file, from its part meta.xml or the flat file itself."""
+    texts = _texts(meta)
     return Properties(
-        title=found.get("title", ""),
-        author=found.get("initial-creator", "") or found.get("creator", ""),
-        keywords=found.get("keyword", ""),
-        subject=found.get("subject", ""),
-        description=found.get("description", ""),
-        language=found.get("language", ""),
-        modified=found.get("date", ""),
+        title=texts.get("title", ""),
+        author=texts.get("initial-creator", "") or texts.get("creator", ""),
+        keywords=texts.get("keyword", ""),
+        subject=texts.get("subject", ""),
+        description=texts.get("description", ""),
+        language=texts.get("language", ""),
+        modified=texts.get("date", ""),
     )
 
 
 def _texts(root: Element | None) -> dict[str, str]:
     texts: dict[str, list[str]] = {}
-    for one in root.iter() if root is not None else ():
-        if one.text and one.text.strip():
-            texts.setdefault(one.tag, []).append(one.text.strip())
-    return {tag: ", ".join(found) if tag == "keyword" else found[0] for tag, found in texts.items()}
+    for element in root.iter() if root is not None else ():
+        if element.text and element.text.strip():
+            texts.setdefault(element.tag, []).append(element.text.strip())
+    return {tag: ", ".join(values) if tag == "keyword" else values[0] for tag, values in texts.items()}
 
 
-def written_document(
+def finished_document(
     draft: Draft,
     name: str,
     mime_type: str,
@@ -263,14 +263,14 @@ def written_document(
 ) -> Document:
     """The document of a draft. Its title is that of its properties, else `title`, else its first heading.
 
-    Its date is when it was last saved by its program: nobody else writes this property. When it was created
-    isn't used, because a copy keeps that of its template.
+    Its date is when it was last saved. The creation date isn't used, because a copy keeps that of its
+    template.
     """
     draft.promote()
     text = draft.text
     blocks = with_questions(text, draft.blocks, bold=draft.bold)
     keywords = [word for part in re.split(r"[;,]", properties.keywords) if (word := title_line(part))]
-    said = {
+    metadata = {
         "author": _author(properties.author),
         "keywords": ", ".join(dict.fromkeys(keywords)),
         "subject": title_line(properties.subject),
@@ -279,36 +279,36 @@ def written_document(
         else title_line(properties.description),
         "language": properties.language if _LANGUAGE.fullmatch(properties.language) else "",
     }
-    own = title_line(properties.title)
-    own = "" if _NO_TITLE.fullmatch(own) else own
+    stated_title = title_line(properties.title)
     return Document(
         text=text,
-        title=("" if _NO_TITLE.fullmatch(own) else own) or title_line(title) or first_heading(blocks) or name,
+        title=("" if _NO_TITLE.fullmatch(stated_title) else stated_title)
+        or title_line(title)
+        or first_heading(blocks)
+        or name,
         mime_type=mime_type,
         blocks=blocks,
         pages=tuple(min(at, len(text)) for at in draft.pages),
         date=_saved(properties.modified),
-        metadata={key: value for key, value in said.items() if value},
+        metadata={key: value for key, value in metadata.items() if value},
         remarks=tuple(remarks),
     )
 
 
-def _author(written: str) -> str:
-    people = [person for part in written.split(";") if (person := title_line(part))]
+def _author(text: str) -> str:
+    people = [person for part in text.split(";") if (person := title_line(part))]
     return ", ".join(person for person in people if not _NOBODY.fullmatch(person))
 
 
-def _saved(written: str) -> datetime | None:
-    moment = date(written) if written else None
+def _saved(text: str) -> datetime | None:
+    moment = date(text) if text else None
     if moment is None or moment.isoformat() in _TEMPLATES or not _OLDEST <= moment < _YOUNGEST:
         return None
     return moment
 
 
-def left_out(count: int, thing: str, things: str = "") -> list[str]:
-    """The remark that something was left out: 2, "hidden slide" -> "2 hidden slides were left out"."""
+def omission_remarks(count: int, noun: str, plural: str = "") -> list[str]:
+    """A remark on omitted content, or none: 2, "hidden slide" -> "2 hidden slides were left out"."""
     if not count:
         return []
-    return [
-        f"{count} {thing} was left out" if count == 1 else f"{count} {things or f'{thing}s'} were left out"
-    ]
+    return [f"{count} {noun} was left out" if count == 1 else f"{count} {plural or f'{noun}s'} were left out"]

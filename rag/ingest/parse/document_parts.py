@@ -1,9 +1,8 @@
-"""What the parsers share: blocks, titles, dates, clean characters, facts, and documents inside of files.
+"""What the parsers share: blocks, titles, dates, clean characters, facts, and documents inside files.
 
-A fact is what a document states of itself, under the names that all formats share: `author`, `keywords`,
-`language` (BCP 47), `subject` and `description`; for mails also `from`, `to` and `cc`. A fact that a document
-doesn't state has no entry. A member is a document inside another file: what a format that contains others
-yields.
+A fact is what a document states about itself, under a name that all formats share: `author`, `keywords`,
+`language` (BCP 47), `subject` and `description`; for mails also `from`, `to` and `cc`. A member is a document
+inside another file.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # as terminals take them
 
 
 class Lines(NamedTuple):
-    """A block by its lines: from line `first` to before line `last`, counted from 0."""
+    """A block by its lines: from line `first` (from 0) to before line `last`."""
 
     kind: BlockKind
     first: int
@@ -50,7 +49,7 @@ class Part(NamedTuple):
     title: str = ""
 
 
-def composed(parts: Iterable[Part]) -> tuple[str, tuple[Block, ...]]:
+def compose(parts: Iterable[Part]) -> tuple[str, tuple[Block, ...]]:
     """The text of the parts with a blank line between them, and their blocks. Empty parts are left out."""
     texts: list[str] = []
     blocks: list[Block] = []
@@ -65,9 +64,9 @@ def composed(parts: Iterable[Part]) -> tuple[str, tuple[Block, ...]]:
     return GAP.join(texts), tuple(blocks)
 
 
-def moved(blocks: Iterable[Block], by: int) -> Iterator[Block]:
-    """The blocks of a text that now begins at this position of another."""
-    return (replace(one, start=one.start + by, end=one.end + by) for one in blocks)
+def shifted(blocks: Iterable[Block], by: int) -> Iterator[Block]:
+    """The blocks of a text that now begins at position `by` of another."""
+    return (replace(block, start=block.start + by, end=block.end + by) for block in blocks)
 
 
 def line_blocks(text: str, parts: Iterable[Lines], start: int = 0, end: int | None = None) -> Iterator[Block]:
@@ -83,7 +82,7 @@ def line_blocks(text: str, parts: Iterable[Lines], start: int = 0, end: int | No
 def block(
     text: str, kind: BlockKind, start: int, end: int, *, level: int = 0, title: str = ""
 ) -> Iterator[Block]:
-    """The block at `text[start:end]` without the white space at its ends; none if nothing is left."""
+    """The block at `text[start:end]` without outer white space; nothing if that is all."""
     if span := trimmed(text, start, end):
         yield Block(kind, *span, level, title_line(title))
 
@@ -91,7 +90,7 @@ def block(
 def paragraphs(
     text: str, start: int = 0, end: int | None = None, *, kind: BlockKind = "paragraph"
 ) -> Iterator[Block]:
-    """One block for each part of `text[start:end]` between blank lines."""
+    """A block for each part of `text[start:end]` between blank lines."""
     end = len(text) if end is None else end
     for gap in _BLANK_LINES.finditer(text, start, end):
         yield from block(text, kind, start, gap.start())
@@ -99,20 +98,20 @@ def paragraphs(
     yield from block(text, kind, start, end)
 
 
-def within_levels(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """The blocks; headings that lie deeper than `MAX_LEVEL` are beside each other there."""
-    return tuple(replace(one, level=MAX_LEVEL) if one.level > MAX_LEVEL else one for one in blocks)
+def with_capped_levels(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The blocks, with heading levels capped at `MAX_LEVEL`."""
+    return tuple(replace(block, level=MAX_LEVEL) if block.level > MAX_LEVEL else block for block in blocks)
 
 
 def first_heading(blocks: tuple[Block, ...]) -> str:
-    """The title of the first level 1 heading, else of the first of any level, "" if there is none."""
+    """The title of the first level 1 heading, else of the first heading, or ""."""
     headings = [block for block in blocks if block.kind == "heading" and block.title]
     outermost = (block.title for block in headings if block.level == 1)
     return next(outermost, headings[0].title if headings else "")
 
 
 def title_line(words: str) -> str:
-    """A title as it is shown: one line, nothing hidden, at most `TITLE_LENGTH` characters."""
+    """A title for display: one line, without hidden characters, at most `TITLE_LENGTH` characters."""
     return one_line(clean(words[: 2 * TITLE_LENGTH]))[:TITLE_LENGTH].rstrip()
 
 
@@ -127,14 +126,14 @@ def clean(text: str) -> str:
     return without_hidden(_UNFIT.sub("\ufffd", text))
 
 
-def date(written: str) -> datetime | None:
-    """A date in ISO 8601 or RFC 5322 format, in UTC; None if it is in neither.
+def date(text: str) -> datetime | None:
+    """A date in ISO 8601 or RFC 5322 format, in UTC; None for other formats.
 
     Example: "2024-05-01" -> 2024-05-01 00:00 UTC.
     """
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
-            return utc(read(written.strip()))
+            return utc(read(text.strip()))
         except (ValueError, OverflowError):
             continue
     return None
@@ -163,7 +162,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 
 
 def facts(**stated: str | Iterable[str | None] | None) -> dict[str, str]:
-    """The facts that are stated, each on one line. Several values are joined by commas, each of them once.
+    """The facts that aren't empty, each on one line. Distinct values are joined by commas.
 
     A language that isn't a BCP 47 tag is left out.
     Example: author=["A", "B", "A"], language="en_GB", subject=" " -> {"author": "A, B", "language": "en-GB"}.
@@ -175,13 +174,13 @@ def facts(**stated: str | Iterable[str | None] | None) -> dict[str, str]:
 
 
 def with_facts(entries: Mapping[str, str]) -> dict[str, str]:
-    """Entries as their author named them, and below the shared names those that mean the same.
+    """The entries, and those with a synonym of a shared name also under that name.
 
     Example: {"Authors": "A, B", "lang": "de"} -> the same, and "author": "A, B", "language": "de".
     """
-    found = {key.casefold(): value for key, value in entries.items()}
+    values = {key.casefold(): value for key, value in entries.items()}
     shared = {
-        name: next((found[alias] for alias in aliases if found.get(alias)), "")
+        name: next((values[alias] for alias in aliases if values.get(alias)), "")
         for name, aliases in _ALIASES.items()
     }
     return {**facts(**shared), **entries}
@@ -189,7 +188,7 @@ def with_facts(entries: Mapping[str, str]) -> dict[str, str]:
 
 def _line(value: str | Iterable[str | None] | None) -> str:
     values = [value] if value is None or isinstance(value, str) else value
-    words = dict.fromkeys(one_line(clean(str(one)[: 2 * FACT_LENGTH])) for one in values if one)
+    words = dict.fromkeys(one_line(clean(str(value)[: 2 * FACT_LENGTH])) for value in values if value)
     return ", ".join(filter(None, words))[:FACT_LENGTH].rstrip()
 
 
@@ -197,9 +196,9 @@ def _line(value: str | Iterable[str | None] | None) -> str:
 class Member:
     """A document inside another file. `name` is its path there, with "/".
 
-    `stated` is what the container says of it, in the keys and words of a sidecar: title, date, url, from.
-    `refused` is the reason, for people, why it can't be taken out; then it has no data, and `cause` is the
-    same for statistics. The container is a failure only if it can't be read at all.
+    `stated` is what the container says about it, in the keys of a sidecar: title, date, url, from. `refused`
+    is the reason, for people, why it can't be extracted; then it has no data, and `cause` is the same for
+    statistics.
     """
 
     name: str
@@ -211,21 +210,21 @@ class Member:
 
 @dataclass(slots=True)
 class Names:
-    """Names that are taken, each only once.
+    """Unique names.
 
-    It remembers the last number that a name was given: to count from 2 again for each of ten thousand members
-    of one name would take minutes.
+    It remembers the last number of each name: to count from 2 again for each of ten thousand members with
+    one name would take minutes.
     """
 
     _taken: set[str] = field(default_factory=set)
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def add(self, names: Iterable[str]) -> None:
-        """Names that are taken, too."""
+        """Reserve names."""
         self._taken.update(names)
 
     def take(self, name: str) -> str:
-        """Take a name, or it with a number if it is taken: a/b.md -> a/b (2).md."""
+        """Reserve a name, with a number if it is taken: a/b.md -> a/b (2).md."""
         path, unused, number = PurePosixPath(name), name, self._numbers.get(name, 1)
         while unused in self._taken:
             number += 1

@@ -11,7 +11,7 @@ from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.decode import decode
-from rag.ingest.parse.document_parts import GAP, date, facts, moved, title_line
+from rag.ingest.parse.document_parts import GAP, date, facts, shifted, title_line
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.zip_package import MAX_XML_BYTES, Package, child, descendants
 
@@ -59,7 +59,7 @@ def parse(data: bytes, name: str) -> Document:
         content = _content(package, chapter, labels)
         if content:
             text += GAP if text else ""
-            blocks += moved(markdown_blocks(content), len(text))
+            blocks += shifted(markdown_blocks(content), len(text))
             text += content
     remarks = (f"{missing} of its {len(chapters)} chapters are missing",) if missing else ()
     return _described(book, text, blocks, name, remarks)

@@ -18,7 +18,7 @@ from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOp
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import left_out
+from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
 from rag.ingest.parse.html_widgets import with_seen, without_marks
 from rag.ingest.parse.markdown_mdx import markdown_blocks
@@ -72,7 +72,7 @@ def parse(text: str, name: str) -> Document:
             language=head.language,
             description=head.description or head.open_graph.get("description"),
         ),
-        remarks=tuple(left_out(orders, *HIDDEN_ORDERS)),
+        remarks=tuple(omission_remarks(orders, *HIDDEN_ORDERS)),
     )
 
 

@@ -18,7 +18,7 @@ from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import json_exports
 from rag.ingest.parse.document_draft import is_header
-from rag.ingest.parse.document_parts import GAP, clean, moved
+from rag.ingest.parse.document_parts import GAP, clean, shifted
 from rag.ingest.parse.json_exports import chat_document
 from rag.ingest.parse.source_code import code_blocks
 from rag.text.segments import one_line, without_note_ids
@@ -148,7 +148,7 @@ def parse_csv(text: str, name: str) -> Document:
 def _below(above: str, table: Document) -> dict[str, Any]:
     """The text and the blocks of a table below what stands above it."""
     start = len(above) + len(GAP)
-    blocks = (Block("paragraph", 0, len(above)), *moved(table.blocks, start))
+    blocks = (Block("paragraph", 0, len(above)), *shifted(table.blocks, start))
     return {"text": f"{above}{GAP}{table.text}", "blocks": blocks}
 
 

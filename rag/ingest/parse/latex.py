@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from rag.corpus import Document
 from rag.ingest.parse.document_draft import pipe_row, rule
-from rag.ingest.parse.document_parts import Part, composed, date, facts, first_heading, paragraphs
+from rag.ingest.parse.document_parts import Part, compose, date, facts, first_heading, paragraphs
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
 from rag.report.text_and_html import counted
 from rag.text.segments import one_line
@@ -161,7 +161,7 @@ def parse(text: str, name: str) -> Document:
     body = body.partition(r"\end{document}")[0] if begin else text
     stated = {key: _argument(key, text) for key in ("title", "author", "date", "keywords")}
     included = _INCLUDED.findall(body)
-    whole, blocks = composed(reader.parts(body))
+    whole, blocks = compose(reader.parts(body))
     keywords = stated["keywords"] or _argument("keywords", preamble)
     return Document(
         text=whole,

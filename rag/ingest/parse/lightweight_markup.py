@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import pipe_row, rule
-from rag.ingest.parse.document_parts import Lines, Part, composed, date, facts, first_heading, line_blocks
+from rag.ingest.parse.document_parts import Lines, Part, compose, date, facts, first_heading, line_blocks
 from rag.ingest.parse.text_and_settings import Headers, field_list, rfc822_headers
 from rag.ingest.parse.titles_and_questions import starred, with_questions
 
@@ -46,7 +46,7 @@ def parse_asciidoc(text: str, name: str) -> Document:
     for match in filter(None, map(_ATTRIBUTE.match, lines)):
         stated.setdefault(match["key"].casefold(), match["value"] or "")
     start, author, day = _header(lines)
-    body, blocks = composed(_asciidoc_parts(lines, start, author))
+    body, blocks = compose(_asciidoc_parts(lines, start, author))
     blocks = with_questions(body, blocks, bold=starred(body, blocks))
     included = [match[1] for match in filter(None, map(_INCLUDE.match, lines))]
     return Document(
@@ -194,7 +194,7 @@ def parse_org(text: str, name: str) -> Document:
     for line in lines:
         if match := _KEYWORD.match(line):
             stated.setdefault(match["key"].casefold(), []).append(match["value"].strip())
-    body, blocks = composed(_org_parts(lines))
+    body, blocks = compose(_org_parts(lines))
     blocks = with_questions(body, blocks, bold=starred(body, blocks))
     included = stated.get("include", [])
     day = _TIMESTAMP.sub(r"\1", " ".join(stated.get("date", [])))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 from rag.corpus import Block, BlockKind, Document
-from rag.ingest.parse.document_draft import left_out
+from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import Lines, date, line_blocks, title_line, with_facts
 from rag.ingest.parse.front_matter import split_front_matter
 from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
@@ -63,7 +63,7 @@ def parse(text: str, name: str) -> Document:
     """The document of a Markdown file, without its front matter and what programs for notes don't show."""
     (entries, remarks), body = split_front_matter(text)
     body, comments = _as_shown(without_note_ids(body))
-    remarks = (*remarks, *left_out(comments, "comment"))
+    remarks = (*remarks, *omission_remarks(comments, "comment"))
     blocks = tuple(markdown_blocks(body))
     day = date(entries.get("date", ""))
     known = {"title", "date"} if day else {"title"}

@@ -1,6 +1,6 @@
 """OCR, an extra (`refdesk[ocr]`): the words in pictures of pages, by rapidocr and the models in its wheel.
 
-It runs in the confined process alone: `prepare` loads the models before no file can be opened any more.
+It runs in the confined process only: `prepare` loads the models before the process loses access to files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _engines: list[Any] = []
 
 
 def prepare() -> None:
-    """Load the models, and all that Pillow and rapidocr import with their first picture."""
+    """Load the models, and what Pillow and rapidocr import late, with a first picture."""
     import cv2  # noqa: PLC0415 of the extra
     import numpy as np  # noqa: PLC0415 in the child only
     from PIL import Image  # noqa: PLC0415 of the extra
@@ -52,14 +52,14 @@ def prepare() -> None:
     _engines[:] = [engine]
 
 
-class Reader:
-    """Reads pictures of pages until its time is over."""
+class OcrReader:
+    """Reads pictures of pages within a time limit."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
 
     def page(self, page: Any) -> Sheet | None:  # noqa: ANN401 of pypdfium2, which has no types
-        """The words of a page of a PDF, None if there is no time left, or not enough memory."""
+        """The words of a PDF page; None if time or memory is short."""
         if time.monotonic() > self._until:
             return None
         width, height = page.get_size()
@@ -71,23 +71,25 @@ class Reader:
             return None
 
     def picture(self, pixels: Any) -> Sheet | None:  # noqa: ANN401 an array of height, width, 3
-        """The words of a picture, in its own pixels."""
+        """The words of a picture, in its own pixels; None if time is short."""
         return _sheet(pixels, 1.0) if time.monotonic() <= self._until else None
 
 
 def _sheet(pixels: Any, scale: float) -> Sheet:  # noqa: ANN401 see above
-    """The lines of a picture, turned so that it can be read best. `scale` is points for a pixel."""
+    """The lines of a picture, read in its best rotation. `scale` is points per pixel."""
     best = _read(pixels)
     if best and (_runs_across(best) or _certainty(best) < _SURE):
         import numpy as np  # noqa: PLC0415 see above
 
         turned = [_read(np.ascontiguousarray(np.rot90(pixels, quarter))) for quarter in (1, 2, 3)]
         best = max([best, *turned], key=_weight)
-    return Sheet(_evened([_line(place, *one, scale) for place, one in enumerate(best)]), [])
+    return Sheet(
+        _evened([_line(order, *recognized_line, scale) for order, recognized_line in enumerate(best)]), []
+    )
 
 
 def _evened(lines: list[Line]) -> list[Line]:
-    """The lines with the usual height, unless theirs is clearly another: a box ends where its letters do."""
+    """The lines with the usual height unless theirs clearly differs: boxes fit their letters tightly."""
     usual = median(line.box.height for line in lines) if lines else 0.0
     return [_with_height(line, usual) if _is_near(line.box.height, usual) else line for line in lines]
 
@@ -103,11 +105,11 @@ def _with_height(line: Line, height: float) -> Line:
 
 
 def _read(pixels: Any) -> list[tuple[Any, str, float]]:  # noqa: ANN401 see above
-    """The lines of a picture: their corners, their words, and how certain these are."""
-    found = _engines[0](pixels)
-    if found.txts is None or found.boxes is None:
+    """The corners, words and certainty of each line of a picture."""
+    result = _engines[0](pixels)
+    if result.txts is None or result.boxes is None:
         return []
-    return list(zip(found.boxes.tolist(), found.txts, map(float, found.scores), strict=True))
+    return list(zip(result.boxes.tolist(), result.txts, map(float, result.scores), strict=True))
 
 
 def _weight(lines: list[tuple[Any, str, float]]) -> float:
@@ -125,9 +127,9 @@ def _runs_across(lines: list[tuple[Any, str, float]]) -> bool:
     return 2 * sum(box.height > _UPRIGHT * (box.right - box.left) for box in boxes) > len(boxes)
 
 
-def _line(place: int, corners: Any, text: str, _certainty: float, scale: float) -> Line:  # noqa: ANN401 see above
+def _line(order: int, corners: Any, text: str, _certainty: float, scale: float) -> Line:  # noqa: ANN401 see above
     box = _box(corners, scale)
-    return Line(text, box, round(box.height * _LETTERS), place=place)
+    return Line(text, box, round(box.height * _LETTERS), order=order)
 
 
 def _box(corners: Any, scale: float) -> Box:  # noqa: ANN401 see above

@@ -1,15 +1,13 @@
-"""Which format a file has, and which parser makes a document of it.
+"""Detects the format of a file, and calls the parser that makes a document of it.
 
 To add a format, write a module with its `SUFFIXES` and a `parse` function that raises `ParseError` for files
 that it can't read, and enter it below. `LIBRARIES` names what its functions import, in the process that runs
 them; "package.*" is a package with all of its modules.
 
-A format is recognized by how a file begins, where that leaves no doubt. Office formats are told apart by
-their content: people rename files, and programs call them by older names.
+The content decides where it leaves no doubt, because people rename files and programs use older names.
 
-The last part leaves out data that is encoded as text: pictures in Markdown or JSON, attachments of pasted
-mails. A megabyte of it makes 2,400 chunks that nobody can read or find, takes seconds to cut and minutes to
-embed.
+The last part removes data that is encoded as text, such as pictures in Markdown or JSON. A megabyte of it
+makes 2,400 chunks that nobody can read or find, and takes minutes to embed.
 """
 
 from __future__ import annotations
@@ -41,12 +39,12 @@ from rag.ingest.parse import (
 )
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.decode import prepare as prepare_detection
-from rag.ingest.parse.document_parts import Member, first_heading, title_line, within_levels
+from rag.ingest.parse.document_parts import Member, first_heading, title_line, with_capped_levels
 from rag.ingest.parse.mail import calendars, eml_and_mbox, outlook
 from rag.ingest.parse.office import docx, opendocument, pptx, rtf, xls, xlsx
 from rag.ingest.parse.pdf import pdf_document
 from rag.ingest.parse.titles_and_questions import file_title, is_title, with_questions
-from rag.ingest.parse.zip_package import ZIP
+from rag.ingest.parse.zip_package import OLE, ZIP
 from rag.report.text_and_html import counted
 from rag.text.invisible import with_line_ends
 
@@ -99,11 +97,11 @@ _BINARY: dict[str, Callable[[bytes, str], Document]] = {
 }
 """Binary formats: (content, file name) to document."""
 
-_SCANNED: dict[str, Callable[[bytes, str, ocr.Reader], Document]] = {
+_SCANNED: dict[str, Callable[[bytes, str, ocr.OcrReader], Document]] = {
     **dict.fromkeys(pdf_document.SUFFIXES, pdf_document.parse),
     **dict.fromkeys(picture_files.SUFFIXES, picture_files.parse),
 }
-"""Formats that OCR reads, where it is on."""
+"""Formats that OCR reads if it is on."""
 
 _CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {
     **dict.fromkeys(eml_and_mbox.MAIL_SUFFIXES, eml_and_mbox.mail_members),
@@ -112,9 +110,9 @@ _CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {
     **dict.fromkeys(pdf_document.SUFFIXES, pdf_document.members),
     **dict.fromkeys(archive_files.SUFFIXES, archive_files.members),
 }
-"""Formats whose files contain documents, by suffix: (content, file name) to these documents.
+"""Formats whose files contain documents: (content, file name) to these documents.
 
-A container can be a document as well: then its suffix is also in one of the tables above.
+A container that is also a document has its suffix in one of the tables above, too.
 """
 
 EMPTY = "the file has no content"
@@ -132,21 +130,18 @@ SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
 _OLDER_OFFICE = frozenset({".doc", ".dot", ".ppt", ".pps"})
 _SHEETS = (*xls.SUFFIXES, *xlsx.SUFFIXES)
 LEFT_OUT = "left_out"
-"""The metadata that says what of a document isn't in its text."""
+"""The metadata that names what is missing from a document's text."""
 _LEFT_OUT = re.compile(r"([^;:]+?)(?: was| were)? left out\b")
-_PAGE = re.compile(rb"(?i)<(!doctype html|html)[\s>]")
 
 
 def format_of(data: bytes, name: str) -> str:
-    """The suffix that decides how a file is parsed: that of its name, or that of what it is beyond doubt.
+    """The suffix that decides how a file is parsed: that of its name, unless its content is clearly another.
 
-    A PDF is a PDF whatever its name, a web page among plain text files is a web page, and an office document
-    is what it is, whatever other office format it is called. A web page or a table of text that is called
-    like an office document, as many programs export them, is what it is, too, and so is a file without a
-    suffix.
+    The content decides for PDFs, for web pages with the name of a text file, for files without a suffix, and
+    for files with the name of an office document, which may be another office format, a web page or a table.
     Example: (b"%PDF-1.7 ...", "scan.txt") -> ".pdf"; (b"<html>...", "report.xls") -> ".html".
     """
-    suffix, actual = _suffix(name), recognized(data[:BEGINNING])
+    suffix, actual = _suffix(name), sniffed_suffix(data[:BEGINNING])
     if actual == ".pdf":
         return actual
     if suffix in OFFICE or is_unnamed(name):
@@ -161,10 +156,10 @@ def format_of(data: bytes, name: str) -> str:
 
 
 def is_unnamed(name: str) -> bool:
-    """Whether a name tells too little of the format, so that only the content can.
+    """Whether the format must be sniffed from the content.
 
-    It has no suffix, and isn't one like README. Or it has that of an older office format, which programs also
-    give to RTF, web pages and newer formats.
+    The name has no suffix and isn't one like README, or it has the suffix of an older office format, which
+    programs also give to RTF, web pages and newer formats.
     """
     suffix = _suffix(name)
     return suffix not in SUFFIXES and (not PurePath(name).suffix or suffix in _OLDER_OFFICE)
@@ -181,7 +176,7 @@ def may_be_scanned(name: str) -> bool:
 
 
 def may_contain(name: str, *, archives: bool) -> bool:
-    """Whether a file of this name can contain documents; archives do so only if they are wanted."""
+    """Whether a file of this name can contain documents; an archive counts only with `archives`."""
     suffix = _suffix(name)
     return suffix in _CONTAINERS and (archives or suffix not in archive_files.SUFFIXES)
 
@@ -195,32 +190,32 @@ def is_container(data: bytes, name: str, *, archives: bool) -> bool:
 
 
 def is_recognized(data: bytes, name: str) -> bool:
-    """Whether a file whose name tells nothing holds a document or documents, by its content."""
+    """Whether a file whose name doesn't tell its format has the content of a supported one."""
     return is_unnamed(name) and format_of(data, name) in SUFFIXES
 
 
 def is_document(data: bytes, name: str) -> bool:
-    """Whether `parse` supports a file with this content, whatever else is in it."""
+    """Whether `parse` supports a file with this content."""
     return format_of(data, name) in SUFFIXES
 
 
 def family_of(data: bytes, name: str, *, with_ocr: bool = False) -> str:
-    """The parser module whose libraries the functions for this file import; "" if they need none."""
+    """The name of the parser module whose `LIBRARIES` this file needs; "" if it needs none."""
     suffix = format_of(data, name)
     if with_ocr and suffix in _SCANNED:
         return ocr.__name__
     functions = [table[suffix].__module__ for table in (_TEXT, _BINARY, _CONTAINERS) if suffix in table]
-    return next((one for one in functions if libraries_of(one)), "")
+    return next((module for module in functions if libraries_of(module)), "")
 
 
 def libraries_of(family: str) -> tuple[str, ...]:
-    """The names of the modules that a parser module's functions import."""
-    named: tuple[str, ...] = getattr(sys.modules[family], "LIBRARIES", ()) if family else ()
-    return named
+    """The `LIBRARIES` of a parser module."""
+    libraries: tuple[str, ...] = getattr(sys.modules[family], "LIBRARIES", ()) if family else ()
+    return libraries
 
 
 def prepare(family: str) -> None:
-    """What a process for these files does before no file can be opened any more."""
+    """Load what a process for these files needs, before it loses access to files."""
     if family == ocr.__name__:
         ocr.prepare()
     elif family == xberg_formats.__name__:
@@ -230,7 +225,7 @@ def prepare(family: str) -> None:
 
 
 def members(data: bytes, name: str) -> Iterator[Member]:
-    """The documents inside a file, as they come, and only of this one: a member can be a container, too.
+    """The documents directly inside a file, in order. A member can be a container, too.
 
     Raises:
         ParseError: the content is damaged, or of another format.
@@ -241,20 +236,20 @@ def members(data: bytes, name: str) -> Iterator[Member]:
 def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     """The document in a file's content; `format_of` decides how it is parsed.
 
-    OCR may take so many seconds; 0 is off.
+    `ocr_seconds` is the time limit of OCR; 0 turns it off.
 
     Raises:
-        EmptyFileError: there is no content.
+        EmptyFileError: the file is empty, or has no text.
         ParseError: the content is damaged, or of another format.
     """
     if not data:
         raise EmptyFileError(EMPTY)
     suffix, name = format_of(data, name), PurePath(name).name
-    if suffix in pdf_document.SUFFIXES and _PAGE.match(data.lstrip()):
-        raise ParseError("it is a web page that is called like a PDF")
+    if suffix in pdf_document.SUFFIXES and _BEGINS_AS_PAGE.match(data.lstrip()):
+        raise ParseError("it is an HTML page with a PDF's file name")
     try:
         if ocr_seconds and suffix in _SCANNED:
-            document = _SCANNED[suffix](data, name, ocr.Reader(ocr_seconds))
+            document = _SCANNED[suffix](data, name, ocr.OcrReader(ocr_seconds))
         else:
             document = _document(data, name, suffix)
     except RecursionError as error:
@@ -271,14 +266,14 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
         title=title,
         metadata={**document.metadata, **_left_out(document.remarks)},
         text=with_line_ends(document.text),
-        blocks=within_levels(with_questions(document.text, document.blocks)),
+        blocks=with_capped_levels(with_questions(document.text, document.blocks)),
     )
 
 
 def _left_out(remarks: Iterable[str]) -> dict[str, str]:
-    """What isn't in a document's text, for its readers: {"left_out": "2 comments, 1 hidden sheet"}."""
-    things = ", ".join(match[1] for remark in remarks if (match := _LEFT_OUT.match(remark)))
-    return {LEFT_OUT: things} if things else {}
+    """What is missing from a document's text, for its readers: {"left_out": "2 comments, 1 hidden sheet"}."""
+    omissions = ", ".join(match[1] for remark in remarks if (match := _LEFT_OUT.match(remark)))
+    return {LEFT_OUT: omissions} if omissions else {}
 
 
 _NAMED_IN_FULL = {
@@ -287,11 +282,11 @@ _NAMED_IN_FULL = {
     *text_and_settings.TABLE_SUFFIXES,
     ".log",
 }
-"""People know these files by their names: pyproject.toml is no document called pyproject."""
+"""Suffixes that stay in titles: people know pyproject.toml by its name, not as "pyproject"."""
 
 
 def named_after(name: str) -> str:
-    """What a document without a title is called. Source code, settings and logs keep their suffix."""
+    """The title of a document without one: its file name. Source code, settings and logs keep the suffix."""
     return name if _suffix(name) in _NAMED_IN_FULL else file_title(name)
 
 
@@ -301,7 +296,7 @@ def _document(data: bytes, name: str, suffix: str) -> Document:
     if suffix not in _TEXT:
         raise ParseError(f"no parser for {PurePath(name).suffix or 'such'} files", "unsupported")
     decoded = decode(data, page=suffix in html_page.SUFFIXES)
-    text, left_out = without_encoded(decoded.text)
+    text, left_out = without_encoded_data(decoded.text)
     return decoded.told_of(_TEXT[suffix](text, name), left_out)
 
 
@@ -320,8 +315,8 @@ _EPUB = b"mimetypeapplication/epub+zip"
 _MAIL_HEADERS = 3  # different ones in its first lines; a text may begin with "From:" and "To:"
 
 
-def recognized(beginning: bytes) -> str:
-    """The suffix of the format that a file with this beginning is in beyond doubt, "" if it may be any.
+def sniffed_suffix(beginning: bytes) -> str:
+    """The suffix of the format that a file clearly has by its beginning, or "".
 
     Example: b"%PDF-1.7 ... obj" -> ".pdf"; b"<!DOCTYPE html>..." -> ".html".
     """
@@ -336,11 +331,11 @@ def recognized(beginning: bytes) -> str:
         ".ipynb": _NOTEBOOK.match(start) and b'"cell_type"' in beginning,
         ".eml": _is_mail(start),
     }
-    return next((suffix for suffix, found in signs.items() if found), "")
+    return next((suffix for suffix, matches in signs.items() if matches), "")
 
 
 def is_table(beginning: bytes) -> bool:
-    """Whether it is a text whose first lines have equally many tabs, semicolons or commas, at least one."""
+    """Whether each of the first lines has the same number of tabs, semicolons or commas, at least one."""
     lines = [line for line in beginning.splitlines()[:5] if line.strip()]
     if b"\0" in beginning or not lines:
         return False
@@ -355,9 +350,6 @@ def _is_mail(start: bytes) -> bool:
     is_sent = names & {b"message-id", b"received", b"mime-version"}  # no text that only quotes a mail
     return bool(_FIELD.match(head)) and len(names) >= _MAIL_HEADERS and bool(is_sent)
 
-
-OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""How files of Office before 2007 begin, and newer ones that are encrypted."""
 
 _PARTS = {
     ".docx": b"word/document",
@@ -375,9 +367,9 @@ _FIRST_ENTRY = 200  # bytes that hold the first entry of an OpenDocument file: i
 
 
 def office_format(data: bytes, suffix: str) -> str:
-    """The suffix of the office format that a file is in beyond doubt, "" if it is none.
+    """The suffix of the office format that a file clearly has, or "".
 
-    A file can contain others. If `suffix` names one of its formats, that one counts.
+    A file may embed files of other formats. If `suffix` is among them, it wins.
     Example: (the content of a DOCX, ".doc") -> ".docx".
     """
     if data.startswith(b"{\\rtf"):
@@ -385,15 +377,15 @@ def office_format(data: bytes, suffix: str) -> str:
     if data.startswith(ZIP):
         if match := _MIME.search(data[:_FIRST_ENTRY]):
             return _OPEN[match[1]]
-        found = {one: data.rfind(part) for one, part in _PARTS.items()}
+        positions = {office: data.rfind(part) for office, part in _PARTS.items()}
     elif data.startswith(OLE):
-        found = {one: data.rfind(name.encode("utf-16-le")) for one, name in _STREAMS.items()}
+        positions = {office: data.rfind(name.encode("utf-16-le")) for office, name in _STREAMS.items()}
     else:
         return ""
-    found = {one: at for one, at in found.items() if at >= 0}
-    if suffix in found:
+    positions = {office: at for office, at in positions.items() if at >= 0}
+    if suffix in positions:
         return suffix
-    return max(found, key=lambda one: found[one]) if found else ""
+    return max(positions, key=lambda office: positions[office]) if positions else ""
 
 
 DATA_LEFT_OUT = "[encoded data]"
@@ -405,10 +397,10 @@ _LINES = re.compile(
 )
 
 
-def without_encoded(text: str) -> tuple[str, str]:
-    """The text with a mark in place of encoded data, and a remark on how much that was, or "".
+def without_encoded_data(text: str) -> tuple[str, str]:
+    """The text with a mark in place of encoded data, and a remark on its length, or "".
 
-    Data is encoded if it is a run of 2,000 letters, digits and the signs of Base64, or 20 full lines of them.
+    Encoded data is a run of 2,000 Base64 characters, or 20 full lines of them.
     """
     shorter = _LINES.sub(_mark, _RUN.sub(_mark, text))
     if left_out := len(text) - len(shorter):
@@ -417,6 +409,6 @@ def without_encoded(text: str) -> tuple[str, str]:
 
 
 def _mark(match: re.Match[str]) -> str:
-    """The mark. What has no digits or no capitals is something else, and stays."""
+    """The mark; text without digits or without capitals isn't encoded data, and stays."""
     run = match[0]
     return DATA_LEFT_OUT if any(map(str.isdigit, run)) and run.lower() != run else run

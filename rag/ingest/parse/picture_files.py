@@ -9,8 +9,8 @@ from typing import Any
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.ocr import MAX_PIXELS, Reader
-from rag.ingest.parse.pdf.pdf_document import parts_on, written_as
+from rag.ingest.parse.ocr import MAX_PIXELS, OcrReader
+from rag.ingest.parse.pdf.pdf_document import parts_on, text_of_pages
 from rag.ingest.parse.pdf.pdf_words import Sheet
 
 _TYPES = {
@@ -57,22 +57,22 @@ def _check_size(width: int, height: int) -> None:
         )
 
 
-def parse(data: bytes, name: str, reader: Reader) -> Document:
+def parse(data: bytes, name: str, reader: OcrReader) -> Document:
     """The document of a picture, or of a file of several.
 
     Raises:
         ParseError: it is damaged, too large, or shows no words.
     """
     sheets = [reader.picture(pixels) for pixels in pictures(data)]
-    written = written_as(parts_on([sheet or Sheet([], []) for sheet in sheets]))
-    if not written.blocks:
+    pages_text = text_of_pages(parts_on([sheet or Sheet([], []) for sheet in sheets]))
+    if not pages_text.blocks:
         raise ParseError("the picture shows no words that OCR finds", "no text")
     unread = sum(sheet is None for sheet in sheets)
     return Document(
-        text=written.text,
+        text=pages_text.text,
         title=name,
         mime_type=_TYPES[PurePath(name).suffix.lower()],
-        blocks=tuple(written.blocks),
-        pages=tuple(written.starts),
+        blocks=tuple(pages_text.blocks),
+        pages=tuple(pages_text.starts),
         remarks=("read by OCR", *([f"{unread} pages left out: OCR took too long"] if unread else [])),
     )

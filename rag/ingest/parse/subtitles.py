@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_parts import Part, composed
+from rag.ingest.parse.document_parts import Part, compose
 from rag.text.segments import one_line
 
 SUFFIXES = (".srt", ".vtt", ".sbv", ".ass", ".ssa")
@@ -43,7 +43,7 @@ def parse(text: str, name: str) -> Document:
     cues = [*_unrepeated(_dialogue(text) or _cues(text))]
     if not cues:
         raise ParseError("it has no subtitles: no line has a time")
-    body, blocks = composed(_parts(cues))
+    body, blocks = compose(_parts(cues))
     title = _TITLE.search(text)
     titled = next(filter(None, title.groups()), "") if title else ""
     return Document(body, titled or name, "text/vtt" if "WEBVTT" in text[:20] else "text/srt", blocks)

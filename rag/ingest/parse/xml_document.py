@@ -1,7 +1,7 @@
 """XML as people read it: the text of documents, the entries of feeds, the values of records.
 
-XML that configures programs stays code: what a person looks for in it are its tags and attributes. News feeds
-(RSS, Atom) and notes of Evernote have a section for each entry; outlines (OPML) are lists.
+XML that configures programs stays code, because people look for its tags and attributes. News feeds (RSS,
+Atom) and Evernote notes have a section for each entry; outlines (OPML) become lists.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page, source_code
 from rag.ingest.parse.decode import decode
-from rag.ingest.parse.document_draft import left_out
-from rag.ingest.parse.document_parts import GAP, Part, clean, composed, date, facts, moved
+from rag.ingest.parse.document_draft import omission_remarks
+from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, facts, shifted
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.xml_text import (
     HEADS,
@@ -60,10 +60,10 @@ _KEYS = ("name", "key", "id", "title", "lang")
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of an XML file. What is not valid is read as it stands, with a remark.
+    """The document of an XML file. Invalid XML is read as code, with a remark.
 
     Raises:
-        ParseError: it is no text, or nested too deeply.
+        ParseError: the file is not text, or nested too deeply.
     """
     decoded = decode(data)
     return decoded.told_of(_document(decoded.text, name))
@@ -84,9 +84,9 @@ def _document(text: str, name: str) -> Document:
     if kind == "opml":
         return outline_document(root, name)
     is_text = kind in _TEXTS or looks_like_text(root)
-    body, blocks = composed(parts_of(root) if is_text else _records(root))
-    about = stated_by(root)
-    elsewhere = sum(name_of(one) == "include" for one in root.iter()) if is_text else 0
+    body, blocks = compose(parts_of(root) if is_text else _records(root))
+    about = document_facts(root)
+    elsewhere = sum(name_of(element) == "include" for element in root.iter()) if is_text else 0
     remarks = (f"it includes other files, which were not read with it: {elsewhere}",) if elsewhere else ()
     mime_type = "application/xml"
     title = about.title if is_text else ""
@@ -102,7 +102,7 @@ def _as_it_stands(text: str, name: str, remark: str = "") -> Document:
 
 
 def _records(element: Element) -> Iterator[Part]:
-    """The values in an element as records; what has many, or records of one kind inside, is divided."""
+    """The values of an element as one record; an element with many values or repeated children is divided."""
     values = list(islice(_values(element, ""), _MOST + 1))
     groups = Counter(name_of(child) for child in element if len(child))
     if len(element) and (len(values) > _MOST or max(groups.values(), default=0) > 1):
@@ -116,11 +116,11 @@ def _records(element: Element) -> Iterator[Part]:
 
 
 def _values(element: Element, label: str) -> Iterator[tuple[str, str]]:
-    """The attributes and texts at and below an element, each with the names on the way to it."""
+    """The attributes and texts of an element and its descendants, each labelled by its path."""
     attributes = {plain_name(key): value for key, value in element.attrib.items() if value.strip()}
     text = "" if len(element) else words(element)
     if text:
-        key = next((attributes[one] for one in _KEYS if one in attributes), "")
+        key = next((attributes[name] for name in _KEYS if name in attributes), "")
         yield " ".join(filter(None, (label or element.tag, key))), text
         return
     for name, value in attributes.items():
@@ -130,8 +130,6 @@ def _values(element: Element, label: str) -> Iterator[tuple[str, str]]:
             yield from _values(child, f"{label} {child.tag}".strip())
 
 
-# What a document in XML states of itself: title, authors, date, keywords, language.
-
 _TITLES = ("article-title", "book-title", "title")
 _GIVEN = frozenset({"given-names", "firstname", "forename", "first-name", "givenname"})
 _FAMILY = frozenset({"surname", "last-name", "familyname"})
@@ -140,8 +138,8 @@ _DATES = frozenset({"pub-date", "pubdate", "date", "created", "revised", "public
 _KEYWORDS = frozenset({"kwd", "keyword", "subjectterm"})
 
 
-class Stated(NamedTuple):
-    """The facts of a document. Those that it doesn't state are empty."""
+class DocumentFacts(NamedTuple):
+    """The title, date, address and metadata that a document states; empty or None otherwise."""
 
     title: str
     date: datetime | None
@@ -149,20 +147,22 @@ class Stated(NamedTuple):
     metadata: Mapping[str, str]
 
 
-def stated_by(root: Element) -> Stated:
-    """What the head of a document states, or what stands right below its root if it has no head."""
-    head = next((one for one in root.iter() if name_of(one) in HEADS), None)
+def document_facts(root: Element) -> DocumentFacts:
+    """The facts in the head of a document, or directly below its root if it has no head."""
+    head = next((element for element in root.iter() if name_of(element) in HEADS), None)
     near = list(head.iter()) if head is not None else list(root)
-    named = [(name_of(one), one) for one in (*near, *root)]
-    titles = (words(one) for wanted in _TITLES for name, one in named if name == wanted)
+    candidates = [(name_of(element), element) for element in (*near, *root)]
+    titles = (words(element) for tag in _TITLES for name, element in candidates if name == tag)
     metadata = facts(
         author=list(_authors(near)),
-        keywords=[words(one) for one in near if name_of(one) in _KEYWORDS],
+        keywords=[words(element) for element in near if name_of(element) in _KEYWORDS],
         language=attribute(root, "lang"),
-        description=next((words(one) for one in [*near, *root] if name_of(one) == "shortdesc"), ""),
+        description=next(
+            (words(element) for element in [*near, *root] if name_of(element) == "shortdesc"), ""
+        ),
     )
-    days = (day for one in near if name_of(one) in _DATES for day in _days(one))
-    return Stated(
+    days = (day for element in near if name_of(element) in _DATES for day in _days(element))
+    return DocumentFacts(
         title=next(filter(None, titles), ""),
         date=next(filter(None, map(date, days)), None),
         url=_address(near),
@@ -171,31 +171,33 @@ def stated_by(root: Element) -> Stated:
 
 
 def _authors(near: list[Element]) -> Iterator[str]:
-    for one in near:
-        if name_of(one) == "author" or (
-            name_of(one) == "contrib" and attribute(one, "contrib-type") in {"", "author"}
+    for element in near:
+        if name_of(element) == "author" or (
+            name_of(element) == "contrib" and attribute(element, "contrib-type") in {"", "author"}
         ):
-            parts = {name_of(part): words(part) for part in reversed([*one.iter()])}
-            given, family = (
+            parts = {name_of(part): words(part) for part in reversed([*element.iter()])}
+            given_name, family_name = (
                 next((parts[name] for name in names if parts.get(name)), "") for names in (_GIVEN, _FAMILY)
             )
-            full = next((parts[name] for name in _FULL if parts.get(name)), words(one))
-            yield f"{given} {family}".strip() if family else full
+            full = next((parts[name] for name in _FULL if parts.get(name)), words(element))
+            yield f"{given_name} {family_name}".strip() if family_name else full
 
 
 def _days(element: Element) -> Iterator[str]:
-    """A date as an attribute, as year, month and day, or as text."""
-    parts = {name_of(one): words(one) for one in element}
+    """Candidates for a date: attributes, the elements year, month and day, or the text."""
+    parts = {name_of(child): words(child) for child in element}
     year, month, day = (parts.get(name, "1").zfill(2) for name in ("year", "month", "day"))
     yield from (attribute(element, name) for name in ("when", "iso-8601-date", "date", "golive"))
     yield f"{year}-{month}-{day}"
-    written = words(element)
-    yield f"{written}-01-01" if written.isdecimal() else written
+    text = words(element)
+    yield f"{text}-01-01" if text.isdecimal() else text
 
 
 def _address(near: list[Element]) -> str | None:
     dois = (
-        words(one) for one in near if attribute(one, "pub-id-type") == "doi" and name_of(one) == "article-id"
+        words(element)
+        for element in near
+        if attribute(element, "pub-id-type") == "doi" and name_of(element) == "article-id"
     )
     doi = next(dois, "")
     return web_address(f"https://doi.org/{doi}") if doi else None
@@ -212,12 +214,12 @@ _INDENT = "  "
 
 
 def feed_document(root: Element, name: str) -> Document:
-    """The document of a feed: each entry with its date, author and address, then what it says."""
-    channel = next((one for one in root if name_of(one) == "channel"), root)
-    entries = [one for one in root.iter() if name_of(one) in _ENTRIES]
+    """The document of a feed: for each entry its date, author, address and text."""
+    channel = next((child for child in root if name_of(child) == "channel"), root)
+    entries = [element for element in root.iter() if name_of(element) in _ENTRIES]
     text, blocks = composed_entries((_head(entry), _body(entry)) for entry in entries)
-    about = {name_of(one): words(one) for one in reversed(channel) if name_of(one) not in _ENTRIES}
-    attached = sum(name_of(one) == "resource" for entry in entries for one in entry)
+    about = {name_of(child): words(child) for child in reversed(channel) if name_of(child) not in _ENTRIES}
+    attached = sum(name_of(child) == "resource" for entry in entries for child in entry)
     return Document(
         text=text,
         title=about.get("title", "") or name,
@@ -229,22 +231,22 @@ def feed_document(root: Element, name: str) -> Document:
             language=about.get("language") or attribute(root, "lang"),
             description=about.get("description") or about.get("subtitle"),
         ),
-        remarks=tuple(left_out(attached, "attachment")),
+        remarks=tuple(omission_remarks(attached, "attachment")),
     )
 
 
 def composed_entries(entries: Iterable[tuple[Iterable[Part], str]]) -> tuple[str, tuple[Block, ...]]:
-    """The text and the blocks of entries: the head of each, then what it says, in Markdown."""
+    """The text and blocks of entries, each a head and a body in Markdown."""
     texts, length, blocks = list[str](), 0, list[Block]()
     for parts, body in entries:
-        head, head_blocks = composed(parts)
-        shifted = (
-            replace(one, level=min(one.level + 2, _DEEPEST)) if one.level else one
-            for one in markdown_blocks(body)
+        head, head_blocks = compose(parts)
+        body_blocks = (
+            replace(block, level=min(block.level + 2, _DEEPEST)) if block.level else block
+            for block in markdown_blocks(body)
         )
         start = length + (len(GAP) if texts else 0)
         below = start + len(head) + len(GAP) if head else start
-        blocks += [*moved(head_blocks, start), *moved(shifted, below)]
+        blocks += [*shifted(head_blocks, start), *shifted(body_blocks, below)]
         if entry := GAP.join(filter(None, (head, body))):
             texts.append(entry)
             length = start + len(entry)
@@ -252,7 +254,7 @@ def composed_entries(entries: Iterable[tuple[Iterable[Part], str]]) -> tuple[str
 
 
 def entry_head(title: str, day: datetime | None, people: Iterable[str], address: str) -> Iterator[Part]:
-    """The heading of an entry, and when and by whom it was written, and where it can be read."""
+    """The heading of an entry, and a line with its date, authors and address."""
     if title:
         yield Part("heading", f"## {title}", 2, title)
     about = [f"{day:%Y-%m-%d}" if day else "", ", ".join(people), address]
@@ -260,52 +262,56 @@ def entry_head(title: str, day: datetime | None, people: Iterable[str], address:
 
 
 def _head(entry: Element) -> Iterator[Part]:
-    found = {name_of(one): words(one) for one in reversed(entry)}
-    title = found.get("title", "") or found.get("id", "") or found.get("guid", "")
-    day = next((day for key in _FEED_DATES if (day := date(found.get(key, "")))), None)
-    attributes = [inner for one in entry if name_of(one) == "note-attributes" for inner in one]
-    people = [words(one) for one in [*entry, *attributes] if name_of(one) in {"creator", "author"}]
-    tags = [f"#{words(one)}" for one in entry if name_of(one) == "tag"]
-    source = next((words(one) for one in attributes if name_of(one) == "source-url"), "")
+    values = {name_of(child): words(child) for child in reversed(entry)}
+    title = values.get("title", "") or values.get("id", "") or values.get("guid", "")
+    day = next((day for key in _FEED_DATES if (day := date(values.get(key, "")))), None)
+    attributes = [inner for child in entry if name_of(child) == "note-attributes" for inner in child]
+    people = [
+        words(element) for element in [*entry, *attributes] if name_of(element) in {"creator", "author"}
+    ]
+    tags = [f"#{words(child)}" for child in entry if name_of(child) == "tag"]
+    source = next((words(attribute_) for attribute_ in attributes if name_of(attribute_) == "source-url"), "")
     return entry_head(title, day, [*people, *tags], _feed_address(entry) or source)
 
 
 def _body(entry: Element) -> str:
     for name in _CONTENT:
-        for one in entry:
-            if name_of(one) == name:
-                inner = "".join(ET.tostring(child, encoding="unicode") for child in one)
-                written = _TODO.sub(_box, f"{one.text or ''}{inner}")
-                return html_page.content_of(written) if "<" in written or "&" in written else words(one)
+        for element in entry:
+            if name_of(element) == name:
+                inner = "".join(ET.tostring(child, encoding="unicode") for child in element)
+                content = _TODO.sub(_box, f"{element.text or ''}{inner}")
+                return html_page.content_of(content) if "<" in content or "&" in content else words(element)
     return ""
 
 
 def _box(todo: re.Match[str]) -> str:
-    """A box of Evernote as HTML has it."""
+    """An Evernote checkbox as HTML."""
     return f'<input type="checkbox" {"checked" if "true" in todo[1] else ""}>'
 
 
 def _feed_address(element: Element) -> str:
-    """Where a person can read it: the text of a link, or the target of one that is no link to the feed."""
-    links = [one for one in element if name_of(one) == "link"]
+    """The address of the web page: the text of a link, or its target unless it points to the feed."""
+    links = [child for child in element if name_of(child) == "link"]
     targets = (
-        words(one) or attribute(one, "href") for one in links if attribute(one, "rel") in {"", "alternate"}
+        words(link) or attribute(link, "href")
+        for link in links
+        if attribute(link, "rel") in {"", "alternate"}
     )
     return next(filter(None, targets), "")
 
 
 def outline_document(root: Element, name: str) -> Document:
-    """The document of an outline: its entries as a list, each with its address if it has one."""
-    title = next((words(one) for one in root.iter() if name_of(one) == "title"), "")
-    body = next((one for one in root if name_of(one) == "body"), root)
-    text, blocks = composed([Part("list", "\n".join(_outlines(body, 0)))])
+    """The document of an outline: its entries as a list, with their notes and addresses."""
+    title = next((words(element) for element in root.iter() if name_of(element) == "title"), "")
+    body = next((child for child in root if name_of(child) == "body"), root)
+    text, blocks = compose([Part("list", "\n".join(_outlines(body, 0)))])
     return Document(text, title or name, "text/x-opml", blocks)
 
 
 def _outlines(element: Element, depth: int) -> Iterator[str]:
-    for one in element:
-        label = attribute(one, "text") or attribute(one, "title")
-        address = attribute(one, "xmlurl") or attribute(one, "url") or attribute(one, "htmlurl")
-        note = attribute(one, "_note")
+    for entry in element:
+        label = attribute(entry, "text") or attribute(entry, "title")
+        address = attribute(entry, "xmlurl") or attribute(entry, "url") or attribute(entry, "htmlurl")
+        note = attribute(entry, "_note")
         yield f"{_INDENT * depth}- {': '.join(filter(None, (label, note, address)))}"
-        yield from _outlines(one, depth + 1)
+        yield from _outlines(entry, depth + 1)

@@ -1,8 +1,4 @@
-"""XML as a tree, the words of its elements as a reader sees them, and the text of documents.
-
-A tree is read however strange its entities; nothing is fetched for it. JATS, DocBook, TEI, DITA and the like
-have much the same elements.
-"""
+"""Parses XML, and reads the text of documents in JATS, DocBook, TEI, DITA and similar vocabularies."""
 
 from __future__ import annotations
 
@@ -25,13 +21,10 @@ _DEPTH = 200  # elements within elements: documents have some twenty
 
 
 def xml_tree(text: str) -> Element:
-    """The root of a document, its elements without namespaces.
-
-    Its own entities are limited by the parser (expat), and none is fetched. Named characters of HTML are
-    known even where a DTD elsewhere declares them.
+    """The root of a document, its elements without namespaces. HTML's named characters need no DTD.
 
     Raises:
-        ParseError: it is not valid; the message says in which line.
+        ParseError: the XML is not well-formed (the message has the line), or nested too deeply.
     """
     parser = ET.XMLParser()  # noqa: S314 expat limits the growth of entities, and fetches nothing
     parser.entity.update({name.rstrip(";"): value for name, value in html.entities.html5.items()})
@@ -49,14 +42,14 @@ def xml_tree(text: str) -> Element:
 def _check_depth(root: Element) -> None:
     level = [root]
     for _ in range(_DEPTH):
-        level = [child for one in level for child in one]
+        level = [child for element in level for child in element]
         if not level:
             return
     raise ParseError("nested too deeply")
 
 
 def plain_name(name: object) -> str:
-    """The name of an element or an attribute without its namespace; "" of comments and instructions."""
+    """The name of an element or attribute without its namespace; "" for comments and instructions."""
     return name.rpartition("}")[2] if isinstance(name, str) else ""
 
 
@@ -65,9 +58,9 @@ _BREAKS = frozenset({"lb", "br", "break"})
 _UNSEEN = frozenset({"indexterm", "graphic", "inline-graphic", "object-id", "annotation"})
 
 
-def names(written: str) -> frozenset[str]:
+def names(listing: str) -> frozenset[str]:
     """Names of elements, separated by white space."""
-    return frozenset(written.split())
+    return frozenset(listing.split())
 
 
 def name_of(element: Element) -> str:
@@ -76,18 +69,16 @@ def name_of(element: Element) -> str:
 
 
 def words(element: Element, without: frozenset[str] = frozenset()) -> str:
-    """All text in an element on one line, except in elements of these names.
+    """All text in an element on one line, except in elements named in `without`. Notes are in brackets.
 
-    A note is in brackets. Of a formula that is written in two ways one is read.
-
-    Elements that hold only elements are separated by spaces, others follow each other as they stand:
+    Children are separated by spaces, unless the element has text of its own:
     <name><given>Ann</given><sur>Lee</sur></name> -> "Ann Lee"; <p>H<sub>2</sub>O</p> -> "H2O".
     """
     return one_line(clean("".join(_pieces(element, without))))
 
 
 def raw_text(element: Element) -> str:
-    """All text in an element as it stands, as in a listing."""
+    """All text in an element, with its white space."""
     return clean("".join(element.itertext())).strip("\n")
 
 
@@ -106,18 +97,18 @@ def _pieces(element: Element, without: frozenset[str]) -> Iterator[str]:
 
 
 def _read(element: Element) -> list[Element]:
-    """The elements inside that are read; of alternatives only the best."""
+    """The children to read; of alternative versions of a formula only the best."""
     inside = list(element)
     if name_of(element) in {"alternatives", "inlineequation"} and inside:
-        best = [one for one in inside if name_of(one) in {"tex-math", "textual-form", "mathphrase"}]
+        best = [child for child in inside if name_of(child) in {"tex-math", "textual-form", "mathphrase"}]
         return (best or inside)[:1]
     return inside
 
 
 def is_mixed(element: Element) -> bool:
-    """Whether an element has text of its own beside elements."""
-    own = [element.text, *(child.tail for child in element)]
-    return any(text and not text.isspace() for text in own)
+    """Whether an element has text directly inside."""
+    texts = [element.text, *(child.tail for child in element)]
+    return any(text and not text.isspace() for text in texts)
 
 
 def attribute(element: Element, name: str) -> str:
@@ -133,7 +124,7 @@ SECTIONS = names("""
 HEADS = names("""
     front front-stub info articleinfo bookinfo chapterinfo sectioninfo docinfo teiheader prolog
 """)
-"""What holds facts on a document. Of its text only the title and the abstract are read."""
+"""Elements with facts about a document. Of their text only the title and the abstract are read."""
 PARAGRAPHS = names("p para simpara formalpara l line shortdesc ab bibl biblioentry ref")
 _HEADINGS = names("title head article-title book-title subtitle label-title")
 _ABSTRACTS = frozenset({"abstract", "trans-abstract"})
@@ -162,14 +153,14 @@ def parts_of(root: Element) -> Iterator[Part]:
 
 
 def looks_like_text(root: Element) -> bool:
-    """Whether a document of an unknown vocabulary is a text: it has paragraphs, or text around elements."""
+    """Whether a document of an unknown vocabulary is prose: it has paragraphs, or text around elements."""
     elements = list(root.iter())
-    paragraphs = sum(name_of(one) in PARAGRAPHS for one in elements)
-    return paragraphs > 1 or any(len(one) and is_mixed(one) for one in elements)
+    paragraphs = sum(name_of(element) in PARAGRAPHS for element in elements)
+    return paragraphs > 1 or any(len(element) and is_mixed(element) for element in elements)
 
 
 class _Body:
-    """A document; `_nested` are the elements with blocks inside."""
+    """Reads a document; `_nested` are the elements with blocks inside, by `id`."""
 
     def __init__(self, root: Element) -> None:
         self._nested: set[int] = set()
@@ -192,7 +183,7 @@ class _Body:
             yield _heading(words(element), depth)
         elif name in _CODE:
             yield Part("code", f"```\n{raw_text(element)}\n```")
-        elif name in _TABLES and any(name_of(one) in _ROWS for one in element.iter()):
+        elif name in _TABLES and any(name_of(descendant) in _ROWS for descendant in element.iter()):
             yield from _table(element)
         elif name in _LISTS:
             yield Part("list", "\n".join(_items(element, 0)))
@@ -202,7 +193,7 @@ class _Body:
             yield Part("paragraph", words(element))
 
     def _inside(self, element: Element, depth: int) -> Iterator[Part]:
-        """The parts in an element with blocks inside; text between them belongs to what is inline there."""
+        """The parts of an element with blocks inside; text and inline elements between are paragraphs."""
         line = element.text or ""
         mixed = is_mixed(element)
         for child in element:
@@ -218,21 +209,21 @@ class _Body:
         yield Part("paragraph", " ".join(line.split()))
 
     def _head(self, element: Element, depth: int) -> Iterator[Part]:
-        title = next((one for one in element.iter() if name_of(one) in _HEADINGS), None)
+        title = next((descendant for descendant in element.iter() if name_of(descendant) in _HEADINGS), None)
         if title is not None:
             yield _heading(words(title), depth)
-        for one in element.iter():
-            if name_of(one) in _ABSTRACTS:
-                own = next((child for child in one if name_of(child) in _HEADINGS), None)
-                if own is None:
+        for descendant in element.iter():
+            if name_of(descendant) in _ABSTRACTS:
+                heading = next((child for child in descendant if name_of(child) in _HEADINGS), None)
+                if heading is None:
                     yield _heading("Abstract", depth + 1)
-                yield from self.parts(one, element, depth + 1)
+                yield from self.parts(descendant, element, depth + 1)
 
 
 def _table(table: Element) -> Iterator[Part]:
-    for one in table:
-        if name_of(one) in _HEADINGS | {"caption", "label"}:
-            yield Part("paragraph", words(one))
+    for child in table:
+        if name_of(child) in _HEADINGS | {"caption", "label"}:
+            yield Part("paragraph", words(child))
     rows = [
         [words(cell) for cell in row if name_of(cell) in _CELLS]
         for row in table.iter()
@@ -244,16 +235,16 @@ def _table(table: Element) -> Iterator[Part]:
 
 
 def _items(element: Element, depth: int) -> Iterator[str]:
-    """The lines of a list; those of a list inside are indented."""
+    """The lines of a list; nested lists are indented."""
     for item in element:
-        if own := words(item, _LISTS):
-            yield f"{_INDENT * depth}- {own}" if name_of(item) in _ITEMS else own
-        for one in _lists_in(item):
-            yield from _items(one, depth + 1)
+        if text := words(item, _LISTS):
+            yield f"{_INDENT * depth}- {text}" if name_of(item) in _ITEMS else text
+        for nested in _lists_in(item):
+            yield from _items(nested, depth + 1)
 
 
 def _lists_in(element: Element) -> Iterator[Element]:
-    """The lists inside an element that are in no other list of it."""
+    """The outermost lists inside an element."""
     for child in element:
         if name_of(child) in _LISTS:
             yield child

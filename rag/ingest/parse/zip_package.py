@@ -1,6 +1,6 @@
-"""The parts of a file that is a ZIP archive of XML, as office documents and e-books are.
+"""The parts of office documents and e-books, which are ZIP archives of XML.
 
-Nothing is unpacked before its size is known: a part says how large it is, and no more than that is read.
+A part is unpacked only if its stated size is within a limit, and never beyond that limit.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ MAX_XML_BYTES = 64 << 20  # of a part that is read as a tree, which takes ten ti
 MAX_ROWS_BYTES = 512 << 20  # of a sheet, whose rows are read one after the other
 _ENCRYPTED = 0x1  # a flag of an entry
 _ENCRYPTED_PACKAGE = "EncryptedPackage".encode("utf-16-le")  # the stream of an OLE container that replaces it
-_DIRECTORY = 1 << 20  # bytes at either end of such a container that hold the names of its streams
+_DIRECTORY = 1 << 20  # bytes at either end of an OLE container that hold the names of its streams
 
 ENCRYPTED = "the file is encrypted with a password; store a copy without one"
 ZIP = b"PK\x03\x04"
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""How files of Office before 2007 begin, and newer ones that are encrypted."""
 DAMAGED = "the file is damaged: it is not a complete ZIP archive"
 
 
@@ -40,34 +42,34 @@ class Package:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise ParseError(DAMAGED) from error
-        self.entries = {one.filename.lstrip("/"): one for one in self._archive.infolist()}
+        self.entries = {entry.filename.lstrip("/"): entry for entry in self._archive.infolist()}
 
     def __contains__(self, name: str) -> bool:
         return name in self.entries
 
-    def read(self, name: str, most: int = MAX_XML_BYTES) -> bytes:
+    def read(self, name: str, max_bytes: int = MAX_XML_BYTES) -> bytes:
         """The content of a part.
 
         Raises:
             ParseError: it is missing, damaged, encrypted or larger than `most` bytes.
         """
-        with self.opened(name, most) as part:
+        with self.opened(name, max_bytes) as part:
             try:
-                return part.read(most)
+                return part.read(max_bytes)
             except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
                 raise ParseError(f"the file is damaged: its part {name} can't be unpacked") from error
 
-    def opened(self, name: str, most: int) -> zipfile.ZipExtFile:
-        """A part, to be read bit by bit; errors as in `read`."""
+    def opened(self, name: str, max_bytes: int) -> zipfile.ZipExtFile:
+        """A part as a stream; errors as in `read`."""
         entry = self.entries.get(name)
         if entry is None:
             raise ParseError(f"the file is damaged: it has no part {name}")
         if entry.flag_bits & _ENCRYPTED:
             raise ParseError(ENCRYPTED, "encrypted")
-        if entry.file_size > most:
+        if entry.file_size > max_bytes:
             raise ParseError(
-                f"its part {name} would take {entry.file_size >> 20} MB of memory; at most {most >> 20} MB"
-                " are unpacked",
+                f"its part {name} would take {entry.file_size >> 20} MB of memory; at most"
+                f" {max_bytes >> 20} MB are unpacked",
                 "too large",
             )
         try:
@@ -78,11 +80,11 @@ class Package:
         return opened
 
     def xml(self, name: str) -> ET.Element:
-        """The root of a part, with plain names; see `xml_root`."""
+        """The root of a part; see `xml_root`."""
         return xml_root(self.read(name), name)
 
     def xml_if_there(self, name: str) -> ET.Element | None:
-        """The same of a part that may be missing or damaged: the document can be read without it."""
+        """The root of an optional part; None if it is missing or damaged."""
         if name not in self:
             return None
         try:
@@ -91,34 +93,33 @@ class Package:
             return None
 
     def related(self, name: str) -> dict[str, tuple[str, str]]:
-        """What a part of an Office Open XML package refers to: id to kind and part.
+        """The internal relationships of a part of an Office Open XML package: id to kind and part.
 
-        Example: "rId2" -> ("slide", "ppt/slides/slide1.xml"). Links out of the package are left out.
+        Example: "rId2" -> ("slide", "ppt/slides/slide1.xml").
         """
         folder, file = posixpath.split(name)
         root = self.xml_if_there(posixpath.join(folder, "_rels", f"{file}.rels"))
         related = {}
-        for one in root.iter("Relationship") if root is not None else ():
-            if one.get("TargetMode") == "External":
+        for relationship in root.iter("Relationship") if root is not None else ():
+            if relationship.get("TargetMode") == "External":
                 continue
-            target = unquote(one.get("Target", ""))
+            target = unquote(relationship.get("Target", ""))
             path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
-            related[one.get("Id", "")] = (one.get("Type", "").rpartition("/")[2], path)
+            related[relationship.get("Id", "")] = (relationship.get("Type", "").rpartition("/")[2], path)
         return related
 
     def related_as(self, name: str, kind: str) -> str:
-        """The first part of a kind that a part refers to, "" if there is none."""
-        return next((path for one, path in self.related(name).values() if one == kind), "")
+        """The first part of a kind that a part refers to, or ""."""
+        return next((path for relation, path in self.related(name).values() if relation == kind), "")
 
 
 def xml_root(data: bytes, name: str) -> ET.Element:
-    """The root of an XML document, whose elements and attributes have names without a namespace.
+    """The root of an XML document, without namespaces.
 
-    An attribute keeps the prefix `r:` if it refers to another part. Entities of the document's own are
-    limited by the parser (expat), and none is fetched from elsewhere.
+    An attribute keeps the prefix `r:` if it refers to another part.
 
     Raises:
-        ParseError: it is no XML.
+        ParseError: the XML is not well-formed.
     """
     try:
         root = ET.fromstring(data)  # noqa: S314 expat limits the growth of entities, and fetches nothing
@@ -140,24 +141,24 @@ def simplify(element: ET.Element) -> None:
 
 def descendants(element: ET.Element, *path: str) -> Iterator[ET.Element]:
     """The elements at a path of names below an element: ("sldIdLst", "sldId")."""
-    found = [element]
+    elements = [element]
     for name in path:
-        found = [child for one in found for child in one if child.tag == name]
-    return iter(found)
+        elements = [child for parent in elements for child in parent if child.tag == name]
+    return iter(elements)
 
 
 def child(element: ET.Element | None, *path: str) -> ET.Element | None:
-    """The first of these, None if there is none."""
+    """The first element at a path below an element, or None."""
     return next(descendants(element, *path), None) if element is not None else None
 
 
 def value(element: ET.Element | None, *path: str) -> str:
-    """The attribute `val` of the first of these, "" if there is none."""
-    found = child(element, *path)
-    return found.get("val", "") if found is not None else ""
+    """The attribute `val` of the first element at a path, or ""."""
+    target = child(element, *path)
+    return target.get("val", "") if target is not None else ""
 
 
 def is_on(element: ET.Element | None, *path: str) -> bool:
-    """Whether a switch is there and not turned off, as <w:vanish/> is on and <w:vanish w:val="0"/> is off."""
-    found = child(element, *path)
-    return found is not None and found.get("val", "1") not in {"0", "false", "off"}
+    """Whether a toggle property is set: <w:vanish/> is on, <w:vanish w:val="0"/> is off."""
+    switch = child(element, *path)
+    return switch is not None and switch.get("val", "1") not in {"0", "false", "off"}

@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from rag.ingest.parse.parsers import DATA_LEFT_OUT, parse, without_encoded
+from rag.ingest.parse.parsers import DATA_LEFT_OUT, parse, without_encoded_data
 
 DATA = base64.b64encode(hashlib.shake_128(b"picture").digest(30_000)).decode()
 WRAPPED = "\n".join(DATA[start : start + 76] for start in range(0, len(DATA), 76))
@@ -16,7 +16,7 @@ WRAPPED = "\n".join(DATA[start : start + 76] for start in range(0, len(DATA), 76
 
 @pytest.mark.parametrize("data", [DATA, WRAPPED, base64.urlsafe_b64encode(DATA.encode()).decode()])
 def test_it_is_replaced_by_a_mark_and_a_remark(data: str) -> None:
-    text, remark = without_encoded(f"Before.\n\n{data}\n\nAfter.\n")
+    text, remark = without_encoded_data(f"Before.\n\n{data}\n\nAfter.\n")
     assert text == f"Before.\n\n{DATA_LEFT_OUT}\n\nAfter.\n"
     assert remark == f"{len(data) - len(DATA_LEFT_OUT)} characters of encoded data left out"
 
@@ -42,10 +42,10 @@ def test_a_picture_in_a_markdown_file_takes_no_room() -> None:
     ],
 )
 def test_other_long_words_stay(text: str) -> None:
-    assert without_encoded(text) == (text, "")
+    assert without_encoded_data(text) == (text, "")
 
 
 def test_it_takes_time_in_proportion_to_the_text() -> None:
     hostile = ("A1" * 40 + "\n") * 19 + ".\n"
     text = hostile * 500 + ("A1b" * 600 + " ") * 500
-    assert without_encoded(text)[0] == text
+    assert without_encoded_data(text)[0] == text

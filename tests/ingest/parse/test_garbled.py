@@ -204,7 +204,7 @@ def test_a_web_page_is_one_in_a_text_file_and_no_pdf() -> None:
     page = b"\xef\xbb\xbf\n<!DOCTYPE html><title>T</title><p>Words."
     document = parse(page, "a.txt")
     assert (document.title, document.text, document.mime_type) == ("T", "Words.", "text/html")
-    with pytest.raises(ParseError, match="a web page that is called like a PDF"):
+    with pytest.raises(ParseError, match="an HTML page"):
         parse(page.removeprefix(b"\xef\xbb\xbf"), "a.pdf")
 
 

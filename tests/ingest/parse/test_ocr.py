@@ -117,7 +117,7 @@ async def test_scans_and_pictures_are_read_in_the_confined_process() -> None:
 
 
 def test_when_its_time_is_over_ocr_reads_no_further_page() -> None:
-    reader = ocr.Reader(-1.0)
+    reader = ocr.OcrReader(-1.0)
     assert reader.page(None) is None
     assert reader.picture(None) is None
 

@@ -21,7 +21,7 @@ from pypdf.generic import (
 from rag.errors import ParseError
 from rag.ingest.parse.parsers import is_container, members, parse
 from rag.ingest.parse.pdf import pdf_words
-from rag.ingest.parse.pdf.page_cleanup import joiner
+from rag.ingest.parse.pdf.page_cleanup import dehyphenator
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box
 from rag.ingest.parse.pdf.readable_pages import is_garbled
 
@@ -652,7 +652,7 @@ def test_words_that_a_line_cuts_are_whole_again_and_compounds_keep_their_hyphen(
     text: str, whole: str | None
 ) -> None:
     expected = whole or "the realworld is real in this world information"
-    assert joiner(text)(text) == expected
+    assert dehyphenator(text)(text) == expected
 
 
 XMP = b"""<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from rag.ingest.parse.parsers import format_of, members, parse, recognized
+from rag.ingest.parse.parsers import format_of, members, parse, sniffed_suffix
 
 MAIL = b"From: ann@example.org\nTo: bob@example.org\nMessage-ID: <1@x>\nSubject: Plans\n\ntext\n"
 NOTEBOOK = b'{"cells": [{"cell_type": "markdown", "source": ["text"]}], "nbformat": 4}'
@@ -54,7 +54,7 @@ def test_the_format_is_that_of_the_content(data: bytes, name: str, suffix: str) 
 
 @pytest.mark.parametrize("text", [b"", b"From: here to there\n", b"{}", b"words", b"From the sea\n\n10:00\n"])
 def test_in_doubt_it_may_be_anything(text: bytes) -> None:
-    assert recognized(text) == ""
+    assert sniffed_suffix(text) == ""
 
 
 def test_an_exported_table_is_read_by_its_content() -> None:
@@ -66,5 +66,5 @@ def test_an_exported_table_is_read_by_its_content() -> None:
 @pytest.mark.usefixtures("within_a_minute")
 def test_a_beginning_full_of_times_is_looked_through_once() -> None:
     line = b"From ann" + b"10:00" * 30_000  # of each time it tried the rest of the line, for minutes
-    assert (recognized(line), recognized(line + b"\nSubject: Plans\n")) == ("", ".mbox")
+    assert (sniffed_suffix(line), sniffed_suffix(line + b"\nSubject: Plans\n")) == ("", ".mbox")
     assert [*members(line, "a.mbox")] == []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page
-from rag.ingest.parse.document_parts import GAP, Member, Names, block, facts, moved, paragraphs
+from rag.ingest.parse.document_parts import GAP, Member, Names, block, facts, paragraphs, shifted
 from rag.ingest.parse.json_and_csv import records_document
 from rag.ingest.parse.mail.mail_message import Parts, header, message_of, parts_of, people, safe_name, sent_at
 from rag.ingest.parse.markdown_mdx import markdown_blocks
@@ -99,7 +99,7 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
     for body, kind in parts.bodies:
         text += GAP if text else ""
         inner, inner_blocks = _body(body, kind, name)
-        blocks += moved(inner_blocks, len(text))
+        blocks += shifted(inner_blocks, len(text))
         text += inner
     metadata = facts(
         author=[who.partition(" <")[0] for who in about["from"]],
@@ -132,7 +132,7 @@ def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterato
     for (start, end), (next_, _) in pairwise([(0, 0), *marks, (len(text), 0)]):
         title = text[start:end].replace("*", "").strip("-> \t")
         yield from block(text, "heading", start, end, level=1, title=title)
-        yield from moved(blocks_of(text[end:next_]), end)
+        yield from shifted(blocks_of(text[end:next_]), end)
 
 
 # HTML mails are laid out with tables; what is read of them are their texts.

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from rag.errors import ParseError
 from rag.ingest.parse import html_page, text_and_settings
 from rag.ingest.parse.decode import decode
-from rag.ingest.parse.document_draft import PAGE_BREAK, Draft, core_properties, left_out, written_document
+from rag.ingest.parse.document_draft import (
+    PAGE_BREAK,
+    Draft,
+    core_properties,
+    finished_document,
+    omission_remarks,
+)
 from rag.ingest.parse.office import xlsx
 from rag.ingest.parse.office.docx_styles import Numbering, Styles
 from rag.ingest.parse.office.drawings_and_forms import (
@@ -71,11 +77,11 @@ def parse(data: bytes, name: str) -> Document:
     draft.pages = [0, *draft.pages] if _pages(package) == len(draft.pages) + 1 else []
     comments = package.xml_if_there(package.related_as(main, "comments"))
     remarks = [
-        *left_out(reader.hidden, "hidden piece of text", "hidden pieces of text"),
-        *left_out(sum(1 for _ in comments.iter("comment")) if comments is not None else 0, "comment"),
-        *left_out(reader.unread, "embedded object"),
+        *omission_remarks(reader.hidden, "hidden piece of text", "hidden pieces of text"),
+        *omission_remarks(sum(1 for _ in comments.iter("comment")) if comments is not None else 0, "comment"),
+        *omission_remarks(reader.unread, "embedded object"),
     ]
-    return written_document(
+    return finished_document(
         draft,
         name,
         MIME_TYPE,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import left_out, open_document_properties, written_document
+from rag.ingest.parse.document_draft import finished_document, omission_remarks, open_document_properties
 from rag.ingest.parse.office.drawings_and_forms import Box, in_reading_order, open_controls
 from rag.ingest.parse.office.opendocument_text import Reader, repeated, styles_of, times
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
@@ -63,15 +63,15 @@ def parse(data: bytes, name: str) -> Document:
     else:
         raise ParseError("it is no text, spreadsheet or presentation", "unsupported")
     remarks = [
-        *left_out(reader.hidden["slide"], "hidden slide"),
-        *left_out(reader.hidden["sheet"], "hidden sheet"),
-        *left_out(reader.hidden["row"], "hidden row or column", "hidden rows or columns"),
-        *left_out(reader.hidden["text"], "hidden piece of text", "hidden pieces of text"),
-        *left_out(reader.hidden["comment"], "comment"),
-        *left_out(reader.hidden["object"], "embedded object"),
+        *omission_remarks(reader.hidden["slide"], "hidden slide"),
+        *omission_remarks(reader.hidden["sheet"], "hidden sheet"),
+        *omission_remarks(reader.hidden["row"], "hidden row or column", "hidden rows or columns"),
+        *omission_remarks(reader.hidden["text"], "hidden piece of text", "hidden pieces of text"),
+        *omission_remarks(reader.hidden["comment"], "comment"),
+        *omission_remarks(reader.hidden["object"], "embedded object"),
     ]
     properties = open_document_properties(parts.meta)
-    return written_document(reader.draft, name, _MIME_TYPE + kind, properties, remarks=remarks, title=title)
+    return finished_document(reader.draft, name, _MIME_TYPE + kind, properties, remarks=remarks, title=title)
 
 
 def _parts(data: bytes) -> _Parts:

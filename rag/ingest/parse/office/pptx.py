@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import Draft, core_properties, left_out, written_document
+from rag.ingest.parse.document_draft import Draft, core_properties, finished_document, omission_remarks
 from rag.ingest.parse.office import xlsx
 from rag.ingest.parse.office.drawings_and_forms import (
     Box,
@@ -49,13 +49,13 @@ def parse(data: bytes, name: str) -> Document:
         if path in package:
             reader.slide(path)
     remarks = [
-        *left_out(reader.hidden_slides, "hidden slide"),
-        *left_out(reader.hidden_shapes, "hidden shape"),
-        *left_out(reader.comments, "comment"),
-        *left_out(reader.unread, "embedded object"),
+        *omission_remarks(reader.hidden_slides, "hidden slide"),
+        *omission_remarks(reader.hidden_shapes, "hidden shape"),
+        *omission_remarks(reader.comments, "comment"),
+        *omission_remarks(reader.unread, "embedded object"),
         *reader.unreadable,
     ]
-    return written_document(reader.draft, name, MIME_TYPE, core_properties(package), remarks=remarks)
+    return finished_document(reader.draft, name, MIME_TYPE, core_properties(package), remarks=remarks)
 
 
 class _Reader:

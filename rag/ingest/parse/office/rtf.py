@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
-from rag.ingest.parse.document_draft import Draft, Properties, left_out, written_document
+from rag.ingest.parse.document_draft import Draft, Properties, finished_document, omission_remarks
 
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"
@@ -114,10 +114,10 @@ def parse(data: bytes, name: str) -> Document:
         modified=reader.saved,
     )
     remarks = [
-        *left_out(reader.hidden, "hidden piece of text", "hidden pieces of text"),
-        *left_out(reader.comments, "comment"),
+        *omission_remarks(reader.hidden, "hidden piece of text", "hidden pieces of text"),
+        *omission_remarks(reader.comments, "comment"),
     ]
-    return written_document(reader.draft, name, MIME_TYPE, properties, remarks=remarks)
+    return finished_document(reader.draft, name, MIME_TYPE, properties, remarks=remarks)
 
 
 class _Reader:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
-from rag.ingest.parse.document_draft import Draft, Properties, left_out, written_document
+from rag.ingest.parse.document_draft import Draft, Properties, finished_document, omission_remarks
 from rag.ingest.parse.office.number_format import general, shown
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
-from rag.ingest.parse.zip_package import ENCRYPTED
+from rag.ingest.parse.zip_package import ENCRYPTED, OLE
 
 if TYPE_CHECKING:
     from olefile import OleFileIO
@@ -27,7 +27,6 @@ SUFFIXES = (".xls", ".xlt")
 MIME_TYPE = "application/vnd.ms-excel"
 LIBRARIES = ("xlrd", "olefile")
 
-_OLE_MAGIC = bytes.fromhex("d0cf11e0a1b11ae1")
 _HEAD = struct.Struct("<HH")  # of a record: its type and its size
 _COMMON = struct.Struct("<HHHHH")  # of an object: type and size of this part, kind, id, flags
 _OBJECT, _COMMON_TYPE = 0x5D, 0x15
@@ -56,22 +55,22 @@ def parse(data: bytes, name: str) -> Document:
             comments += len(one.cell_note_map)
     objects = object_counts(_records(data))
     remarks = [
-        *left_out(hidden_sheets, "hidden sheet"),
-        *left_out(hidden, "hidden row or column", "hidden rows or columns"),
-        *left_out(comments, "comment"),
-        *left_out(objects["chart"], "chart"),
-        *left_out(objects["control"], "control of a form", "controls of forms"),
+        *omission_remarks(hidden_sheets, "hidden sheet"),
+        *omission_remarks(hidden, "hidden row or column", "hidden rows or columns"),
+        *omission_remarks(comments, "comment"),
+        *omission_remarks(objects["chart"], "chart"),
+        *omission_remarks(objects["control"], "control of a form", "controls of forms"),
     ]
-    return written_document(draft, name, MIME_TYPE, summary(data), remarks=remarks, title=name)
+    return finished_document(draft, name, MIME_TYPE, ole_properties(data), remarks=remarks, title=name)
 
 
 def _records(data: bytes) -> bytes:
     """The records of the workbook; none if its container is damaged, which xlrd reads with more patience."""
-    if not data.startswith(_OLE_MAGIC):
+    if not data.startswith(OLE):
         return data  # before Excel 5 a file was nothing but records
     try:
-        container = opened(data)
-        return stream(container, "Workbook") or stream(container, "Book")
+        container = open_ole(data)
+        return ole_stream(container, "Workbook") or ole_stream(container, "Book")
     except ParseError:
         return b""
 
@@ -142,7 +141,7 @@ _LABELS = {10000: "macintosh", 10007: "x-mac-cyrillic"}
 """Encodings by the numbers of code pages, where they are not called after them."""
 
 
-def opened(data: bytes) -> OleFileIO:
+def open_ole(data: bytes) -> OleFileIO:
     """The container in a file's content.
 
     Raises:
@@ -159,7 +158,7 @@ def opened(data: bytes) -> OleFileIO:
     return container
 
 
-def stream(container: OleFileIO, name: str) -> bytes:
+def ole_stream(container: OleFileIO, name: str) -> bytes:
     """The content of a stream, empty if there is none.
 
     Raises:
@@ -171,10 +170,10 @@ def stream(container: OleFileIO, name: str) -> bytes:
         raise ParseError(f"the file is damaged: its stream {name} can't be read") from error
 
 
-def summary(data: bytes) -> Properties:
+def ole_properties(data: bytes) -> Properties:
     """The properties of a document; none if they are damaged."""
     try:
-        about: Any = opened(data).get_metadata()
+        about: Any = open_ole(data).get_metadata()
     except Exception:  # noqa: BLE001 as above; the document can be read without them
         return Properties()
     codepage = about.codepage

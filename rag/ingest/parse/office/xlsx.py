@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import Draft, core_properties, left_out, written_document
+from rag.ingest.parse.document_draft import Draft, core_properties, finished_document, omission_remarks
 from rag.ingest.parse.office.drawings_and_forms import ticked
 from rag.ingest.parse.office.number_format import BUILT_IN, shown
 from rag.ingest.parse.office.sheet_drawings import Control, drawn_on, placed_control
@@ -48,16 +48,16 @@ def parse(data: bytes, name: str) -> Document:
             hidden += write_sheet(draft, book.sheet(name_, path))
             book.count_beside(path)
     remarks = [
-        *left_out(len(book.sheets) - len(book.visible), "hidden sheet"),
-        *left_out(hidden, "hidden row or column", "hidden rows or columns"),
-        *left_out(book.left_out["shape"], "hidden shape"),
-        *left_out(book.left_out["comment"], "comment"),
-        *left_out(book.left_out["chart"], "chart"),
-        *left_out(book.left_out["control"], "control of a form", "controls of forms"),
-        *left_out(book.left_out["object"], "embedded object"),
-        *left_out(book.unknown, "formula without a value", "formulas without values"),
+        *omission_remarks(len(book.sheets) - len(book.visible), "hidden sheet"),
+        *omission_remarks(hidden, "hidden row or column", "hidden rows or columns"),
+        *omission_remarks(book.left_out["shape"], "hidden shape"),
+        *omission_remarks(book.left_out["comment"], "comment"),
+        *omission_remarks(book.left_out["chart"], "chart"),
+        *omission_remarks(book.left_out["control"], "control of a form", "controls of forms"),
+        *omission_remarks(book.left_out["object"], "embedded object"),
+        *omission_remarks(book.unknown, "formula without a value", "formulas without values"),
     ]
-    return written_document(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=name)
+    return finished_document(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=name)
 
 
 def write_embedded(draft: Draft, data: bytes) -> bool:

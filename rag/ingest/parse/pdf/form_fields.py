@@ -1,7 +1,7 @@
-"""What a PDF page shows that is no text of it: boxes that are ticked, choices, comments, alternative texts.
+"""What a PDF page shows beside its text: ticked boxes, chosen options, comments, alternative texts.
 
-pdfium draws the values of forms onto a page as its text, but a tick as a shape or as a letter of a font of
-symbols, and of a list all that could be chosen.
+pdfium turns the values of form fields into page text, but draws a tick as a shape or a symbol, and a list
+with all of its options.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LINE = 10.0  # points: how high a line is that stands for a picture
 
 
 def additions_on(pdf: Any, page: Any) -> list[Addition]:  # noqa: ANN401 of pypdfium2, which has no types
-    """What a page shows by its form, its comments and its pictures."""
+    """The words that form fields, comments and pictures add to a page."""
     import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
     return [*_annotated(pdfium, pdf.formenv, page.raw), *_described(pdfium, page.raw)]
@@ -52,9 +52,13 @@ def _annotation(pdfium: Any, form: Any, drawn: Any, box: Box) -> Iterator[Additi
         case pdfium.FPDF_ANNOT_POPUP:
             return  # shows the comment of another one
         case _:
-            said, by = (_text(pdfium.FPDFAnnot_GetStringValue, drawn, key) for key in (b"Contents", b"T"))
-            if said:
-                yield Addition(f"Comment by {by}: {said}" if by else f"Comment: {said}", box, is_note=True)
+            comment, author = (
+                _text(pdfium.FPDFAnnot_GetStringValue, drawn, key) for key in (b"Contents", b"T")
+            )
+            if comment:
+                yield Addition(
+                    f"Comment by {author}: {comment}" if author else f"Comment: {comment}", box, is_note=True
+                )
 
 
 def _field(pdfium: Any, form: Any, drawn: Any, box: Box) -> Iterator[Addition]:  # noqa: ANN401 see above
@@ -77,7 +81,7 @@ def _chosen(pdfium: Any, form: Any, drawn: Any) -> Iterator[str]:  # noqa: ANN40
 
 
 def _described(pdfium: Any, page: Any) -> Iterator[Addition]:  # noqa: ANN401 see above
-    """The alternative texts of pictures, below these."""
+    """The alternative texts of pictures, each below its picture."""
     tree = pdfium.FPDF_StructTree_GetForPage(page)
     if not tree:
         return
@@ -93,7 +97,7 @@ def _described(pdfium: Any, page: Any) -> Iterator[Addition]:  # noqa: ANN401 se
 
 
 def _alternatives(pdfium: Any, tree: Any) -> Iterator[tuple[int, str]]:  # noqa: ANN401 see above
-    """The marks of content with an alternative text, and that text; a negative number where no mark is."""
+    """Marked-content ids and their alternative texts; the id is negative where the content has no mark."""
     waiting = [
         (pdfium.FPDF_StructTree_GetChildAtIndex(tree, number), 0)
         for number in range(min(pdfium.FPDF_StructTree_CountChildren(tree), _MOST))
@@ -114,7 +118,7 @@ def _alternatives(pdfium: Any, tree: Any) -> Iterator[tuple[int, str]]:  # noqa:
 
 
 def _marked(pdfium: Any, page: Any) -> dict[int, Box]:  # noqa: ANN401 see above
-    """Where marked content stands."""
+    """The boxes of marked content, by its id."""
     edges = [ctypes.c_float() for _ in range(4)]
     places: dict[int, Box] = {}
     for number in range(min(pdfium.FPDFPage_CountObjects(page), _MOST)):
@@ -127,7 +131,7 @@ def _marked(pdfium: Any, page: Any) -> dict[int, Box]:  # noqa: ANN401 see above
 
 
 def _box(places: Any) -> Box:  # noqa: ANN401 four numbers
-    left, bottom, right, top = (place if math.isfinite(place) else 0.0 for place in places)
+    left, bottom, right, top = (edge if math.isfinite(edge) else 0.0 for edge in places)
     return Box(min(left, right), min(bottom, top), max(left, right), max(bottom, top))
 
 
@@ -136,7 +140,7 @@ def _text(read: Any, *of: object) -> str:  # noqa: ANN401 a function of pdfium
     length = read(*of, None, 0)
     if length <= 2:  # noqa: PLR2004 the bytes of its end
         return ""
-    written = ctypes.create_string_buffer(length)
+    buffer = ctypes.create_string_buffer(length)
     kind = read.argtypes[len(of)]
-    read(*of, ctypes.cast(written, kind), length)
-    return " ".join(written.raw[: length - 2].decode("utf-16-le", "replace").split())
+    read(*of, ctypes.cast(buffer, kind), length)
+    return " ".join(buffer.raw[: length - 2].decode("utf-16-le", "replace").split())

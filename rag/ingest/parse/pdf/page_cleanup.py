@@ -1,8 +1,4 @@
-"""What a PDF's pages have that the text has not: running headers, footers, page numbers, and cut words.
-
-Lines at the edge of the pages that come again are left out. Words that are cut at the end of a line are put
-together again.
-"""
+"""Removes what pages add to the text of a PDF: running headers and footers, page numbers, and hyphenation."""
 
 from __future__ import annotations
 
@@ -39,10 +35,10 @@ class _Edge(NamedTuple):
         return round(self.lines[0].box.top / _SLACK)
 
 
-def without_furniture(sheets: Sequence[Sheet]) -> list[list[Line]]:
-    """The lines of each page without what counts its pages, and without what an earlier page already says.
+def without_running_lines(sheets: Sequence[Sheet]) -> list[list[Line]]:
+    """The lines of each page without page numbers, and without headers and footers of earlier pages.
 
-    Where nothing else is on a page, all of it stays.
+    A page with nothing else keeps all of its lines.
     """
     largest = _LARGEST * body_size(line for sheet in sheets for line in sheet.lines)
     edges = [edge for page, sheet in enumerate(sheets) for edge in _edges(page, sheet, largest)]
@@ -65,15 +61,18 @@ def _edges(page: int, sheet: Sheet, largest: float) -> Iterator[_Edge]:
                 break
             is_ruled = bool(inner) and not any(map(str.isalnum, "".join(line.text for line in inner[0])))
             if is_ruled or (inner and _distance(row, inner[0]) > _APART * row[0].box.height):
-                found = edge[: at + 1] + inner if is_ruled else edge[: at + 1]
-                yield from (_Edge(page, one, " ".join(line.text for line in one)) for one in found)
+                outer_rows = edge[: at + 1] + inner if is_ruled else edge[: at + 1]
+                yield from (
+                    _Edge(page, outer_row, " ".join(line.text for line in outer_row))
+                    for outer_row in outer_rows
+                )
                 break
 
 
-def _distance(row: Row, other: Row) -> float:
+def _distance(row: Row, inner: Row) -> float:
     """The empty space between two rows."""
-    one, two = row[0].box, other[0].box
-    return max(one.top - two.bottom, two.top - one.bottom)
+    box, inner_box = row[0].box, inner[0].box
+    return max(box.top - inner_box.bottom, inner_box.top - box.bottom)
 
 
 def _is_of_table(row: Row, inner: Row) -> bool:
@@ -84,32 +83,35 @@ def _is_of_table(row: Row, inner: Row) -> bool:
 
 
 def _repeated(edges: Sequence[_Edge]) -> Iterator[_Edge]:
-    """Those that count the pages, and all but the first of those that are the same."""
-    same, counting = defaultdict[object, list[_Edge]](list), defaultdict[object, list[_Edge]](list)
+    """The edges that number the pages, and all but the first of equal edges."""
+    by_text, by_count = defaultdict[object, list[_Edge]](list), defaultdict[object, list[_Edge]](list)
     for edge in edges:
-        same[edge.height, edge.text].append(edge)
+        by_text[edge.height, edge.text].append(edge)
         for text, first in _counts(edge):
-            counting[edge.height, text, first].append(edge)
-    for found in same.values():
-        if len({edge.page for edge in found}) >= _PAGES:
-            yield from (edge for edge in found if edge.page != found[0].page)
-    for found in counting.values():
-        if len({edge.page for edge in found}) >= _NUMBERED_PAGES:
-            yield from found
+            by_count[edge.height, text, first].append(edge)
+    for repeats in by_text.values():
+        if len({edge.page for edge in repeats}) >= _PAGES:
+            yield from (edge for edge in repeats if edge.page != repeats[0].page)
+    for repeats in by_count.values():
+        if len({edge.page for edge in repeats}) >= _NUMBERED_PAGES:
+            yield from repeats
 
 
 def _counts(edge: _Edge) -> Iterator[tuple[str, int]]:
-    """The text with # for each of its numbers, and what that number would be on the first page."""
+    """For each number in an edge: the text with # in its place, and what the number is on the first page."""
     if _ROMAN.fullmatch(edge.text):
         yield "#", _roman(edge.text) - edge.page
     for number in _NUMBER.finditer(edge.text):
         yield edge.text[: number.start()] + "#" + edge.text[number.end() :], int(number[0]) - edge.page
 
 
-def _roman(written: str) -> int:
-    """Its value. Example: "xiv" -> 14."""
-    digits = [_DIGITS[digit] for digit in written.casefold()]
-    return sum(-one if one < other else one for one, other in zip(digits, [*digits[1:], 0], strict=True))
+def _roman(numeral: str) -> int:
+    """The value of a Roman numeral. Example: "xiv" -> 14."""
+    digits = [_DIGITS[digit] for digit in numeral.casefold()]
+    return sum(
+        -digit if digit < following else digit
+        for digit, following in zip(digits, [*digits[1:], 0], strict=True)
+    )
 
 
 _CUT = re.compile(rf"(?P<one>[^\W_]+)[-\u00ad\u2010{HYPHEN}]\n(?P<other>[^\W_]+)")
@@ -118,12 +120,12 @@ _LONG_LINE = re.compile(r"^.{40}", re.MULTILINE)
 _RARE = 40  # long lines for each cut word: text that cuts words does it in every 8th to 20th line
 
 
-def joiner(text: str) -> Callable[[str], str]:
-    """What joins the cut words in parts of a document, by all words of the document.
+def dehyphenator(text: str) -> Callable[[str], str]:
+    """A function that rejoins words hyphenated at line ends, by the vocabulary of the document `text`.
 
-    Where the document has the whole word, it is that: with its hyphen or without. Otherwise a hyphen stays
-    between two words that the document has, if none of its lines cuts a word for sure, and before a capital
-    letter or a digit; else it goes. A document with few hyphens at ends of lines cuts no words.
+    If the document has the word elsewhere, with or without its hyphen, that spelling wins. Otherwise the
+    hyphen stays before a capital letter or a digit, in documents that rarely end a line with a hyphen, and
+    between two words of the document if no line certainly hyphenates a word. In all other cases it goes.
     """
     words = frozenset(word.casefold() for word in _WORD.findall(_CUT.sub(" ", text)))
     cuts = sum(_is_cut(match["one"], match["other"]) for match in _CUT.finditer(text))
@@ -131,14 +133,14 @@ def joiner(text: str) -> Callable[[str], str]:
     cuts_words = any(_is_sure(match, words) for match in _CUT.finditer(text))
 
     def joined(match: re.Match[str]) -> str:
-        one, other = match["one"], match["other"]
-        whole = (one + other).casefold()
-        if whole in words and f"{one}-{other}".casefold() not in words:
-            return one + other
-        is_compound = is_rare or (not cuts_words and {one.casefold(), other.casefold()} <= words)
-        if is_compound or not _is_cut(one, other) or f"{one}-{other}".casefold() in words:
-            return f"{one}-{other}"
-        return one + other
+        start, end = match["one"], match["other"]
+        whole = (start + end).casefold()
+        if whole in words and f"{start}-{end}".casefold() not in words:
+            return start + end
+        is_compound = is_rare or (not cuts_words and {start.casefold(), end.casefold()} <= words)
+        if is_compound or not _is_cut(start, end) or f"{start}-{end}".casefold() in words:
+            return f"{start}-{end}"
+        return start + end
 
     def whole(part: str) -> str:
         while (shorter := _CUT.sub(joined, part)) != part:  # a word may be cut more than once
@@ -148,17 +150,17 @@ def joiner(text: str) -> Callable[[str], str]:
     return whole
 
 
-def with_next_line(cell: str, more: str) -> str:
-    """A cell with its next line, which stays a line of its own only below a cut word."""
-    line = f"{cell}\n{more}"
-    return line if _CUT.search(line, cell.rfind("\n") + 1) else f"{cell} {more}".strip()
+def with_next_line(cell: str, next_line: str) -> str:
+    """A cell and its next line, joined by a space, or by a line feed below a hyphenated word."""
+    line = f"{cell}\n{next_line}"
+    return line if _CUT.search(line, cell.rfind("\n") + 1) else f"{cell} {next_line}".strip()
 
 
-def _is_cut(one: str, other: str) -> bool:
-    return one[-1].islower() and other[0].islower() and not any(map(str.isdigit, one + other))
+def _is_cut(start: str, end: str) -> bool:
+    return start[-1].islower() and end[0].islower() and not any(map(str.isdigit, start + end))
 
 
 def _is_sure(match: re.Match[str], words: frozenset[str]) -> bool:
-    """Whether a line cuts a word: its halves are none, or the whole is one."""
-    one, other = match["one"].casefold(), match["other"].casefold()
-    return _is_cut(match["one"], match["other"]) and (one + other in words or not {one, other} <= words)
+    """Whether a line certainly hyphenates a word: a half isn't in the vocabulary, or the whole is."""
+    start, end = match["one"].casefold(), match["other"].casefold()
+    return _is_cut(match["one"], match["other"]) and (start + end in words or not {start, end} <= words)

@@ -1,7 +1,7 @@
-"""The order in which a PDF page is read: its columns of text, and the rows in each of them.
+"""The reading order of a PDF page: its columns of text, and the rows in each of them.
 
-A gutter is an upright strip that a band of the page leaves empty. What stands beside it are two columns if
-both sides are text that the file has one after the other, or that flows from line to line; else it is cells.
+A gutter is an empty vertical strip in a band of the page. Its sides are columns of text if the file stores
+them one after the other, or if their sentences run on from line to line; otherwise they are cells of a table.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line
 Row: TypeAlias = "list[Line]"
 """Lines at one height with wide gaps between them, as they are read: a line of text, or cells."""
 
-_FEW, _BLOCK, _FEWEST = (
-    2,
-    3,
-    4,
-)  # lines of a column: of a small region, that the file has in one go, and of others
+# Least lines of a column: in a small region, if the file stores it in one go, and otherwise.
+_FEW, _BLOCK, _FEWEST = 2, 3, 4
 _DEPTH = 6  # columns and bands inside of one another
 _GUTTER = 5.0  # points between two columns at least
 _NARROW = 4.0  # times the size of the letters: a wider gutter may be a picture amid the lines of one text
@@ -58,7 +55,7 @@ def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterato
         return
     for band in bands:
         if isinstance(band, _Columns):
-            for column in _in_turn(band, first=int(_runs_left(lines))):
+            for column in _reading_order(band, first=int(_runs_left(lines))):
                 yield from _regions(column, rules, depth - 1)
         else:
             yield from _regions(band, rules, depth - 1)
@@ -93,15 +90,15 @@ class _Columns(NamedTuple):
 _Band: TypeAlias = "_Columns | list[Line]"
 
 
-def _in_turn(both: _Columns, first: int) -> list[list[Line]]:
-    """The columns as they are read, in turns where the file has more of both below, as figures below text."""
-    marked = [(line, side) for side in (0, 1) for line in both[side]]
-    marked.sort(key=lambda mark: mark[0].place)
+def _reading_order(columns: _Columns, first: int) -> list[list[Line]]:
+    """The columns in reading order; they alternate where both go on below, as figures below text."""
+    marked = [(line, side) for side in (0, 1) for line in columns[side]]
+    marked.sort(key=lambda mark: mark[0].order)
     turns = [
         (side, [line for line, _ in run]) for side, run in groupby(marked, key=lambda mark: mark[1] != first)
     ]
     ends = [-math.inf, -math.inf]
-    for side, run in turns:
+    for side, run in turns:  # each turn must be a block of its own, below the earlier ones of its side
         reach = _reach(run)
         if len(run) < _FEW or reach.top < ends[side] - _APART * run[0].box.height:
             break
@@ -109,48 +106,50 @@ def _in_turn(both: _Columns, first: int) -> list[list[Line]]:
     else:
         if not turns[0][0]:
             return [sorted(run, key=lambda line: line.box.top) for _, run in turns]
-    return [both[first], both[1 - first]]
+    return [columns[first], columns[1 - first]]
 
 
 def _bands(lines: Sequence[Line], rules: Sequence[Box]) -> list[_Band] | None:
-    """The bands of a region by the gutter beside which most lines stand in columns, if there is any."""
+    """The bands of a region, by the gutter that puts most lines in columns; None without such a gutter."""
     if len(lines) < 2 * _FEW:
         return None
     edges = sorted({round(line.box.left / _SAME_EDGE) for line in lines})
-    sides = [((edge - 1) * _SAME_EDGE, _at(lines, (edge - 1) * _SAME_EDGE)) for edge in edges]
-    sides.sort(key=lambda side: -side[1].fewest)
+    sides = [((edge - 1) * _SAME_EDGE, _columns_at(lines, (edge - 1) * _SAME_EDGE)) for edge in edges]
+    sides.sort(
+        key=lambda side: -side[1].fewest
+    )  # no later gutter can beat a band with more lines than it has
     best: list[_Band] | None = None
-    most = _FEW - 1
-    for edge, both in sides:
-        if both.fewest <= most:
+    best_count = _FEW - 1
+    for edge, columns in sides:
+        if columns.fewest <= best_count:
             break
-        are_columns = _are_columns(both, lines)
-        if not are_columns and not _may_be_prose(both):
+        are_columns = _are_columns(columns, lines)
+        if not are_columns and not _may_be_prose(columns):
             continue
         bands = _bands_at(lines, rules, edge, are_columns=are_columns)
-        if (count := sum(band.fewest for band in bands if isinstance(band, _Columns))) > most:
-            best, most = bands, count
+        if (count := sum(band.fewest for band in bands if isinstance(band, _Columns))) > best_count:
+            best, best_count = bands, count
     return best
 
 
-def _at(lines: Sequence[Line], edge: float) -> _Columns:
-    """What stands wholly to the left and to the right of a gutter that ends at an edge."""
+def _columns_at(lines: Sequence[Line], edge: float) -> _Columns:
+    """The lines that lie wholly to the left and to the right of a gutter, which ends at `edge`."""
     left = [line for line in lines if line.box.right <= edge - _GUTTER]
     return _Columns(left, [line for line in lines if line.box.left >= edge])
 
 
 def _bands_at(lines: Sequence[Line], rules: Sequence[Box], edge: float, *, are_columns: bool) -> list[_Band]:
-    """What stands above, between and below lines and tables across a gutter, and those."""
+    """The bands of a region: lines and tables across the gutter, and the lines between these."""
     crossing = [rule for rule in rules if rule.left < edge - _GUTTER and rule.right > edge]
     tables = _ruled_tables(lines, crossing, edge)
     bands: list[_Band] = []
     for is_across, lines_of in groupby(lines, key=lambda line: _is_across(line, edge, tables)):
         group = list(lines_of)
-        both = _at(group, edge)
-        if is_across or both.fewest < _FEW:
+        columns = _columns_at(group, edge)
+        if is_across or columns.fewest < _FEW:
             parted: list[_Band] = [group]
-        elif are_columns or _are_prose(both):
-            parted = [both]
+        elif are_columns or _are_prose(columns):
+            parted = [columns]
         else:
             parted = _columns_in(group, crossing, edge)
         for band in parted:
@@ -167,7 +166,7 @@ def _is_across(line: Line, edge: float, tables: Sequence[Box]) -> bool:
 
 
 def _ruled_tables(lines: Sequence[Line], crossing: Sequence[Box], edge: float) -> list[Box]:
-    """Where rules across a gutter frame rows, and the file goes over from side to side in each of them."""
+    """The boxes of tables whose rules cross the gutter and frame rows that the file stores one by one."""
     tables: list[Box] = []
     height = max((line.box.height for line in lines), default=0.0)
     frame: list[Box] = []
@@ -182,9 +181,9 @@ def _ruled_tables(lines: Sequence[Line], crossing: Sequence[Box], edge: float) -
 
 
 def _are_rows(lines: Sequence[Line], rules: Sequence[Box], edge: float) -> bool:
-    """Whether rules part what is beside a gutter into cells, or into text that the file has row by row."""
+    """Whether rules divide both sides of a gutter into cells, or into text that is stored row by row."""
     parts = [
-        _at([line for line in lines if above.top <= _middle(line) <= below.top], edge)
+        _columns_at([line for line in lines if above.top <= _middle(line) <= below.top], edge)
         for above, below in pairwise(rules)
     ]
     rows = [part for part in parts if part.fewest]
@@ -192,7 +191,7 @@ def _are_rows(lines: Sequence[Line], rules: Sequence[Box], edge: float) -> bool:
     if len(rows) < _FEW:
         return False
     cells = [row for row in rows if max(map(len, row)) <= _CELL]
-    return 2 * len(cells) > len(parts) or _changes(whole) >= len(rows) or not _are_prose(whole)
+    return 2 * len(cells) > len(parts) or _side_changes(whole) >= len(rows) or not _are_prose(whole)
 
 
 def _middle(line: Line) -> float:
@@ -200,32 +199,32 @@ def _middle(line: Line) -> float:
 
 
 def _columns_in(lines: list[Line], crossing: Sequence[Box], edge: float) -> list[_Band]:
-    """The longest stretch of lines beside a gutter that is columns of text, and what is above and below."""
+    """The longest stretch of lines that is two columns of text, and the bands above and below it."""
     stretches = _stretches(lines, crossing)
-    if not 1 < len(stretches) <= _MOST_BANDS or not _may_be_prose(_at(lines, edge)):
+    if not 1 < len(stretches) <= _MOST_BANDS or not _may_be_prose(_columns_at(lines, edge)):
         return [lines]
-    sides = [_at(stretch, edge) for stretch in stretches]
+    sides = [_columns_at(stretch, edge) for stretch in stretches]
     best: tuple[int, int, _Columns] | None = None
-    most = 0
+    best_weight = 0
     for begin, end in combinations(range(len(stretches) + 1), 2):
-        both = _Columns(*(list(chain.from_iterable(part)) for part in zip(*sides[begin:end], strict=True)))
-        weight = len(both.left) + len(both.right)
+        columns = _Columns(*(list(chain.from_iterable(part)) for part in zip(*sides[begin:end], strict=True)))
+        weight = len(columns.left) + len(columns.right)
         if (
-            weight > most
-            and (weight := weight - _LINES_A_CHANGE * _changes(both)) > most
-            and _are_prose(both)
+            weight > best_weight
+            and (weight := weight - _LINES_A_CHANGE * _side_changes(columns)) > best_weight
+            and _are_prose(columns)
         ):
-            best, most = (begin, end, both), weight
+            best, best_weight = (begin, end, columns), weight
     if best is None:
         return [lines]
-    begin, end, both = best
+    begin, end, columns = best
     above, below = (list(chain.from_iterable(part)) for part in (stretches[:begin], stretches[end:]))
     bands = [_columns_in(part, crossing, edge) if part else [] for part in (above, below)]
-    return [*bands[0], both, *bands[1]]
+    return [*bands[0], columns, *bands[1]]
 
 
 def _stretches(lines: Sequence[Line], crossing: Sequence[Box]) -> list[list[Line]]:
-    """Lines from top to bottom, parted by empty strips and by rules across."""
+    """Lines from top to bottom, divided at empty strips and at rules across the gutter."""
     parted: list[list[Line]] = []
     reach = 0.0
     for line in lines:
@@ -238,17 +237,17 @@ def _stretches(lines: Sequence[Line], crossing: Sequence[Box]) -> list[list[Line
     return parted
 
 
-def _are_columns(both: _Columns, lines: Sequence[Line]) -> bool:
-    """Whether a region is two columns of text that stand beside each other, and no cells of a table."""
-    beside = _beside(both)
+def _are_columns(columns: _Columns, lines: Sequence[Line]) -> bool:
+    """Whether a region is two columns of text next to each other, rather than cells of a table."""
+    beside = _overlap(columns)
     if beside is None or beside.fewest < _FEW:
         return False
-    changes, count = _changes(beside), len(beside.left) + len(beside.right)
+    changes, count = _side_changes(beside), len(beside.left) + len(beside.right)
     is_block = beside.fewest >= _BLOCK or count == len(lines) <= 2 * _FEWEST
     may_be_text = beside.fewest >= _FEWEST and changes <= beside.fewest / 2
     if not (changes == 1 and is_block) and not (may_be_text and all(map(_is_prose, beside))):
         return False
-    shared = _shared(both)
+    shared = _shared_reach(columns)
     across = sum(_is_within(line, shared) for line in lines) - count
     return across <= _CROSSING * count
 
@@ -266,38 +265,39 @@ def _reach(lines: Sequence[Line]) -> _Reach:
     return _Reach(min(line.box.top for line in lines), max(line.box.bottom for line in lines))
 
 
-def _shared(both: _Columns) -> _Reach:
-    """From where to where both sides have lines."""
-    left, right = map(_reach, both)
+def _shared_reach(columns: _Columns) -> _Reach:
+    """The vertical range in which both sides have lines."""
+    left, right = map(_reach, columns)
     return _Reach(max(left.top, right.top), min(left.bottom, right.bottom))
 
 
-def _beside(both: _Columns) -> _Columns | None:
-    """The lines of both sides that stand beside the other one; None if that is less than half of either."""
-    if not both.fewest:
+def _overlap(columns: _Columns) -> _Columns | None:
+    """The lines of each side that are level with the other side; None if that is less than half of either."""
+    if not columns.fewest:
         return None
-    shared = _shared(both)
-    if shared.height < min(_reach(side).height for side in both) / 2:
+    shared = _shared_reach(columns)
+    if shared.height < min(_reach(side).height for side in columns) / 2:
         return None
-    return _Columns(*([line for line in side if _is_within(line, shared)] for side in both))
+    return _Columns(*([line for line in side if _is_within(line, shared)] for side in columns))
 
 
-def _are_prose(both: _Columns) -> bool:
-    """Whether both sides are text that the file has in one go, or that flows beside a narrow gutter."""
-    beside = _beside(both)
+def _are_prose(columns: _Columns) -> bool:
+    """Whether both sides are text that the file stores in one go, or that runs on beside a narrow gutter."""
+    beside = _overlap(columns)
     if beside is None:
         return False
     wide = _Columns(*([line for line in side if _is_wide(line)] for side in beside))
     if wide.fewest < _FEWEST or not all(map(_is_prose, beside)):
         return False
-    if _changes(wide) <= max(1, wide.fewest / _LINES_A_CHANGE) and _changes(beside) <= beside.fewest / 2:
+    is_in_one_go = _side_changes(wide) <= max(1, wide.fewest / _LINES_A_CHANGE)
+    if is_in_one_go and _side_changes(beside) <= beside.fewest / 2:
         return True
     gutter = min(line.box.left for line in wide.right) - max(line.box.right for line in wide.left)
     return gutter <= _NARROW * wide.left[0].size and all(map(_flows, wide))
 
 
-def _may_be_prose(both: _Columns) -> bool:
-    return all(sum(map(_is_wide, side)) >= _FEWEST for side in both)
+def _may_be_prose(columns: _Columns) -> bool:
+    return all(sum(map(_is_wide, side)) >= _FEWEST for side in columns)
 
 
 def _is_wide(line: Line) -> bool:
@@ -305,20 +305,20 @@ def _is_wide(line: Line) -> bool:
 
 
 def _is_prose(lines: Sequence[Line]) -> bool:
-    """Whether most characters of a side stand in wide lines."""
+    """Whether most characters of a side are in wide lines."""
     wide = sum(len(line.text) for line in lines if _is_wide(line))
     return wide >= _MOSTLY * sum(len(line.text) for line in lines)
 
 
 def _flows(lines: Sequence[Line]) -> bool:
-    """Whether most lines go on with a sentence of the line above."""
+    """Whether most lines continue a sentence of the line above."""
     return sum(reads_on(above.text, line.text) for above, line in pairwise(lines)) >= _FLOWS * (
         len(lines) - 1
     )
 
 
 def reads_on(above: str, below: str) -> bool:
-    """Whether a line goes on with the sentence above it: no sentence ends there and none begins here."""
+    """Whether a line continues the sentence above: no sentence ends there, and none begins here."""
     if above.endswith(("-", HYPHEN)):
         return True
     first = next(filter(str.isalpha, below), "")
@@ -330,14 +330,14 @@ def _is_within(line: Line, reach: _Reach) -> bool:
     return reach.top <= line.box.bottom and line.box.top <= reach.bottom
 
 
-def _changes(both: _Columns) -> int:
-    """How often the file goes over from one side to the other. It does for each row of a table."""
-    sides = sorted([(line.place, 0) for line in both.left] + [(line.place, 1) for line in both.right])
-    return sum(one != other for (_, one), (_, other) in pairwise(sides))
+def _side_changes(columns: _Columns) -> int:
+    """How often the file changes from one side to the other, as it does in each row of a table."""
+    sides = sorted([(line.order, 0) for line in columns.left] + [(line.order, 1) for line in columns.right])
+    return sum(side != next_side for (_, side), (_, next_side) in pairwise(sides))
 
 
 def level_rows(lines: Sequence[Line]) -> list[Row]:
-    """The lines from top to bottom, those at one height together, from left to right."""
+    """Rows from top to bottom: the lines at one height, from left to right."""
     rows: list[Row] = []
     reach = Box(0, 0, 0, 0)
     for line in sorted(lines, key=lambda line: line.box.top + line.box.bottom):
@@ -351,7 +351,7 @@ def level_rows(lines: Sequence[Line]) -> list[Row]:
 
 
 def body_size(lines: Iterable[Line]) -> float:
-    """The size that most characters have."""
+    """The font size of most characters."""
     sizes = Counter[float]()
     for line in lines:
         sizes[line.size] += len(line.text)
@@ -359,11 +359,11 @@ def body_size(lines: Iterable[Line]) -> float:
 
 
 def _rows(lines: Sequence[Line]) -> list[Row]:
-    """The same in reading order, joined where they are near."""
-    return [_joined(row) for row in level_rows(lines)]
+    return [_joined_row(row) for row in level_rows(lines)]
 
 
-def _joined(row: Row) -> Row:
+def _joined_row(row: Row) -> Row:
+    """A row in reading order, with lines that are close to each other joined."""
     if len(row) == 1:
         return row
     backwards = _runs_left(row)
@@ -373,7 +373,7 @@ def _joined(row: Row) -> Row:
     for line in row[1:]:
         last = joined[-1]
         gap = last.box.left - line.box.right if backwards else line.box.left - last.box.right
-        reach = _MARK_GAP if _marks(last, line, row) else _NEAR
+        reach = _MARK_GAP if _is_list_mark(last, line, row) else _NEAR
         if gap <= reach * max(last.size, line.size) and not last.text.endswith(HYPHEN):
             largest = max(last, line, key=lambda part: len(part.text))
             joined[-1] = largest._replace(
@@ -386,8 +386,8 @@ def _joined(row: Row) -> Row:
     return joined
 
 
-def _marks(mark: Line, line: Line, row: Row) -> bool:
-    """Whether it is the bullet or the number of an item in a list, whose text follows."""
+def _is_list_mark(mark: Line, line: Line, row: Row) -> bool:
+    """Whether `mark` is the bullet or number of a list item, and `line` its text."""
     if _BULLET.fullmatch(mark.text):
         return True
     is_first = mark is row[0] and len(row) == 2  # noqa: PLR2004 a mark and its text

@@ -1,6 +1,6 @@
-"""The parts of a PDF page: paragraphs, and tables where cells stand below each other.
+"""The parts of a PDF page: paragraphs, and tables where cells are aligned in columns.
 
-Words that run across the page are the headers of columns where they stand side by side over them.
+Vertical words are column headers where they are side by side above the columns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TEXTS = re.compile(rf"[^ {SEAM}]+[ {SEAM}]?")
 _YEAR = re.compile(r"(1[5-9]|20)\d\d")
 
 
-class Part(NamedTuple):
+class PagePart(NamedTuple):
     """Rows that belong together: a paragraph or a heading by its lines, or a table by its cells."""
 
     rows: tuple[tuple[str, ...], ...]
@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
 
 def _is_numbers(row: Sequence[str]) -> bool:
-    """Whether most cells of a row after its first are numbers, as they are below a header."""
+    """Whether most cells after the first are numbers, as in the rows below a header."""
     filled = [cell for cell in row[1:] if cell]
     return 2 * sum(bool(_NUMBER.fullmatch(cell) and not _YEAR.fullmatch(cell)) for cell in filled) > len(
         filled
@@ -65,7 +65,7 @@ def _piped(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def parts_of(rows: Sequence[Row], rules: Sequence[Box]) -> Iterator[Part]:
+def parts_of(rows: Sequence[Row], rules: Sequence[Box]) -> Iterator[PagePart]:
     """The parts of a region in order."""
     pitches = [below - above for above, below in pairwise(row[0].box.bottom for row in rows)]
     usual = median(pitches) if pitches else 0.0
@@ -84,40 +84,40 @@ def parts_of(rows: Sequence[Row], rules: Sequence[Box]) -> Iterator[Part]:
     yield from _paragraphs(plain, usual)
 
 
-def with_headers_of_tables(pages: list[list[Part]]) -> None:
-    """Give each table that goes on from the page before the header that it has there."""
+def with_headers_of_tables(pages: list[list[PagePart]]) -> None:
+    """Repeat the header of a table that continues on the next page."""
     for above, below in pairwise(pages):
-        if above and below and _goes_over(above[-1], below[0]):
+        if above and below and _continues(above[-1], below[0]):
             below[0] = below[0]._replace(rows=(above[-1].rows[0], *below[0].rows))
 
 
-def _goes_over(table: Part, more: Part) -> bool:
-    """Whether a table goes on with the rows of another one, which has no header of its own."""
-    if not (table.is_table and more.is_table) or abs(table.box.left - more.box.left) > _MOVED:
+def _continues(table: PagePart, following: PagePart) -> bool:
+    """Whether `following` continues a table: it has the same columns, and no header."""
+    if not (table.is_table and following.is_table) or abs(table.box.left - following.box.left) > _MOVED:
         return False
-    header, body, first = table.rows[0], table.rows[1:], more.rows[0]
+    header, body, first = table.rows[0], table.rows[1:], following.rows[0]
     if len(header) != len(first) or _is_numbers(header) or first == header:
         return False
     return _is_numbers(first) == (2 * sum(map(_is_numbers, body)) > len(body))
 
 
 def _table_end(rows: Sequence[Row], at: int) -> int:
-    """The end of the rows from `at` on that have several cells, or go on with one inside of a table."""
+    """The end of the rows from `at` that have several cells, or one cell that continues a row."""
     if len(rows[at]) == 1:
         return at
-    end, left = at + 1, rows[at][0].box.right
+    end, first_cell_end = at + 1, rows[at][0].box.right
     while end < len(rows):
         row, above = rows[end], rows[end - 1]
         near = row[0].box.top - above[0].box.bottom < _WRAPPED * above[0].box.height
-        if len(row) == 1 and not (near and row[0].box.left > left and not row[0].runs_left):
+        if len(row) == 1 and not (near and row[0].box.left > first_cell_end and not row[0].runs_left):
             break
-        left = row[0].box.right if len(row) > 1 else left
+        first_cell_end = row[0].box.right if len(row) > 1 else first_cell_end
         end += 1
     return end
 
 
-def _table(rows: Sequence[Row], rules: Sequence[Box]) -> Part | None:
-    """The table that rows are, None if their cells don't stand below each other."""
+def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
+    """The rows as a table; None if their cells aren't aligned in columns."""
     columns = _columns(rows)
     is_ruled = _is_ruled(rows, rules)
     if not columns or sum(map(len, rows)) < (_RULED_CELLS if is_ruled else _CELLS):
@@ -130,27 +130,31 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> Part | None:
     last = Box(0, 0, 0, 0)
     for row in rows:
         filled = [""] * len(columns)
-        for number, cell in _placed(row, columns):
+        for number, cell in _cells_by_column(row, columns):
             filled[number] = f"{filled[number]} {cell.text}".strip()
             box = box.around(cell.box)
-        if cells and _goes_on(row, filled, last, rules):
-            cells[-1] = [with_next_line(one, more) for one, more in zip(cells[-1], filled, strict=True)]
+        if cells and _continues_cells(row, filled, last, rules):
+            cells[-1] = [
+                with_next_line(cell, next_line) for cell, next_line in zip(cells[-1], filled, strict=True)
+            ]
         else:
             cells.append(filled)
         last = row[0].box
     whole = tuple(tuple(row) for row in cells)
-    return Part(whole, box, rows[0][0].size, bold=False, is_table=True) if len(whole) > 1 else None
+    return PagePart(whole, box, rows[0][0].size, bold=False, is_table=True) if len(whole) > 1 else None
 
 
 def _reads_on(rows: Sequence[Row]) -> bool:
-    """Whether most rows go on with the sentences of the row above, in all of its cells: those are columns."""
+    """Whether most rows continue the sentences of the row above in all cells: these are columns of text."""
     pairs = [
-        [(cell, more) for cell, more in zip(above, row, strict=False) if len(cell.text) > _SENTENCE]
+        [(cell, following) for cell, following in zip(above, row, strict=False) if len(cell.text) > _SENTENCE]
         for above, row in pairwise(rows)
         if len(above) == len(row)
     ]
     flowing = [
-        pair for pair in pairs if len(pair) > 1 and all(reads_on(cell.text, more.text) for cell, more in pair)
+        pair
+        for pair in pairs
+        if len(pair) > 1 and all(reads_on(cell.text, following.text) for cell, following in pair)
     ]
     return 2 * len(flowing) > len(rows) - 1
 
@@ -168,28 +172,28 @@ def _is_ruled(rows: Sequence[Row], rules: Sequence[Box]) -> bool:
 
 
 def _columns(rows: Sequence[Row]) -> list[Box]:
-    """Where the columns stand, by the rows with most cells; none if these don't fit together."""
-    most = max(map(len, rows))
-    full = [row for row in rows if len(row) == most]
+    """The boxes of the columns, by the rows with most cells; none if these overlap."""
+    width = max(map(len, rows))
+    full = [row for row in rows if len(row) == width]
     columns = [cell.box for cell in full[0]]
     for row in full[1:]:
         columns = [column.around(cell.box) for column, cell in zip(columns, row, strict=True)]
     ordered = sorted(columns)
-    apart = all(one.right <= other.left for one, other in pairwise(ordered))
+    apart = all(column.right <= following.left for column, following in pairwise(ordered))
     return columns if apart and (len(full) > 1 or len(rows) > 1) else []
 
 
-def _placed(row: Row, columns: Sequence[Box]) -> Iterator[tuple[int, Line]]:
-    """The cells of a row with their columns; words that stand too near to be apart are parted between two."""
+def _cells_by_column(row: Row, columns: Sequence[Box]) -> Iterator[tuple[int, Line]]:
+    """The cells of a row with their column numbers; a cell that spans a column border is split there."""
     for cell in row:
         first = 0
-        for part in _parts(cell, columns):
+        for part in _split_cell(cell, columns):
             number = max(first, _column(part, columns))
             first = min(number + 1, len(columns) - 1)
             yield number, part
 
 
-def _parts(cell: Line, columns: Sequence[Box]) -> Iterator[Line]:
+def _split_cell(cell: Line, columns: Sequence[Box]) -> Iterator[Line]:
     texts = _TEXTS.findall(cell.text)
     begin = 0
     for at, ((_, right), (left, _)) in enumerate(pairwise(cell.words), 1):
@@ -218,7 +222,7 @@ def _piece(cell: Line, texts: Sequence[str], begin: int, end: int) -> Line:
 
 
 def _column(cell: Line, columns: Sequence[Box]) -> int:
-    """The column that a cell shares most with, else the nearest."""
+    """The number of the column that a cell overlaps most, else of the nearest."""
 
     def shared(number: int) -> float:
         column = columns[number]
@@ -227,8 +231,8 @@ def _column(cell: Line, columns: Sequence[Box]) -> int:
     return max(range(len(columns)), key=shared)
 
 
-def _goes_on(row: Row, filled: Sequence[str], above: Box, rules: Sequence[Box]) -> bool:
-    """Whether a row is the next line of the cells above it: nothing is in its first column."""
+def _continues_cells(row: Row, filled: Sequence[str], above: Box, rules: Sequence[Box]) -> bool:
+    """Whether a row continues the cells above: its first column is empty, and no rule is between them."""
     here = row[0].box
     if filled[0] or here.top - above.bottom > _WRAPPED * above.height:
         return False
@@ -240,18 +244,18 @@ def _goes_on(row: Row, filled: Sequence[str], above: Box, rules: Sequence[Box]) 
     )
 
 
-def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[Part]:
-    """Rows of text, parted at gaps, at lines that are moved in, and where the letters change."""
+def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[PagePart]:
+    """The paragraphs of rows, split at gaps, at indented lines, and where size or weight change."""
     begin = 0
     for at, (above, row) in enumerate(pairwise(rows), 1):
-        if _begins(above[0], row[0], usual) or (at > begin + 1 and _is_moved_in(rows[at - 1], row)):
+        if _begins_paragraph(above[0], row[0], usual) or (at > begin + 1 and _is_moved_in(rows[at - 1], row)):
             yield _paragraph(rows[begin:at])
             begin = at
     if rows:
         yield _paragraph(rows[begin:])
 
 
-def _begins(above: Line, line: Line, usual: float) -> bool:
+def _begins_paragraph(above: Line, line: Line, usual: float) -> bool:
     size, before = line.size or 1.0, above.size or 1.0
     pitch = line.box.bottom - above.box.bottom
     return (
@@ -267,14 +271,14 @@ def _is_moved_in(above: Row, row: Row) -> bool:
     return not row[0].runs_left and _INDENT * size <= moved <= _MOST_INDENT * size
 
 
-def _paragraph(rows: Sequence[Row]) -> Part:
+def _paragraph(rows: Sequence[Row]) -> PagePart:
     longest = max((line for row in rows for line in row), key=lambda line: len(line.text))
     box = rows[0][0].box
     for line in (line for row in rows for line in row):
         box = box.around(line.box)
     texts = tuple(tuple(line.text for line in row) for row in rows)
     bold = all(line.bold for row in rows for line in row)
-    return Part(texts, box, longest.size, bold)
+    return PagePart(texts, box, longest.size, bold)
 
 
 _FEWEST = 2  # headers beside each other, and cells below them
@@ -285,42 +289,42 @@ _OVER = 3.0  # the same: how far above the row of its column a header ends
 
 
 def with_headers(lines: Sequence[Line]) -> list[Line]:
-    """The lines of a page, with turned headers of columns as level lines, one for each header.
+    """The lines of a page, with vertical column headers as level lines, one for each header.
 
-    What else is turned stays as it is: axes of charts, stamps at the margin.
+    Other vertical text stays as it is, such as axes of charts and stamps at the margin.
     """
     level = [line for line in lines if not line.turned]
     turned = [line for line in lines if line.turned]
     if not _FEWEST <= len(turned) <= _MOST:
         return list(lines)
-    parts = {(header := _header(group)).place: (header, group) for group in _near(turned)}
+    parts = {(header := _header(group)).order: (header, group) for group in _nearby_groups(turned)}
     rows = level_rows(level)
     for band in level_rows([header for header, _ in parts.values()]):
         if _are_over_columns(band, rows):
             level += band
-            turned = [line for line in turned if not any(line in parts[one.place][1] for one in band)]
+            turned = [line for line in turned if not any(line in parts[header.order][1] for header in band)]
     return level + turned
 
 
-def _near(lines: Sequence[Line]) -> list[list[Line]]:
-    """The lines in groups of those that stand close to each other and are turned the same way."""
+def _nearby_groups(lines: Sequence[Line]) -> list[list[Line]]:
+    """Groups of lines that are close to each other and turned the same way."""
     groups: list[list[Line]] = []
     for line in lines:
-        near = [group for group in groups if any(_are_near(line, one) for one in group)]
+        near = [group for group in groups if any(_are_near(line, member) for member in group)]
         apart = [group for group in groups if group not in near]
         groups = [*apart, [line, *chain.from_iterable(near)]]
     return groups
 
 
-def _are_near(one: Line, other: Line) -> bool:
-    reach = _LEADING * max(one.size, other.size)
-    box = one.box
+def _are_near(line: Line, following: Line) -> bool:
+    reach = _LEADING * max(line.size, following.size)
+    box = line.box
     around = Box(box.left - reach, box.top - reach, box.right + reach, box.bottom + reach)
-    return one.turned == other.turned and around.touches(other.box)
+    return line.turned == following.turned and around.touches(following.box)
 
 
 def _header(lines: Sequence[Line]) -> Line:
-    """Turned lines as a level one, which stands where they do."""
+    """Turned lines as one level line in their box."""
     first, box, text = lines[0], lines[0].box, ""
     for line in lines:
         box = box.around(line.box)
@@ -334,13 +338,13 @@ def _header(lines: Sequence[Line]) -> Line:
 
 
 def _levelled(line: Line) -> Box:
-    """Where a turned line stands for those who turn their head."""
+    """The box of a turned line in its own reading direction."""
     box = line.box
     return as_read(Box(box.left, -box.bottom, box.right, -box.top), line.turned)
 
 
 def _are_over_columns(headers: Row, rows: Sequence[Row]) -> bool:
-    """Whether headers stand over the cells of the row below them, and nothing stands between them."""
+    """Whether headers are directly above the cells of the next row, with nothing between the headers."""
     band = headers[0].box
     for header in headers:
         band = band.around(header.box)
@@ -349,8 +353,11 @@ def _are_over_columns(headers: Row, rows: Sequence[Row]) -> bool:
         return False
     reach = max(header.size for header in headers)
     over = [
-        any(cell.box.left < one.box.right + reach and cell.box.right > one.box.left - reach for cell in below)
-        for one in headers
+        any(
+            cell.box.left < header.box.right + reach and cell.box.right > header.box.left - reach
+            for cell in below
+        )
+        for header in headers
     ]
     return (
         below[0].box.top - band.bottom < _OVER * reach

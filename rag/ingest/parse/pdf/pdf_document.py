@@ -1,10 +1,10 @@
-"""PDF: its pages as text in reading order, with tables, and sections by its outline or by its letters.
+"""PDF: its pages as text in reading order, with tables, and sections by its outline or by font size.
 
 Parse only in the sandbox: a hostile PDF can take endless time and memory, and pdfium is written in C++. The
-dates in a PDF are those of the file, which may be years younger than the document, so they don't count.
+dates in a PDF are ignored: they are those of the file, which may be years younger than the document.
 
-pypdf reads the properties, the language and the embedded files: pdfium, which reads the pages, knows no XMP,
-where newer programs write title and author.
+pdfium reads the pages. pypdf reads the properties, the language and the embedded files, because pdfium
+doesn't read XMP, where newer programs write title and author.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import Member, clean, title_line
-from rag.ingest.parse.pdf.page_cleanup import joiner, without_furniture
+from rag.ingest.parse.pdf.page_cleanup import dehyphenator, without_running_lines
 from rag.ingest.parse.pdf.page_layout import rows_of
-from rag.ingest.parse.pdf.page_tables import Part, parts_of, with_headers, with_headers_of_tables
+from rag.ingest.parse.pdf.page_tables import PagePart, parts_of, with_headers, with_headers_of_tables
 from rag.ingest.parse.pdf.pdf_sections import (
     Entry,
     body_of,
@@ -38,7 +38,7 @@ from rag.text.locators import PAGE_LABELS_KEY, labels_text
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
-    from rag.ingest.parse.ocr import Reader
+    from rag.ingest.parse.ocr import OcrReader
 
 SUFFIXES = (".pdf",)
 LIBRARIES = ("pypdfium2", "pypdf.*")
@@ -49,22 +49,22 @@ _GAP = "\n\n"  # between two parts, and between two pages
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
 
 
-def parse(data: bytes, name: str, reader: Reader | None = None) -> Document:
-    """The document of a PDF. What can't be read of it is missing, and the remarks say so.
+def parse(data: bytes, name: str, reader: OcrReader | None = None) -> Document:
+    """The document of a PDF. Remarks name the pages that can't be read.
 
-    A reader reads pages that have images or noise only.
+    With `reader`, OCR reads pages that have only images or noise.
 
     Raises:
         ParseError: it needs a password, is damaged, contains images only, or its text is noise.
     """
-    pdf = _opened(data)
+    pdf = _open(data)
     try:
-        return _document(pdf, name, sheets_of(pdf, texts_of(data), reader), about_of(data))
+        return _document(pdf, name, sheets_of(pdf, pypdf_texts(data), reader), about_of(data))
     finally:
         pdf.close()
 
 
-def _opened(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which has no types
+def _open(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which has no types
     import pypdfium2  # noqa: PLC0415 needed in the child process only
 
     try:
@@ -89,38 +89,38 @@ def _document(
     if not any(pages):
         raise missing.error()
     outline, labels = outline_of(pdf), labels_text(_labels(pdf))
-    written = written_as(pages)
-    blocks = written.blocks
+    pages_text = text_of_pages(pages)
+    blocks = pages_text.blocks
     if outline:
-        blocks = with_outline(written.text, written.plain(), written.starts, outline)
+        blocks = with_outline(pages_text.text, pages_text.plain(), pages_text.starts, outline)
     return Document(
-        text=written.text,
+        text=pages_text.text,
         title=about.title or _title(outline, pages) or name,
         mime_type="application/pdf",
         blocks=tuple(blocks),
-        pages=tuple(written.starts),
+        pages=tuple(pages_text.starts),
         metadata={**about.metadata, **({PAGE_LABELS_KEY: labels} if labels else {})},
         remarks=(*missing.remarks(), *about.remarks),
     )
 
 
 def _labels(pdf: Any) -> list[str]:  # noqa: ANN401 see above
-    """What is printed on its pages as their numbers; none if the file doesn't say so."""
+    """The page labels, as printed on the pages; none if the file has none."""
     count = min(len(pdf), MAX_PAGES)
     return [title_line(pdf.get_page_label(page)) for page in range(count)] if pdf.get_page_label(0) else []
 
 
-def parts_on(sheets: Sequence[Sheet]) -> list[list[Part]]:
-    """The parts of each page, without what comes again at the edges of pages."""
+def parts_on(sheets: Sequence[Sheet]) -> list[list[PagePart]]:
+    """The parts of each page, without running headers and footers."""
     pages = [
-        list(_parts(sheet, lines)) for sheet, lines in zip(sheets, without_furniture(sheets), strict=True)
+        list(_parts(sheet, lines)) for sheet, lines in zip(sheets, without_running_lines(sheets), strict=True)
     ]
     with_headers_of_tables(pages)
     return pages
 
 
-def _parts(sheet: Sheet, lines: Sequence[Any]) -> Iterator[Part]:
-    """The parts of a page in reading order; what is written across it comes last, unless it heads columns."""
+def _parts(sheet: Sheet, lines: Sequence[Any]) -> Iterator[PagePart]:
+    """The parts of a page in reading order; vertical text comes last, unless it heads columns."""
     lines = with_headers(lines)
     level = [line for line in lines if not line.turned]
     for rows in rows_of(level, sheet.rules):
@@ -130,7 +130,7 @@ def _parts(sheet: Sheet, lines: Sequence[Any]) -> Iterator[Part]:
         yield from (part._replace(size=0.0) for part in parts_of(turned, ()))  # a stamp is no heading
 
 
-class Written(NamedTuple):
+class PagesText(NamedTuple):
     """The text of pages, its blocks, and where the pages start."""
 
     text: str
@@ -140,13 +140,14 @@ class Written(NamedTuple):
     def plain(self) -> list[Block]:
         """The blocks, with headings as paragraphs."""
         return [
-            Block("paragraph", one.start, one.end) if one.kind == "heading" else one for one in self.blocks
+            Block("paragraph", block.start, block.end) if block.kind == "heading" else block
+            for block in self.blocks
         ]
 
 
-def written_as(pages: Sequence[Sequence[Part]]) -> Written:
-    """The parts of pages as a text, with headings by their letters."""
-    join = joiner("\n".join(part.text for parts in pages for part in parts))
+def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> PagesText:
+    """The parts of pages as one text, with headings by font size."""
+    join = dehyphenator("\n".join(part.text for parts in pages for part in parts))
     levels = iter(levels_of([part for parts in pages for part in parts]))
     pieces: list[str] = []
     blocks: list[Block] = []
@@ -166,15 +167,15 @@ def written_as(pages: Sequence[Sequence[Part]]) -> Written:
                 blocks.append(Block(kind, at + len(gap), at + len(gap) + len(text), level, title))
             pieces.append(gap + text)
             at += len(gap) + len(text)
-    return Written("".join(pieces), blocks, starts)
+    return PagesText("".join(pieces), blocks, starts)
 
 
 def _readable(text: str) -> str:
     return clean(text.translate(_LIGATURES)).strip()
 
 
-def _title(outline: Sequence[Entry], pages: Sequence[Sequence[Part]]) -> str:
-    """A title of its outline, else the largest words of page 1."""
+def _title(outline: Sequence[Entry], pages: Sequence[Sequence[PagePart]]) -> str:
+    """The title in the outline, else the largest words of page 1."""
     body, _ = body_of(part for parts in pages for part in parts)
     words = largest_words(pages[0], body)
     return title_in(outline) or (words if may_be_title(words) else "")
@@ -196,7 +197,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
 class About(NamedTuple):
-    """The title of a PDF, "" if it has none but a program's, and its metadata. `remarks` say what is lost."""
+    """The title of a PDF, "" if a program made it up, and its metadata."""
 
     title: str = ""
     metadata: Mapping[str, str] = {}
@@ -204,23 +205,23 @@ class About(NamedTuple):
 
 
 def about_of(data: bytes) -> About:
-    """What a PDF says of itself. Text that pdfium can read stays readable if this can't be."""
+    """The properties of a PDF. If they can't be read, a remark says so: its pages may be readable."""
     try:
-        return _about(_opened_by_pypdf(data))
+        return _about(_open_with_pypdf(data))
     except RecursionError:
         raise
     except Exception:  # noqa: BLE001 pypdf raises all kinds of errors on damaged files
         return About(remarks=("its title and author can't be read",))
 
 
-def texts_of(data: bytes) -> Callable[[int], str]:
-    """What pypdf reads on a page, by its number from 0; "" where it fails. The first call opens the file."""
+def pypdf_texts(data: bytes) -> Callable[[int], str]:
+    """A function from page number (from 0) to pypdf's text, "" on failure. Its first call opens the file."""
     readers: list[PdfReader] = []
 
     def text(page: int) -> str:
         try:
             if not readers:
-                readers.append(_opened_by_pypdf(data))
+                readers.append(_open_with_pypdf(data))
             return readers[0].pages[page].extract_text()
         except RecursionError:
             raise
@@ -237,51 +238,51 @@ def members(data: bytes, _name: str) -> Iterator[Member]:
         ParseError: it needs a password, or is damaged.
     """
     try:
-        attached = list(_opened_by_pypdf(data).attachment_list)
+        attached = list(_open_with_pypdf(data).attachment_list)
     except RecursionError:
         raise
     except Exception as error:
         raise ParseError("the PDF is encrypted with a password, or damaged") from error
-    for number, one in enumerate(attached, 1):
+    for number, attachment in enumerate(attached, 1):
         name = f"attachment {number}"
         try:
-            name = one.name or name
-            yield Member(name, one.content)
+            name = attachment.name or name
+            yield Member(name, attachment.content)
         except Exception:  # noqa: BLE001 see above
             yield Member(name, refused="it can't be taken out of its PDF", cause="damaged")
 
 
 def may_have_members(data: bytes) -> bool:
-    """Whether a PDF may have embedded files, by its bytes: their streams say what they are."""
+    """Whether a PDF may have embedded files, judged by the type of such streams."""
     return b"/EmbeddedFile" in data
 
 
-def _opened_by_pypdf(data: bytes) -> PdfReader:
+def _open_with_pypdf(data: bytes) -> PdfReader:
     from pypdf import PdfReader  # noqa: PLC0415 needed in the child process only
 
     return PdfReader(io.BytesIO(data))
 
 
 def _about(reader: PdfReader) -> About:
-    """The properties, and what only the XMP states."""
+    """The document properties, completed from the XMP."""
     stated, xmp = reader.metadata, reader.xmp_metadata
     author = _joined(re.split(r"\s*;\s*", (stated and stated.author) or ""))
     author = author or _joined((xmp and xmp.dc_creator) or ())
     title = _line(stated and stated.title) or _line(next(iter(((xmp and xmp.dc_title) or {}).values()), ""))
     subject = _line(stated and stated.subject)
     language = str(reader.root_object.get("/Lang", ""))
-    found = {
+    properties = {
         "author": "" if _NO_AUTHOR.fullmatch(author) else author,
         "keywords": _line(stated and stated.keywords) or _joined((xmp and xmp.dc_subject) or ()),
         "subject": "" if _NO_SUBJECT.fullmatch(subject) else subject,
         "language": language if _LANGUAGE.fullmatch(language) else "",
     }
-    shown = "" if _NO_TITLE.fullmatch(title) else title
-    return About(shown, {key: value for key, value in found.items() if value})
+    usable_title = "" if _NO_TITLE.fullmatch(title) else title
+    return About(usable_title, {key: value for key, value in properties.items() if value})
 
 
-def _line(written: object) -> str:
-    return title_line(str(written or "")).strip("\ufffd ")
+def _line(value: object) -> str:
+    return title_line(str(value or "")).strip("\ufffd ")
 
 
 def _joined(names: Iterable[object]) -> str:

@@ -1,4 +1,4 @@
-"""The sections of a PDF: as its outline names them, placed where their headings stand, or by its letters."""
+"""The sections of a PDF: the entries of its outline, placed at their headings, or headings by font size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rag.ingest.parse.document_parts import block, clean, title_line
 from rag.text.segments import Span, trimmed
 
 if TYPE_CHECKING:
-    from rag.ingest.parse.pdf.page_tables import Part
+    from rag.ingest.parse.pdf.page_tables import PagePart
 
 MAX_ENTRIES = 2_000  # of an outline: a hostile one is endless
 _MAX_LEVEL = 6
@@ -48,13 +48,13 @@ def _entries(pdf: Any) -> Iterator[Entry]:  # noqa: ANN401 see above
 
 
 def title_in(outline: Sequence[Entry]) -> str:
-    """The one outermost entry of an outline with others, "" if there is none."""
+    """The title of the only level 1 entry of an outline that has others below it, or ""."""
     outermost = [entry.title for entry in outline if entry.level == 1]
     return outermost[0] if len(outermost) == 1 < len(outline) and may_be_title(outermost[0]) else ""
 
 
 def may_be_title(words: str) -> bool:
-    """Whether words can name a document: the names of its usual parts can't."""
+    """Whether words can name a document, rather than one of its usual parts."""
     return not _NO_TITLE.fullmatch(words)
 
 
@@ -63,8 +63,7 @@ def with_outline(
 ) -> list[Block]:
     """The blocks of the pages that begin at `starts`, with a heading for each entry of the outline.
 
-    A heading is the line of its page that has the title. If no line has it, it is the page's first line: the
-    section begins on that page, and what comes before it belongs to another.
+    A heading is the line of its page that has the title, else the first line of the page.
     """
     cut: list[Block] = []
     waiting = list(reversed(blocks))
@@ -72,9 +71,11 @@ def with_outline(
         while waiting and waiting[-1].end <= heading.start:
             cut.append(waiting.pop())
         while waiting and waiting[-1].start < heading.end:
-            one = waiting.pop()
-            cut += block(text, one.kind, one.start, min(one.end, heading.start))
-            waiting += block(text, one.kind, max(one.start, heading.end), one.end)
+            waiting_block = waiting.pop()
+            cut += block(text, waiting_block.kind, waiting_block.start, min(waiting_block.end, heading.start))
+            waiting += block(
+                text, waiting_block.kind, max(waiting_block.start, heading.end), waiting_block.end
+            )
         cut.append(heading)
     return [*cut, *reversed(waiting)]
 
@@ -96,21 +97,20 @@ def _headings(text: str, starts: Sequence[int], outline: Sequence[Entry]) -> Ite
 
 
 def _line_of(text: str, start: int, end: int, title: str) -> Span | None:
-    """The line, or the lines, of `text[start:end]` that have a title, with or without its number."""
-    wanted = {_letters(title), _letters(_NUMBER.sub("", title))}
+    """The line or lines of `text[start:end]` with this title, with or without its number."""
+    titles = {_letters(title), _letters(_NUMBER.sub("", title))}
     lines = [match.span() for match in _LINE.finditer(text, start, end)]
     for last, (_, stop) in enumerate(lines):
-        for begin, _ in reversed(
-            lines[max(0, last + 1 - _WRAPPED) : last + 1]
-        ):  # one line is enough if it can
+        # The shortest match first: one line, then this line and those above.
+        for begin, _ in reversed(lines[max(0, last + 1 - _WRAPPED) : last + 1]):
             words = text[begin:stop].strip()
-            if not wanted.isdisjoint({_letters(words), _letters(_NUMBER.sub("", words))}):
+            if not titles.isdisjoint({_letters(words), _letters(_NUMBER.sub("", words))}):
                 return trimmed(text, begin, stop)
     return None
 
 
 def _letters(words: str) -> str:
-    """Letters and digits only: outlines and pages differ in spaces, hyphens and dots."""
+    """Letters and digits only, because outlines and pages differ in spaces, hyphens and dots."""
     return "".join(filter(str.isalnum, clean(words[:500]).casefold()))
 
 
@@ -124,8 +124,8 @@ _NO_HEADING = re.compile(r"[•▪◦●–—*-]\s|.*[,;]\Z", re.DOTALL)
 _SENTENCE = re.compile(r".*[.!]\Z", re.DOTALL)
 
 
-def body_of(parts: Iterable[Part]) -> tuple[float, bool]:
-    """The size that most characters have, and whether most are bold."""
+def body_of(parts: Iterable[PagePart]) -> tuple[float, bool]:
+    """The font size of most characters, and whether most are bold."""
     sizes, bold = Counter[float](), Counter[bool]()
     for part in parts:
         length = len(part.text)
@@ -134,19 +134,21 @@ def body_of(parts: Iterable[Part]) -> tuple[float, bool]:
     return max(sizes, key=lambda size: sizes[size], default=0.0), bold[True] > bold[False]
 
 
-def levels_of(parts: Sequence[Part]) -> list[int]:
-    """The level of each part that is a heading, else 0. The largest letters are of level 1."""
+def levels_of(parts: Sequence[PagePart]) -> list[int]:
+    """The heading level of each part, 0 if it isn't a heading. The largest font size is level 1."""
     body, bold = body_of(parts)
     looks = [_look(part) if _is_heading(part, body, bold=bold) else None for part in parts]
-    ranks = {look: rank for rank, look in enumerate(sorted({one for one in looks if one}, reverse=True), 1)}
+    ranks = {
+        look: rank for rank, look in enumerate(sorted({look for look in looks if look}, reverse=True), 1)
+    }
     return [min(ranks[look], LEVELS) if look else 0 for look in looks]
 
 
-def _look(part: Part) -> tuple[float, bool]:
+def _look(part: PagePart) -> tuple[float, bool]:
     return round(part.size * 2) / 2, part.bold
 
 
-def _is_heading(part: Part, body: float, *, bold: bool) -> bool:
+def _is_heading(part: PagePart, body: float, *, bold: bool) -> bool:
     text = part.text
     if part.is_table or len(part.rows) > _ROWS or len(text) > _LENGTH:
         return False
@@ -163,16 +165,16 @@ def _is_heading(part: Part, body: float, *, bold: bool) -> bool:
     )
 
 
-def largest_words(first_page: Sequence[Part], body: float) -> str:
-    """The words in the largest letters of a page, if these are clearly larger than most; else ""."""
+def largest_words(first_page: Sequence[PagePart], body: float) -> str:
+    """The words in the largest font size of a page, or "" if it is hardly larger than that of the text."""
     texts = [part for part in first_page if not part.is_table and _WORDS.search(part.text)]
     largest = max((part.size for part in texts), default=0.0)
     if largest < _TITLE * body:
         return ""
-    found = [part for part in texts if part.size == largest]
-    title = found[:1]
-    for one, other in pairwise(found):
-        if other.box.top - one.box.bottom > 2 * largest:
+    largest_parts = [part for part in texts if part.size == largest]
+    title = largest_parts[:1]
+    for above, below in pairwise(largest_parts):
+        if below.box.top - above.box.bottom > 2 * largest:
             break
-        title.append(other)
+        title.append(below)
     return title_line(" ".join(part.text for part in title))

@@ -1,7 +1,7 @@
-"""The words of a PDF page and where they stand, from pdfium.
+"""The words of a PDF page and their positions, from pdfium.
 
-Places are in points, as one reads the page: x grows along a line, y grows from line to line, whichever way
-the page is turned.
+Coordinates are points in reading direction: x grows along a line, y grows from line to line, whichever way
+the page is rotated.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
-MAX_CHARACTERS = 400_000  # of a page: more of them is no page that anybody reads
-SEAM = "\u2060"  # between two words that touch, as those of two cells may: no space is there
+MAX_CHARACTERS = 400_000  # of a page; nobody reads a page with more
+SEAM = "\u2060"  # between two words that touch without a space, as those of two cells may
 HYPHEN = "\ufffe"  # what pdfium calls a hyphen at the end of a line
 
 _QUARTERS = 4  # turns to a whole
@@ -34,10 +34,7 @@ _THIN = 2.0  # points
 _LOOSE = 0.62  # times its height: how wide the letters of a word are on average, unless they stand apart
 _APART = 0.35  # the same: a gap between two words
 _SEAMED = 4  # characters of two words that touch at least
-_SEAM, _OVER = (
-    0.05,
-    0.2,
-)  # times the height of a line: how far they are apart, or one over the other, at least
+_SEAM, _OVER = 0.05, 0.2  # times the height of a line: least gap between them, and least overlap
 _PDFIUM_LINE, _WORDS = re.compile(r"[^\r\n]+"), re.compile(rf"[^\s{HYPHEN}]+{HYPHEN}?|{HYPHEN}")
 _RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
@@ -46,7 +43,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 
 class Box(NamedTuple):
-    """Where something stands: `left` < `right`, and `top` < `bottom`."""
+    """A rectangle: `left` < `right`, and `top` < `bottom`."""
 
     left: float
     top: float
@@ -55,35 +52,35 @@ class Box(NamedTuple):
 
     @property
     def height(self) -> float:
-        """How high it is."""
+        """Its vertical extent."""
         return self.bottom - self.top
 
-    def around(self, other: Box) -> Box:
+    def around(self, box: Box) -> Box:
         """The smallest box that contains both."""
         return Box(
-            min(self.left, other.left),
-            min(self.top, other.top),
-            max(self.right, other.right),
-            max(self.bottom, other.bottom),
+            min(self.left, box.left),
+            min(self.top, box.top),
+            max(self.right, box.right),
+            max(self.bottom, box.bottom),
         )
 
-    def touches(self, other: Box) -> bool:
-        """Whether some of it is inside of the other."""
-        beside = self.right < other.left or self.left > other.right
-        return not beside and self.bottom >= other.top and self.top <= other.bottom
+    def touches(self, box: Box) -> bool:
+        """Whether the boxes overlap."""
+        beside = self.right < box.left or self.left > box.right
+        return not beside and self.bottom >= box.top and self.top <= box.bottom
 
-    def is_level_with(self, other: Box) -> bool:
-        """Whether both stand on one line."""
-        shared = min(self.bottom, other.bottom) - max(self.top, other.top)
-        return shared > _LEVEL * min(self.height, other.height)
+    def is_level_with(self, box: Box) -> bool:
+        """Whether both boxes are on one line."""
+        shared = min(self.bottom, box.bottom) - max(self.top, box.top)
+        return shared > _LEVEL * min(self.height, box.height)
 
 
 class Line(NamedTuple):
     """Words side by side, without a wide gap.
 
-    `size` is that of its letters. `turned` is how many quarters they are turned by, clockwise, against most
-    letters of the page. `place` is where the file has it: the lines of a page are counted. `words` are
-    where its words begin and end, none where these may not be cells: it is long, or read from right to left.
+    `size` is the font size. `turned` counts quarter turns, clockwise, relative to most letters of the page.
+    `order` is the position of the line in the file. `words` are the start and end of each word; empty where
+    words can't be cells, because the line is long or runs from right to left.
     """
 
     text: str
@@ -91,7 +88,7 @@ class Line(NamedTuple):
     size: float
     bold: bool = False
     turned: int = 0
-    place: int = 0
+    order: int = 0
     words: tuple[tuple[float, float], ...] = ()
 
     @property
@@ -106,17 +103,17 @@ def runs_left(text: str) -> bool:
 
 
 class Sheet(NamedTuple):
-    """What stands on a page: its lines as the file has them, turned ones last, and the rules drawn on it."""
+    """A page: its lines in the order of the file, turned ones last, and the rules drawn on it."""
 
     lines: list[Line]
     rules: list[Box]
 
 
 class Addition(NamedTuple):
-    """Words that belong to a place of a page, in the coordinates of its file.
+    """Words to add to a page, at a box in the coordinates of the file.
 
-    `replaces` is whether they stand for what the page has there; else they count where it has nothing.
-    `is_note` is whether they have no place in the order of the page, and are read last.
+    With `replaces` they replace the page's text in the box; otherwise they count only if the box is empty.
+    With `is_note` they are read last, whatever their box.
     """
 
     text: str
@@ -126,7 +123,7 @@ class Addition(NamedTuple):
 
 
 def sheet_of(page: Any, additions: Sequence[Addition] = ()) -> Sheet:  # noqa: ANN401 a page of pypdfium2, which has no types
-    """The lines and rules of a page, without words beyond its edges, unless all of them stand there.
+    """The lines and rules of a page, without words beyond its edges unless all words are there.
 
     Raises:
         ValueError: the page has too many characters.
@@ -134,27 +131,27 @@ def sheet_of(page: Any, additions: Sequence[Addition] = ()) -> Sheet:  # noqa: A
     rules = _rules(page.raw)
     text_page = page.get_textpage()
     try:
-        reader = _Reader(text_page.raw, [rule for rule in rules if rule.right - rule.left < _THIN])
-        found = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
+        reader = _PageReader(text_page.raw, [rule for rule in rules if rule.right - rule.left < _THIN])
+        turned_lines = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
     finally:
         text_page.close()
-    quarter = _most_usual(found)
+    quarter = _usual_quarter(turned_lines)
     lines = [
-        one.line._replace(
-            box=as_read(one.line.box, quarter),
-            turned=(one.quarter - quarter) % _QUARTERS,
-            place=place,
+        turned_line.line._replace(
+            box=as_read(turned_line.line.box, quarter),
+            turned=(turned_line.quarter - quarter) % _QUARTERS,
+            order=order,
         )
-        for place, one in enumerate(found)
+        for order, turned_line in enumerate(turned_lines)
     ]
     for addition in additions:
-        lines = _with(lines, addition, as_read(addition.box, quarter))
+        lines = _with_addition(lines, addition, as_read(addition.box, quarter))
     lines.sort(key=lambda line: bool(line.turned))
     return Sheet(lines, [as_read(rule, quarter) for rule in rules])
 
 
-def _with(lines: list[Line], addition: Addition, box: Box) -> list[Line]:
-    """The lines and an addition, which has the size of the line beside it, or of the others."""
+def _with_addition(lines: list[Line], addition: Addition, box: Box) -> list[Line]:
+    """The lines and an addition, in the font size of the line next to it, else in the usual size."""
     inside = [] if addition.is_note else [line for line in lines if _is_inside(line.box, box)]
     if addition.replaces:
         lines = [line for line in lines if line not in inside]
@@ -168,13 +165,13 @@ def _with(lines: list[Line], addition: Addition, box: Box) -> list[Line]:
         default=None,
     )
     size = beside.size if beside else median(line.size for line in lines) if lines else _SIZE
-    place = beside.place if beside else max((line.place for line in lines), default=0)
+    order = beside.order if beside else max((line.order for line in lines), default=0)
     if addition.is_note:
         end = max((line.box.bottom for line in lines), default=box.bottom) + 2 * size
-        box, place = Box(box.left, end, box.left + size * len(addition.text) / 2, end + size), place + 1
+        box, order = Box(box.left, end, box.left + size * len(addition.text) / 2, end + size), order + 1
     elif beside:
         box = box._replace(top=beside.box.top, bottom=beside.box.bottom)
-    return [*lines, Line(addition.text, box, size, place=place)]
+    return [*lines, Line(addition.text, box, size, order=order)]
 
 
 def _is_inside(inner: Box, outer: Box) -> bool:
@@ -184,21 +181,21 @@ def _is_inside(inner: Box, outer: Box) -> bool:
 
 
 def _rules(page: Any) -> list[Box]:  # noqa: ANN401 a pointer
-    """The thin rules on a page, as of a table, and the edges of frames."""
+    """The thin rules on a page, such as those of a table, and the edges of frames."""
     import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
     count = pdfium.FPDFPage_CountObjects(page)
     if count > _MOST_OBJECTS:
         return []
-    places = [ctypes.c_float() for _ in range(4)]
+    edges = [ctypes.c_float() for _ in range(4)]
     rules = []
     for number in range(count):
         drawn = pdfium.FPDFPage_GetObject(page, number)
         if pdfium.FPDFPageObj_GetType(drawn) != pdfium.FPDF_PAGEOBJ_PATH:
             continue
-        if not pdfium.FPDFPageObj_GetBounds(drawn, *places):
+        if not pdfium.FPDFPageObj_GetBounds(drawn, *edges):
             continue
-        left, bottom, right, top = (place.value for place in places)
+        left, bottom, right, top = (edge.value for edge in edges)
         if not all(map(math.isfinite, (left, bottom, right, top))):
             continue
         wide, high = right - left >= _LONG, top - bottom >= _LONG
@@ -223,33 +220,33 @@ def _word(letters: Sequence[_Word]) -> _Word:
     glyphs = ["".join(letter.text for letter in glyph) for _, glyph in groupby(letters, key=_place_of)]
     if runs_left("".join(glyphs)):
         glyphs = [glyph[::-1] for glyph in glyphs]  # pdfium turns the letters of a glyph round with its word
-    return _Word(_whole("".join(glyphs)), box, letters[0].at)
+    return _Word(_valid_text("".join(glyphs)), box, letters[0].at)
 
 
 def _place_of(letter: _Word) -> Box:
     return letter.box
 
 
-def _whole(text: str) -> str:
-    """A text with characters beyond 16 bits put together again, and without controls."""
+def _valid_text(text: str) -> str:
+    """A text whose surrogate pairs are joined; lone surrogates become U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-class _Turned(NamedTuple):
+class _TurnedLine(NamedTuple):
     line: Line
     quarter: int
 
 
-def _most_usual(found: Sequence[_Turned]) -> int:
+def _usual_quarter(lines: Sequence[_TurnedLine]) -> int:
     """The quarter turn that most characters have."""
     letters = Counter[int]()
-    for one in found:
-        letters[one.quarter] += len(one.line.text)
+    for line in lines:
+        letters[line.quarter] += len(line.line.text)
     return max(letters, key=lambda quarter: letters[quarter], default=0)
 
 
 def as_read(box: Box, quarter: int) -> Box:
-    """A place in the coordinates of a file, whose y grows upwards, for letters turned by so many quarters."""
+    """A box of the file, whose y grows upwards, in the reading direction of letters turned by `quarter`."""
     left, bottom, right, top = box.left, box.top, box.right, box.bottom
     match quarter:
         case 1:
@@ -261,8 +258,8 @@ def as_read(box: Box, quarter: int) -> Box:
     return Box(left, -top, right, -bottom)
 
 
-class _Reader:
-    """Reads one text page. Calls of pdfium take most of the time: one or two for a word, four for a line."""
+class _PageReader:
+    """Reads one text page. Calls of pdfium take most of the time: one or two per word, four per line."""
 
     def __init__(self, page: Any, uprights: Sequence[Box]) -> None:  # noqa: ANN401 a pointer
         import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
@@ -276,14 +273,14 @@ class _Reader:
         self._text = self._units()
 
     def _units(self) -> str:
-        """The text, with a character for each unit of UTF-16: pdfium counts in them."""
+        """The text, one character per UTF-16 unit, because pdfium counts in these."""
         units = (ctypes.c_ushort * (self._count * 4 + 1))()
-        written = self._pdfium.FPDFText_GetText(self._page, 0, self._count, units) if self._count > 0 else 1
-        self._is_mapped = written - 1 != self._count
-        return "".join(map(chr, units[: max(written - 1, 0)]))
+        length = self._pdfium.FPDFText_GetText(self._page, 0, self._count, units) if self._count > 0 else 1
+        self._is_mapped = length - 1 != self._count
+        return "".join(map(chr, units[: max(length - 1, 0)]))
 
-    def lines(self, within: Box | None = None) -> Iterator[_Turned]:
-        """Its lines, in the coordinates of the file, of words that some of this box shows."""
+    def lines(self, within: Box | None = None) -> Iterator[_TurnedLine]:
+        """The lines in the coordinates of the file; with `within`, of words that overlap this box."""
         for match in _PDFIUM_LINE.finditer(self._text):
             quarter = self._quarter(match.start())
             words = [
@@ -291,10 +288,10 @@ class _Reader:
             ]
             if not words:
                 continue
-            for part in _parts(words, quarter, self._uprights):
+            for part in _split_line(words, quarter, self._uprights):
                 at = max(part, key=lambda word: len(word.text)).at
                 line = _line(part, self._size(at), quarter, bold=self._are_bold(part, at))
-                yield _Turned(line, quarter)
+                yield _TurnedLine(line, quarter)
 
     def _words(self, start: int, end: int, quarter: int) -> Iterator[_Word]:
         """The words of one of pdfium's lines."""
@@ -307,54 +304,54 @@ class _Reader:
                 continue
             is_plain = match[0].isascii() or not any(map(self._is_noise, range(begin, stop)))
             box, height = first.around(last), as_read(first, quarter).height
-            seen = as_read(box, quarter)
-            is_dense = seen.right - seen.left <= _LOOSE * height * (stop - begin)
+            level_box = as_read(box, quarter)
+            is_dense = level_box.right - level_box.left <= _LOOSE * height * (stop - begin)
             is_left = not runs_left(match[0])
-            seamed = self._seamed(begin, stop, quarter) if is_plain and is_left else []
+            seamed = self._split_at_seam(begin, stop, quarter) if is_plain and is_left else []
             if seamed:
                 yield from seamed
-            elif is_plain and is_dense and seen.height < 2 * height and is_left:
-                yield _Word(_whole(match[0]), box, begin)
+            elif is_plain and is_dense and level_box.height < 2 * height and is_left:
+                yield _Word(_valid_text(match[0]), box, begin)
             else:
-                yield from self._pieces(begin, stop, quarter)
+                yield from self._split_word(begin, stop, quarter)
 
-    def _seamed(self, start: int, end: int, quarter: int) -> list[_Word]:
-        """The two words in one of pdfium's that are two pieces of text, not side by side; else none."""
+    def _split_at_seam(self, start: int, end: int, quarter: int) -> list[_Word]:
+        """The two words that pdfium joined although they are separate text objects; else none."""
         first, last = self._object(start), self._object(end - 1)
         if end - start < _SEAMED or first == last or not self._text[start:end].isalnum():
             return []
         seam = next(at for at in range(start + 1, end) if self._object(at) != first)
-        places = [self._box_at(at) for at in (start, seam - 1, seam, end - 1)]
-        if None in places or self._object(seam) != last:
+        boxes = [self._box_at(at) for at in (start, seam - 1, seam, end - 1)]
+        if None in boxes or self._object(seam) != last:
             return []
-        begin, before, after, stop = (place for place in places if place)
+        begin, before, after, stop = (box for box in boxes if box)
         gap = as_read(after, quarter).left - as_read(before, quarter).right
         if -_OVER < gap / as_read(after, quarter).height < _SEAM:
             return []
-        texts = _whole(self._text[start:seam]) + SEAM, _whole(self._text[seam:end])
+        texts = _valid_text(self._text[start:seam]) + SEAM, _valid_text(self._text[seam:end])
         return [_Word(texts[0], begin.around(before), start), _Word(texts[1], after.around(stop), seam)]
 
     def _object(self, at: int) -> int:
-        """The address of the piece of text that a character belongs to."""
-        found = self._pdfium.FPDFText_GetTextObject(self._page, self._index(at))
-        return ctypes.addressof(found.contents) if found else 0
+        """The address of the text object that a character belongs to."""
+        text_object = self._pdfium.FPDFText_GetTextObject(self._page, self._index(at))
+        return ctypes.addressof(text_object.contents) if text_object else 0
 
     def _is_noise(self, at: int) -> bool:
         """Whether the font has no character for a glyph: pdfium then gives its number."""
         return bool(self._pdfium.FPDFText_HasUnicodeMapError(self._page, self._index(at)) == 1)
 
-    def _pieces(self, start: int, end: int, quarter: int) -> Iterator[_Word]:
-        """The words in a word of pdfium's whose letters stand apart, without noise."""
+    def _split_word(self, start: int, end: int, quarter: int) -> Iterator[_Word]:
+        """The words in one of pdfium's words, split where letters are apart; without noise."""
         letters = [
             _Word(self._text[at], box, at)
             for at in range(start, end)
             if (self._text[at].isascii() or not self._is_noise(at)) and (box := self._box_at(at))
         ]
         begin = 0
-        for at, (one, other) in enumerate(pairwise(letters), 1):
-            first, second = as_read(one.box, quarter), as_read(other.box, quarter)
+        for at, (previous, letter) in enumerate(pairwise(letters), 1):
+            first, second = as_read(previous.box, quarter), as_read(letter.box, quarter)
             gap = max(second.left - first.right, first.left - second.right)
-            if other.text != HYPHEN and (gap > _APART * first.height or not second.is_level_with(first)):
+            if letter.text != HYPHEN and (gap > _APART * first.height or not second.is_level_with(first)):
                 yield _word(letters[begin:at])
                 begin = at
         if letters[begin:]:
@@ -363,9 +360,14 @@ class _Reader:
     def _box_at(self, at: int) -> Box | None:
         if not self._pdfium.FPDFText_GetLooseCharBox(self._page, self._index(at), self._rectangle):
             return None
-        one = self._rectangle
-        places = (one.left, min(one.bottom, one.top), one.right, max(one.bottom, one.top))
-        return Box(*places) if all(map(math.isfinite, places)) else None
+        rectangle = self._rectangle
+        edges = (
+            rectangle.left,
+            min(rectangle.bottom, rectangle.top),
+            rectangle.right,
+            max(rectangle.bottom, rectangle.top),
+        )
+        return Box(*edges) if all(map(math.isfinite, edges)) else None
 
     def _index(self, at: int) -> int:
         if not self._is_mapped:
@@ -384,7 +386,7 @@ class _Reader:
         return round(size, 1) if math.isfinite(size) else 0.0
 
     def _are_bold(self, words: Sequence[_Word], longest: int) -> bool:
-        """Whether a line is bold, by its longest, first and last word."""
+        """Whether the longest, first and last word of a line are bold."""
         return all(self._is_bold(at) for at in (longest, words[0].at, words[-1].at))
 
     def _is_bold(self, at: int) -> bool:
@@ -393,24 +395,24 @@ class _Reader:
         return bool(flags.value & _FORCED_BOLD or _BOLD.search(name.value.decode("latin-1")))
 
 
-def _parts(words: Sequence[_Word], quarter: int, uprights: Sequence[Box]) -> Iterator[Sequence[_Word]]:
-    """The words of one of pdfium's lines, parted at wide gaps, at rules, and where another line begins."""
+def _split_line(words: Sequence[_Word], quarter: int, uprights: Sequence[Box]) -> Iterator[Sequence[_Word]]:
+    """The words of one of pdfium's lines, split at wide gaps, at rules, and where another line begins."""
     begin = 0
-    for at, (one, other) in enumerate(pairwise(words), 1):
-        first, second = as_read(one.box, quarter), as_read(other.box, quarter)
+    for at, (previous, word) in enumerate(pairwise(words), 1):
+        first, second = as_read(previous.box, quarter), as_read(word.box, quarter)
         gap = max(second.left - first.right, first.left - second.right)
         beside = -_BACK * first.height <= gap <= _WIDE * first.height and second.is_level_with(first)
-        ruled = any(_is_between(one.box, other.box, rule) for rule in uprights)
-        if one.text.endswith(HYPHEN) or not beside or ruled:
+        ruled = any(_is_between(previous.box, word.box, rule) for rule in uprights)
+        if previous.text.endswith(HYPHEN) or not beside or ruled:
             yield words[begin:at]
             begin = at
     yield words[begin:]
 
 
-def _is_between(one: Box, other: Box, rule: Box) -> bool:
-    """Whether an upright rule parts two words."""
-    middle = (one.top + one.bottom) / 2
-    inner = min(one.right, other.right) - _THIN <= rule.left <= max(one.left, other.left) + _THIN
+def _is_between(first: Box, second: Box, rule: Box) -> bool:
+    """Whether a vertical rule separates two words."""
+    middle = (first.top + first.bottom) / 2
+    inner = min(first.right, second.right) - _THIN <= rule.left <= max(first.left, second.left) + _THIN
     return inner and rule.top <= middle <= rule.bottom
 
 
@@ -420,7 +422,7 @@ def _line(words: Sequence[_Word], size: float, quarter: int, *, bold: bool) -> L
         box = box.around(word.box)
     text = " ".join(word.text for word in words).replace(f"{SEAM} ", SEAM).strip(SEAM)
     if runs_left(text):
-        return Line(" ".join(_logical(words)), box, size or box.height, bold)
+        return Line(" ".join(_logical_order(words)), box, size or box.height, bold)
     spans = _spans(words, quarter) if 1 < len(words) <= _FEW_WORDS else ()
     return Line(text, box, size or box.height, bold, words=spans)
 
@@ -430,10 +432,10 @@ def _spans(words: Sequence[_Word], quarter: int) -> tuple[tuple[float, float], .
     return tuple((box.left, box.right) for box in boxes)
 
 
-def _logical(words: Sequence[_Word]) -> Iterator[str]:
-    """The words of a line from right to left: brackets face their words, and Latin words follow each other.
+def _logical_order(words: Sequence[_Word]) -> Iterator[str]:
+    """The words of a right-to-left line in logical order.
 
-    pdfium leaves brackets as they look, and turns the order of all words round.
+    pdfium leaves brackets as they look, and reverses all words, also runs of Latin ones.
     """
     for latin, run in groupby(words, key=lambda word: bool(_LATIN.search(word.text))):
         if latin:

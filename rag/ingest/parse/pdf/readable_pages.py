@@ -1,12 +1,12 @@
 """The pages of a PDF, and which of them can't be read.
 
-Without a map of its characters, a PDF names glyphs by numbers, and reading them as characters gives noise,
-often with letters shifted along the alphabet ("7KH FORFN" for "The clock"). Only what looks like no language
-and like no table of numbers is taken for noise: characters that nothing contains, scripts that change within
-words, symbols instead of letters, or letters whose frequencies fit no language with Latin letters.
+A PDF without a character map names glyphs by numbers. Read as characters they are noise, often with letters
+shifted along the alphabet ("7KH FORFN" for "The clock"). Text counts as noise only if it looks neither like a
+language nor like a table of numbers: it has characters that no text has, scripts that change within words,
+symbols instead of letters, or letter frequencies that fit no language in Latin script.
 
-The shares below were measured on 13,000 texts: six languages, source code and tables. By these rules none of
-them is garbled, except for two mails that consist of Base64.
+The shares below were measured on 13,000 texts: six languages, source code and tables. Only two of them, mails
+of Base64, count as noise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rag.ingest.parse.pdf.form_fields import additions_on
 from rag.ingest.parse.pdf.pdf_words import Box, Line, Sheet, sheet_of
 
 if TYPE_CHECKING:
-    from rag.ingest.parse.ocr import Reader
+    from rag.ingest.parse.ocr import OcrReader
 
 MAX_PAGES = 20_000  # a file that claims more of them lies
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
@@ -37,7 +37,7 @@ _NAMED = 8  # page numbers in a remark
 
 
 class Missing(NamedTuple):
-    """The numbers, from 1, of pages whose text is missing, or that OCR or the second reader has read."""
+    """Page numbers, from 1: pages whose text is missing, and pages that OCR or the second reader has read."""
 
     damaged: list[int]
     garbled: list[int]
@@ -47,7 +47,7 @@ class Missing(NamedTuple):
     plain: list[int]
 
     def remarks(self) -> Iterator[str]:
-        """What of the file could not be read, or not for sure."""
+        """The pages that could not be read, or not reliably."""
         if self.damaged:
             yield f"{_pages(self.damaged)} can't be read"
         if self.garbled:
@@ -73,20 +73,20 @@ class Missing(NamedTuple):
 
 
 def _pages(numbers: Sequence[int]) -> str:
-    named = ", ".join(map(str, numbers[:_NAMED]))
-    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-    return f"page{'s' if len(numbers) > 1 else ''} {named}{more}"
+    first_numbers = ", ".join(map(str, numbers[:_NAMED]))
+    remainder = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"page{'s' if len(numbers) > 1 else ''} {first_numbers}{remainder}"
 
 
 def sheets_of(
     pdf: Any,  # noqa: ANN401 see above
     second: Callable[[int], str],
-    reader: Reader | None = None,
+    reader: OcrReader | None = None,
 ) -> tuple[list[Sheet], Missing]:
-    """What stands on each page; nothing on those that can't be read.
+    """The sheet of each page, empty where it can't be read.
 
-    `second` gives the plain text of a page: of one on which pdfium reads nothing, and of one that runs down.
-    A reader reads pages without text.
+    `second` returns the plain text of a page. It is asked where pdfium reads nothing or the text is vertical.
+    With `reader`, OCR reads pages without text.
     """
     missing = Missing([], [], [], [], [], [])
     numbers = range(1, min(len(pdf), MAX_PAGES) + 1)
@@ -106,7 +106,7 @@ def _sheet(
     number: int,
     missing: Missing,
     second: Callable[[int], str],
-    reader: Reader | None,
+    reader: OcrReader | None,
 ) -> Sheet:
     from pypdfium2 import PdfiumError, raw  # noqa: PLC0415 see above
 
@@ -121,12 +121,12 @@ def _sheet(
             if _is_whole(page, sheet, is_strict=reader is not None):
                 return sheet
             plain = _plain(second(number - 1))
-            if _runs_down(sheet) and not set(_written(sheet)) <= {*_written(plain), "\n"}:
+            if _runs_down(sheet) and not set(_text_of(sheet)) <= {*_text_of(plain), "\n"}:
                 plain = _stacked(_columns_of(sheet))  # the second reader reads something else
-            if plain.lines and _letters(plain) >= _letters(sheet) + (not _runs_down(sheet)):
+            if plain.lines and _readable_length(plain) >= _readable_length(sheet) + (not _runs_down(sheet)):
                 missing.plain.append(number)
                 return plain
-            return _seen(page, sheet, number, missing, reader)
+            return _recognized_sheet(page, sheet, number, missing, reader)
         finally:
             page.close()
     except (PdfiumError, ValueError):
@@ -135,30 +135,30 @@ def _sheet(
 
 
 def _is_whole(page: Any, sheet: Sheet, *, is_strict: bool) -> bool:  # noqa: ANN401 see above
-    """Whether pdfium has read a page. If strict, one with few words beside pictures may be a scan."""
+    """Whether pdfium has read all of a page. If strict, a page of pictures with few words may be a scan."""
     from pypdfium2 import raw  # noqa: PLC0415 see above
 
-    if is_garbled(_written(sheet)) or _runs_down(sheet):
+    if is_garbled(_text_of(sheet)) or _runs_down(sheet):
         return False
-    if len(_written(sheet)) > (_STAMP if is_strict else 0):
+    if len(_text_of(sheet)) > (_STAMP if is_strict else 0):
         return True
     return bool(raw.FPDFPage_CountObjects(page) <= len(sheet.lines))  # these words, or nothing at all
 
 
-def _seen(
+def _recognized_sheet(
     page: Any,  # noqa: ANN401 see above
     sheet: Sheet,
     number: int,
     missing: Missing,
-    reader: Reader | None,
+    reader: OcrReader | None,
 ) -> Sheet:
-    """What OCR reads on a page that has no text, or noise; else what there is."""
+    """What OCR reads on a page without text or with noise; without OCR, what pdfium reads, or nothing."""
     if _runs_down(sheet):
         return sheet
-    if reader and (seen := reader.page(page)) and len(seen.lines) > len(sheet.lines):
+    if reader and (recognized := reader.page(page)) and len(recognized.lines) > len(sheet.lines):
         missing.recognised.append(number)
-        return seen
-    if is_garbled(_written(sheet)):
+        return recognized
+    if is_garbled(_text_of(sheet)):
         missing.garbled.append(number)
         return Sheet([], [])
     if not sheet.lines:
@@ -166,31 +166,31 @@ def _seen(
     return sheet
 
 
-def _written(sheet: Sheet) -> str:
+def _text_of(sheet: Sheet) -> str:
     return "\n".join(line.text for line in sheet.lines)
 
 
-def _letters(sheet: Sheet) -> int:
-    """How many characters are read; noise counts for nothing."""
-    written = _written(sheet)
-    return 0 if is_garbled(written) else sum(not character.isspace() for character in written)
+def _readable_length(sheet: Sheet) -> int:
+    """The number of visible characters, 0 if they are noise."""
+    text = _text_of(sheet)
+    return 0 if is_garbled(text) else sum(not character.isspace() for character in text)
 
 
 def _runs_down(sheet: Sheet) -> bool:
-    """Whether its lines run down, as in Japanese: pdfium gives each character alone, and loses some."""
+    """Whether its text is vertical, as in Japanese: pdfium returns each character alone, and loses some."""
     alone = sum(len(line.text) == 1 and line.text >= _IDEOGRAPHS for line in sheet.lines)
     return 2 * alone > len(sheet.lines)
 
 
 def _plain(text: str) -> Sheet:
-    """Lines below each other; none if they are no text."""
+    """A sheet of the lines of a text, empty if it is noise."""
     if is_garbled(text) or sum(bool(_ODD.match(character)) for character in text) > _ODDEST * len(text):
         return Sheet([], [])
     return _stacked(text.splitlines())
 
 
 def _columns_of(sheet: Sheet) -> list[str]:
-    """The lines of a page that run down, from characters below each other."""
+    """The vertical lines of a page, from characters below each other."""
     columns: list[str] = []
     reach = Box(0, 0, 0, 0)
     for line in sheet.lines:
@@ -202,11 +202,11 @@ def _columns_of(sheet: Sheet) -> list[str]:
 
 
 def _stacked(texts: Sequence[str]) -> Sheet:
-    """Lines below each other, as plain text has them."""
+    """A sheet of lines below each other."""
     lines = [text for text in texts if text.strip()]
     return Sheet(
         [
-            Line(text, Box(0, _PITCH * at, len(text) * _PITCH / 2, _PITCH * at + _PLAIN), _PLAIN, place=at)
+            Line(text, Box(0, _PITCH * at, len(text) * _PITCH / 2, _PITCH * at + _PLAIN), _PLAIN, order=at)
             for at, text in enumerate(lines)
         ],
         [],
@@ -263,14 +263,14 @@ STOP_WORDS = tuple(
 
 
 def is_garbled(text: str) -> bool:
-    """Whether the text of a document is noise instead of language, judged by its beginning.
+    """Whether the text of a document is noise, judged by its beginning.
 
-    `text` is as the PDF gives it: characters that nobody sees are evidence. Of a short text only
-    characters that no text has are evidence.
+    `text` must still have its invisible characters: they are evidence. In a short text, only characters that
+    no text has are evidence.
     """
     text = text[:JUDGED]
-    characters = [one for one in text if one not in _WHITE]
-    visible = [one for one in characters if not one.isspace()]
+    characters = [character for character in text if character not in _WHITE]
+    visible = [character for character in characters if not character.isspace()]
     if len(visible) < FEWEST:
         return 2 * sum(map(_is_strange, visible)) > len(visible)
     if sum(len(match[0]) for match in _GLYPHS.finditer(text)) > NAMED * len(text):
@@ -287,7 +287,7 @@ def is_garbled(text: str) -> bool:
 
 
 def _is_spoken(text: str, visible: int) -> bool:
-    """Whether several stop words of one language are as frequent as in a text of so many characters."""
+    """Whether several stop words of one language are as frequent as in real text of this length."""
     words = Counter(_WORD.findall(text.casefold()))
     least = SPOKEN * max(words.total(), visible / LONG_WORD)
     return any(
@@ -297,14 +297,14 @@ def _is_spoken(text: str, visible: int) -> bool:
 
 
 def _is_strange(character: str) -> bool:
-    """Whether text has no such character: controls, private, unassigned and replacement characters."""
+    """Whether no text has this character: controls, private, unassigned and replacement characters."""
     return character == "\ufffd" or unicodedata.category(character) in {"Cc", "Cn", "Co", "Cs"}
 
 
 def _switches(text: str) -> float:
     """The share of neighbouring letters in a word that belong to different scripts."""
     words = _WORD.findall(unicodedata.normalize("NFKC", text))
-    pairs = [one != other for word in words for one, other in pairwise(map(_script, word))]
+    pairs = [script != following for word in words for script, following in pairwise(map(_script, word))]
     return sum(pairs) / len(pairs) if len(pairs) >= FEWEST else 0.0
 
 
@@ -320,16 +320,18 @@ def _consists_of_symbols(visible: list[str]) -> bool:
     """
     if sum(map(str.isalpha, visible)) > FEW_LETTERS * len(visible):
         return False
-    runs = Counter(one for one, _ in groupby(visible) if unicodedata.category(one)[0] in "PS")
+    runs = Counter(
+        character for character, _ in groupby(visible) if unicodedata.category(character)[0] in "PS"
+    )
     return sum(count >= FREQUENT * len(visible) for count in runs.values()) >= SYMBOLS
 
 
 def _has_odd_letters(visible: list[str]) -> bool:
-    """Whether the frequencies of Latin letters fit no language, in a text that consists of such letters."""
-    latin = [one for one in visible if unicodedata.name(one, "").startswith("LATIN ")]
+    """Whether a text mostly of Latin letters has letter frequencies that fit no language."""
+    latin = [character for character in visible if unicodedata.name(character, "").startswith("LATIN ")]
     if len(latin) < max(FEWEST, LETTERS * len(visible)):
         return False
-    if sum(not one.isascii() for one in latin) > ACCENTED * len(latin):
+    if sum(not character.isascii() for character in latin) > ACCENTED * len(latin):
         return True
     plain = Counter(unicodedata.normalize("NFD", "".join(latin)).casefold())
     common = sum(plain[letter] for letter in "aeinorstı")
