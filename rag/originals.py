@@ -15,12 +15,15 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from threading import Thread
 from typing import Literal, TypeAlias
 from urllib.parse import unquote_to_bytes, urlsplit
 from urllib.request import url2pathname
+
+from anyio import to_thread
 
 from rag.corpus import FileState, Source
 from rag.errors import InvalidRequestError
@@ -66,6 +69,53 @@ def staleness(uri: str, name: str, ingested: FileState) -> Staleness | None:
         )
     except OSError:
         return None
+
+
+LOOK_SECONDS = 0.3  # a local file takes some 5 µs
+MAX_HANGING = 4  # looks that don't come back, as on a dead network mount; no more are started then
+
+
+class FileWatch:
+    """Compares files with the states recorded at their ingestion, for a moment only. Reads no content.
+
+    Each look runs in a thread of its own that the process doesn't wait for, because a call that hangs on a
+    file server can't be cancelled.
+    """
+
+    def __init__(self, seconds: float = LOOK_SECONDS) -> None:
+        self._seconds = min(seconds, LOOK_SECONDS)
+        self._hanging: list[Thread] = []
+
+    async def stale(self, sources: Iterable[Source]) -> Mapping[str, Staleness]:
+        """What became of the files of these sources, by source id.
+
+        Left out are sources whose file is unchanged, whose folder is not mounted here, or whose check takes
+        too long.
+        """
+        files = {
+            source.id: source
+            for source in sources
+            if source.file and source.name and source.uri.startswith("file:")
+        }
+        self._hanging = [thread for thread in self._hanging if thread.is_alive()]
+        if not files or len(self._hanging) >= MAX_HANGING:
+            return {}
+        return await to_thread.run_sync(self._look, files.values())
+
+    def _look(self, sources: Iterable[Source]) -> Mapping[str, Staleness]:
+        stale: dict[str, Staleness] = {}
+
+        def look() -> None:
+            for source in sources:
+                if source.file and (change := staleness(source.uri, source.name, source.file)):
+                    stale[source.id] = change
+
+        thread = Thread(target=look, name="refdesk files", daemon=True)
+        thread.start()
+        thread.join(self._seconds)
+        if thread.is_alive():
+            self._hanging.append(thread)
+        return stale.copy()  # the thread may still add to it
 
 
 def _is_mounted(path: str, parts: int) -> bool:

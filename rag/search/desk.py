@@ -27,10 +27,9 @@ from rag.models.breaker import Breaker
 from rag.models.chat import Chat, open_chat
 from rag.models.embed import Embedder, Embedders, open_embedders
 from rag.models.rerank import Reranker, open_reranker
-from rag.originals import Staleness
+from rag.originals import FileWatch, Staleness
 from rag.runtime import concurrently
 from rag.search.browse import MAX_ENTRIES, Folder, collections_page, document_or_folder
-from rag.search.file_watch import FileWatch
 from rag.search.gate import READS, is_fault
 from rag.search.pipeline import search
 from rag.search.planning import make_plan, request_with

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from rag.corpus import FileState, Source
-from rag.search.file_watch import MAX_HANGING, FileWatch
+from rag.originals import MAX_HANGING, FileWatch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ async def test_a_dead_file_server_costs_a_moment_and_soon_nothing(monkeypatch: p
             back.wait()
         return "gone"
 
-    monkeypatch.setattr("rag.search.file_watch.staleness", hanging)
+    monkeypatch.setattr("rag.originals.staleness", hanging)
     watch = FileWatch(0.02)
     near, dead = _source("file:///near/a.md"), _source("file:///dead/a.md")
     try:
