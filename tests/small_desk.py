@@ -65,7 +65,7 @@ class BagOfWords:
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
         return [match.span() for match in _TOKEN.finditer(text)]
 
-    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+    def vocabulary_share(self, text: str) -> float:  # noqa: ARG002 the protocol's
         return 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
@@ -107,8 +107,8 @@ class Counting:
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
         return self.embedder.token_spans(text)
 
-    def known(self, text: str) -> float:
-        return self.embedder.known(text)
+    def vocabulary_share(self, text: str) -> float:
+        return self.embedder.vocabulary_share(text)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         self.texts += texts

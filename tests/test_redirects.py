@@ -25,7 +25,7 @@ from rag.errors import RefdeskError
 from rag.ingest.policy.moderation import ModerationError, open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed.remote_embedder import remote_embedder
-from rag.models.hub.download import Place, download
+from rag.models.hub.download import HubCommit, download
 from rag.models.hub.protocol import RemoteFile, open_hub
 from rag.models.rerank.remote_reranker import remote_reranker
 from server.http.oauth import SigningKeys
@@ -115,7 +115,7 @@ def test_a_hub_redirects_to_where_files_are_but_the_token_stays(
     stranger.script = [stranger.sending(b"weights")]
     home = provider.url.removesuffix("/v1")
     with open_hub({"HF_ENDPOINT": home, "HF_TOKEN": SECRET}) as hub:
-        download(Place(hub, "a/b", "c"), RemoteFile("d", 7), tmp_path / "d", lambda _size: None)
+        download(HubCommit(hub, "a/b", "c"), RemoteFile("d", 7), tmp_path / "d", lambda _size: None)
     assert (tmp_path / "d").read_bytes() == b"weights"
     assert provider.keys == [f"Bearer {SECRET}"]
     assert stranger.keys == [None]

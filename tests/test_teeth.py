@@ -46,7 +46,7 @@ from rag.search.view import View
 from rag.store.read import schema
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect, database_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from server.admission import Admission
@@ -119,12 +119,12 @@ class Shelf:
     ids: Mapping[str, str]
 
     def desk(self, **settings: object) -> Desk:
-        reader = Reader(self.data, timeout_seconds=15)
+        reader = DeskReader(self.data, timeout_seconds=15)
         return Desk(reader, self.small.BagOfWords(), SearchSettings.model_validate(settings))
 
     async def view(self, principal: Principal) -> View:
         """The collection `documents` as a request without restrictions sees it."""
-        reader = Reader(self.data, timeout_seconds=15)
+        reader = DeskReader(self.data, timeout_seconds=15)
         collection, _ = await reader.collections("default")
         return View(await reader.open(collection), principal)
 
@@ -408,7 +408,7 @@ class Failing:
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
         return [(0, len(text))]
 
-    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+    def vocabulary_share(self, text: str) -> float:  # noqa: ARG002 the protocol's
         return 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
@@ -417,7 +417,7 @@ class Failing:
 
 def _failing(shelf: Shelf, **settings: object) -> Desk:
     """A desk whose embedder fails."""
-    reader = Reader(shelf.data, timeout_seconds=15)
+    reader = DeskReader(shelf.data, timeout_seconds=15)
     embedder = Failing(shelf.small.BagOfWords().identity)
     return Desk(reader, embedder, SearchSettings.model_validate(settings))
 
@@ -434,7 +434,9 @@ async def a_search_without_its_model_says_what_it_lacks(shelf: Shelf) -> None:
 async def vectors_of_another_model_are_not_compared(shelf: Shelf) -> None:
     control(all(hit.similarity is not None for hit in (await shelf.desk().search(BOB, "pendulum")).hits))
     identity = replace(shelf.small.BagOfWords().identity, model="another")
-    desk = Desk(Reader(shelf.data, timeout_seconds=15), shelf.small.BagOfWords(identity), SearchSettings())
+    desk = Desk(
+        DeskReader(shelf.data, timeout_seconds=15), shelf.small.BagOfWords(identity), SearchSettings()
+    )
     answer = await desk.search(BOB, "pendulum")
     control({hit.source.title for hit in answer.hits} == FOR_ALL)
     assert [hit.similarity for hit in answer.hits if hit.similarity is not None] == []
@@ -619,7 +621,7 @@ def _filtered_last(kind: type[AsyncVectorQuery | AsyncFTSQuery]) -> Replacement:
 
 
 def _of_all_tenants(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[object]]:
-    async def collections(reader: Reader, _tenant: str) -> list[object]:
+    async def collections(reader: DeskReader, _tenant: str) -> list[object]:
         return [one for tenant in ("default", "elsewhere") for one in await real(reader, tenant)]
 
     return collections
@@ -669,13 +671,13 @@ BROKEN = [
     ),
     Broken(
         "the tenant is another than the principal's",
-        "rag.store.read.desk_reader.Reader.collections",
+        "rag.store.read.desk_reader.DeskReader.collections",
         lambda real: lambda reader, _tenant: real(reader, "default"),
         a_search_leaves_out_what_is_hidden,
     ),
     Broken(
         "all tenants' collections are one list",
-        "rag.store.read.desk_reader.Reader.collections",
+        "rag.store.read.desk_reader.DeskReader.collections",
         _of_all_tenants,
         a_search_leaves_out_what_is_hidden,
     ),
@@ -873,7 +875,7 @@ BROKEN = [
     ),
     Broken(
         "neighbours are read without a predicate",
-        "rag.store.read.collection_reader.CollectionReader.between",
+        "rag.store.read.collection_reader.CollectionReader.chunks_between",
         _unfiltered,
         what_is_taken_away_while_it_is_read_is_not_shown,
     ),

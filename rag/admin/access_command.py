@@ -212,7 +212,7 @@ async def _warn_of_unknown_entries(settings: Settings, entries: Iterable[str]) -
     owner = Principal(tenant, settings.principal.user or None, frozenset(settings.principal.groups))
     named_so_far = {entry for principal in (*askers, owner) for entry in entries_of(principal)}
     named_so_far |= {entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)}
-    named_so_far |= await open_reader(settings).named_entries(tenant)
+    named_so_far |= await open_reader(settings).entries(tenant)
     for entry in sorted(valid_entries(entries)):
         if entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
             continue
@@ -347,11 +347,11 @@ async def named_sources(
     reader, tenant = open_reader(settings), tenant_of(settings)
     gone = {
         id_: record
-        for id_, record in (await reader.gone(tenant)).items()
+        for id_, record in (await reader.removed_records(tenant)).items()
         if collection in {None, record.collection}
     }
     tables = readable_tables(await open_tables(reader, tenant, collection))
-    stored = [(table, await table.stored()) for table in tables]
+    stored = [(table, await table.all_sources()) for table in tables]
     names = names or (*gone, *(source.id for _, sources in stored for source in sources))
     if not names:
         raise NotFoundError(f"The collection {collection} has no sources.")

@@ -38,7 +38,7 @@ from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord
 from rag.errors import ConfigurationError, RefdeskError
 from rag.report.text_and_html import one_line
-from rag.store.write.desk_folder import cannot, flush_folder, spending_reserve
+from rag.store.write.desk_folder import flush_folder, spending_reserve, unwritable
 
 ActName = Literal[
     "access grant",
@@ -202,7 +202,7 @@ def _append(file: Path, content: bytes) -> None:
         if not size:
             flush_folder(file.parent)
     except OSError as error:
-        raise cannot(f"Cannot write the audit log {file}", error) from error
+        raise unwritable(f"Cannot write the audit log {file}", error) from error
 
 
 def _write_all(opened: FileIO, content: bytes) -> None:

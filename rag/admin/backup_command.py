@@ -23,7 +23,7 @@ from rag.report.text_and_html import counted
 from rag.store.bucket.bucket_copy import copy_rights, copy_to_bucket
 from rag.store.bucket.bucket_fetch import fetch_from_bucket
 from rag.store.care.tenant_backup import Archive, back_up, checked_archive
-from rag.store.care.tenant_restore import Restored, restore
+from rag.store.care.tenant_restore import RestoreResult, restore
 from rag.store.write.desk_folder import prepare, write_whole
 from rag.store.write.locks import locked
 
@@ -127,7 +127,7 @@ def _purged_without_record(data: Path, tenant: str) -> set[str]:
     return {change.id for line in lines for change in line.changes if change.after is None}
 
 
-def _restore_keys(data: Path, result: Restored, backup: Archive, *, exact: bool) -> dict[str, Any]:
+def _restore_keys(data: Path, result: RestoreResult, backup: Archive, *, exact: bool) -> dict[str, Any]:
     """Bring back keys of the backup that nobody has revoked. Returns the ids of those, and of the others.
 
     Where the data folder knows keys, one that is missing was revoked. With `exact` only the log counts.
@@ -164,7 +164,7 @@ def _print_checked(backup: Archive, *, as_json: bool) -> None:
     echo(f"{backup.file} is complete: the tenant {about.tenant} as of {about.at}, {', '.join(names)}.")
 
 
-def _show(result: Restored, keys: dict[str, Any], file: Path) -> None:
+def _show(result: RestoreResult, keys: dict[str, Any], file: Path) -> None:
     collections = [f"{name} ({counted(sources, 'source')})" for name, sources in result.collections.items()]
     echo(f"Restored the tenant {result.tenant} as of {result.at} from {file}: {', '.join(collections)}.")
     _list(
@@ -183,8 +183,8 @@ def _show(result: Restored, keys: dict[str, Any], file: Path) -> None:
     _list(
         result.dropped, "was added since the backup and is gone", "were added since the backup and are gone"
     )
-    if result.others:
-        echo(f"Not in the backup, and as before: {', '.join(result.others)}.")
+    if result.untouched:
+        echo(f"Not in the backup, and as before: {', '.join(result.untouched)}.")
     if keys["keys"]:
         echo(f"Keys that are valid again: {', '.join(keys['keys'])}.")
     if keys["keys_left_out"]:

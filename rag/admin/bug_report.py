@@ -30,7 +30,7 @@ from rag.corpus import Collection
 from rag.errors import ConfigurationError, RefdeskError
 from rag.run_history import runs_of
 from rag.runtime import cores, memory_bytes
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 LAST_RUNS = 20
 PATH = re.compile(
@@ -120,7 +120,7 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 
 async def _collections(settings: Settings) -> AsyncIterator[str]:
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    reader = DeskReader(settings.data, timeout_seconds=settings.search.timeout_seconds)
     for tenant in _tenants(settings):
         for collection in await _made(reader, tenant):
             embedder = f"{collection.embedder.provider}, {collection.embedder.dimension} dimensions"
@@ -134,7 +134,7 @@ async def _collections(settings: Settings) -> AsyncIterator[str]:
             yield f"- {tenant}.{collection.name}: {counts}, {build}"
 
 
-async def _made(reader: Reader, tenant: str) -> Sequence[Collection]:
+async def _made(reader: DeskReader, tenant: str) -> Sequence[Collection]:
     with suppress(RefdeskError, OSError):
         return await reader.collections(tenant)
     return ()
@@ -158,7 +158,7 @@ def _tenants(settings: Settings) -> Sequence[str]:
 async def _names(settings: Settings, config: Path) -> dict[str, str]:
     """What to write in place of each name."""
     names = {str(settings.data): "DATA", str(config): "CONFIG", str(Path.home()): "HOME"}
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    reader = DeskReader(settings.data, timeout_seconds=settings.search.timeout_seconds)
     collection_names: list[str] = []
     for number, tenant in enumerate(_tenants(settings), 1):
         if tenant != "default":

@@ -42,7 +42,7 @@ from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
 from rag.store.read.attached.attached_reader import AttachedReader
-from rag.store.read.attached.open_attached import AttachedTables, located
+from rag.store.read.attached.open_attached import AttachedTables, absolute_address
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import finish_drop
 from rag.store.write.desk_folder import prepare
@@ -129,7 +129,7 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
     }:
         raise ConfigurationError(f"The collection {name!r} already exists.")
     fields, field_columns = declared
-    attachment = Attachment(located(table), fields=field_columns, **columns)  # type: ignore[arg-type]
+    attachment = Attachment(absolute_address(table), fields=field_columns, **columns)  # type: ignore[arg-type]
     collection = Collection(
         tenant=tenant_of(settings),
         name=name,

@@ -42,7 +42,7 @@ from rag.models.rerank import open_reranker
 from rag.search.retrievers import load_retrievers
 from rag.search.stages.custom import load_function
 from rag.store.read.catalog import check_embedder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
@@ -218,7 +218,7 @@ async def _embedder_findings(settings: Settings) -> AsyncIterator[SettingFinding
 async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A finding for each attached table and each retriever."""
     with suppress(RefdeskError):  # which the embedders' findings say
-        reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+        reader = DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
         for collection in await _collections(settings):
             if collection.attached:
                 failed = (await reader.open(collection)).failed
@@ -248,7 +248,7 @@ async def _collections(settings: Settings) -> list[Collection]:
     Raises:
         StoreError: the catalog can't be read.
     """
-    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    reader = DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
     return [
         collection for tenant in tenants(settings.home) for collection in await reader.collections(tenant)
     ]
@@ -312,7 +312,7 @@ CollectionsByTenant: TypeAlias = "Mapping[str, Sequence[Collection]]"
 
 async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
     """The bindings that leave nothing, or name what isn't there: which binding, and what is wrong with it."""
-    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    reader = DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
     try:
         keys = keys_in(settings.home).keys
         collections = {tenant: await reader.collections(tenant) for tenant in tenants(settings.home)}

@@ -44,7 +44,7 @@ from rag.store.bucket.bucket_objects import check_bucket
 from rag.store.care.folder_checks import (
     Check,
     Finding,
-    Opened,
+    OpenFolder,
     check_access,
     check_files,
     check_stray,
@@ -353,7 +353,7 @@ async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> tuple[s
     return "mended", finding.problem
 
 
-async def _embedder_findings(settings: Settings, desk: Opened) -> list[Finding]:
+async def _embedder_findings(settings: Settings, desk: OpenFolder) -> list[Finding]:
     """Whether the settings have the embedder that each collection was made with."""
     findings = []
     for collection in desk.own:

@@ -389,7 +389,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                     report = replace(report, notes=(*report.notes, *opened), known_failures=known)
                     entry.report = report = with_bill(report, cached, model)
                 if run:
-                    await to_thread.run_sync(run.keep, await writer.known(), report.outcomes)
+                    await to_thread.run_sync(run.keep, await writer.known_sources(), report.outcomes)
     if report.fruitless and collection_record.created_at == began:
         await drop_if_empty(settings.data, collection_record)
     if not only_news or report.has_news:

@@ -25,7 +25,7 @@ from rag.config.server_settings import HttpSettings, resource_url
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError, StoreError
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
 from rag.store.write.locks import locked
 
@@ -79,7 +79,7 @@ async def credential_binding(
         ) from error
     _check_settings(bound, settings)
     if bound.collections is not None or bound.filter is not None:
-        reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+        reader = DeskReader(settings.data, timeout_seconds=settings.search.timeout_seconds)
         _check_collections(bound, await reader.collections(tenant))
     return bound
 

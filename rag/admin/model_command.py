@@ -19,7 +19,7 @@ from rag.home import data_folder_problem
 from rag.models.hub.known_models import known_models
 from rag.models.model_folder import ModelFacts
 from rag.report.text_and_html import counted
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 WRONG = 1  # exit code
 
@@ -128,7 +128,7 @@ async def uses(settings: Settings) -> dict[str, list[str]]:
         users.setdefault(name, []).append(setting)
     if data_folder_problem(settings.home):  # then there are no collections
         return users
-    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    reader = DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
     for tenant in tenants(settings.home):
         for collection in await reader.collections(tenant):
             name = re.sub(f"{DIGEST}$", "", collection.embedder.model)

@@ -20,12 +20,12 @@ from rag.admin.command_line import interruptible
 from rag.config.model_settings import EmbedderSettings, RerankerSettings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.models.embed import open_embedder
-from rag.models.embed.calibration import measured
-from rag.models.hub.download import READ_BYTES, Place, checked_copy, download
+from rag.models.embed.calibration import measured_calibration
+from rag.models.hub.download import READ_BYTES, HubCommit, checked_copy, download
 from rag.models.hub.protocol import RemoteFile
 from rag.models.model_folder import FACTS_FILE, ModelFacts, ModelFile, facts_as_json, read_facts
 from rag.models.rerank import open_reranker
-from rag.store.write.desk_folder import cannot
+from rag.store.write.desk_folder import unwritable
 from rag.store.write.locks import locked
 
 PARTIAL = ".partial"
@@ -39,7 +39,7 @@ class PendingModel:
 
     facts: ModelFacts
     files: Sequence[RemoteFile]
-    source: Place | Path
+    source: HubCommit | Path
 
 
 async def install(models: Path, coming: PendingModel, came: Callable[[int], None]) -> ModelFacts:
@@ -84,7 +84,7 @@ def installed_models(models: Path) -> dict[str, ModelFacts]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise cannot(f"The models' folder {models} can't be read", error) from error
+        raise unwritable(f"The models' folder {models} can't be read", error) from error
     return {name: facts for name in names if (facts := read_facts(models / name))}
 
 
@@ -124,7 +124,7 @@ def remove_model(models: Path, name: str) -> None:
 
 
 async def _bring(
-    file: RemoteFile, source: Place | Path, staging: Path, former: Path, came: Callable[[int], None]
+    file: RemoteFile, source: HubCommit | Path, staging: Path, former: Path, came: Callable[[int], None]
 ) -> ModelFile:
     """A file in the staging folder, fetched or copied unless it or the `former` model has it already."""
     target = staging / file.path
@@ -171,7 +171,7 @@ async def _complete_facts(folder: Path, facts: ModelFacts) -> ModelFacts:
         return facts
     async with open_embedder(EmbedderSettings(provider="onnx", path=folder), {}) as embedder:
         dimension = (await embedder.embed([PROBE], "query")).shape[1]
-        scale = await measured(embedder)
+        scale = await measured_calibration(embedder)
     return replace(facts, dimension=dimension, baseline=scale.unrelated)
 
 
@@ -249,4 +249,4 @@ def _folder_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise cannot(f"The folder {folder} can't be written", error) from error
+        raise unwritable(f"The folder {folder} can't be written", error) from error

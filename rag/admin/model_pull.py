@@ -22,7 +22,7 @@ from rag.config.model_settings import model_name
 from rag.config.settings import Settings
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError, ProviderError
-from rag.models.hub.download import Place
+from rag.models.hub.download import HubCommit
 from rag.models.hub.known_models import KnownModel, files_of, graph_among, known_models
 from rag.models.hub.protocol import Hub, RemoteFile, Repository, open_hub
 from rag.models.model_folder import ModelFacts
@@ -188,7 +188,7 @@ async def pull_command(
         _say_licence(known.licence, f"https://huggingface.co/{known.repository}", known.licence_note)
         with open_hub(os.environ) as hub:
             files = [RemoteFile(file.path, file.size, file.sha256) for file in known.files]
-            origin = Place(hub, known.repository, known.revision)
+            origin = HubCommit(hub, known.repository, known.revision)
             facts = await _install(settings, PendingModel(known.facts(()), files, origin), known.megabytes)
     elif folder:
         raise ConfigurationError(_untrusted_message(model, folder, known))
@@ -283,7 +283,7 @@ def _unverified(
     for file in files:
         stated = f"SHA-256 {file.sha256}" if file.sha256 else f"git {file.blob or 'nothing'}"
         echo(f"  {file.path}  {file.size:,} bytes, {stated}", err=True)
-    return PendingModel(facts, files, Place(hub, name, repository.commit))
+    return PendingModel(facts, files, HubCommit(hub, name, repository.commit))
 
 
 def _checked_file(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFile:

@@ -31,7 +31,7 @@ from rag.store.read.schema import original_id
 from rag.store.write.access_writer import access_table, mark_removed
 from rag.store.write.change_collection import drop_collection, forget_builds, open_writer
 from rag.store.write.collection_writer import CollectionWriter
-from rag.store.write.desk_folder import cannot, is_full, read_key, spending_reserve
+from rag.store.write.desk_folder import is_full, read_key, spending_reserve, unwritable
 
 
 async def remove_collection(
@@ -296,7 +296,7 @@ async def _remove_stale(tag: CollectionWriter) -> None:
     }
     gone = [
         source.id
-        for source in (await tag.known(records)).values()
+        for source in (await tag.known_sources(records)).values()
         if original_id(source.id) not in there or has_expired(source)
     ]
     if gone:
@@ -335,4 +335,4 @@ def _writing(data: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise cannot(f"The data folder {data} can't be written", error) from error
+        raise unwritable(f"The data folder {data} can't be written", error) from error

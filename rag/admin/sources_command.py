@@ -31,7 +31,7 @@ from rag.report.text_and_html import counted
 from rag.search.browse import display_name, display_parts
 from rag.search.requested_sources import MOST_LISTED
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.text.flags import Flag, flags_in
 from rag.text.invisible import in_one_line
 from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
@@ -103,9 +103,11 @@ async def _single_id(tables: Sequence[CollectionReader], name: str) -> str:
     return ids[0]
 
 
-def open_reader(settings: Settings) -> Reader:
+def open_reader(settings: Settings) -> DeskReader:
     """A reader of the desk."""
-    return Reader(settings.home, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls)
+    return DeskReader(
+        settings.home, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls
+    )
 
 
 async def open_collections(settings: Settings, name: str | None) -> list[CollectionReader]:
@@ -118,7 +120,7 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
     return await open_tables(open_reader(settings), tenant_of(settings), name)
 
 
-async def open_tables(reader: Reader, tenant: str, name: str | None) -> list[CollectionReader]:
+async def open_tables(reader: DeskReader, tenant: str, name: str | None) -> list[CollectionReader]:
     """The same of a reader that stays open."""
     collections = await reader.collections(tenant)
     if not collections:

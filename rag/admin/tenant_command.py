@@ -16,7 +16,7 @@ from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed.embedding_cache import cache_file, forget
 from rag.report.text_and_html import counted
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import drop_tenant
 from rag.store.write.desk_folder import forget_console, prepare, read_key, spending_reserve
 from rag.store.write.make_collection import create_tenant
@@ -94,7 +94,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
 
 
 async def _collections(settings: Settings, tenant: str) -> tuple[Collection, ...]:
-    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    reader = DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
     return await reader.collections(tenant)
 
 

@@ -86,7 +86,7 @@ async def picture(data: bytes, number: int, passage: str) -> Picture:
                 answer = await _answered(data, number, passage)
         except (OSError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise ParseError(FAILED, "crashed") from error
-    return await to_thread.run_sync(checked, answer)
+    return await to_thread.run_sync(checked_picture, answer)
 
 
 async def _answered(data: bytes, number: int, passage: str) -> bytes:
@@ -118,7 +118,7 @@ async def _received(process: Process) -> bytes:
     return answer
 
 
-def checked(answer: bytes) -> Picture:
+def checked_picture(answer: bytes) -> Picture:
     """The picture in an answer.
 
     Raises:

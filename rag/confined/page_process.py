@@ -52,7 +52,7 @@ Box: TypeAlias = "tuple[int, int, int, int]"
 _FINE = 10_000
 
 
-class Drawn(NamedTuple):
+class PagePixels(NamedTuple):
     """The lines of pixels, uncompressed and without what PNG adds to each."""
 
     width: int
@@ -88,7 +88,7 @@ def _answer(data: bytes, number: int, passage: str) -> tuple[dict[str, Any], byt
         drawn = _drawn(page, width, height, AREA * share)
         packed = packed_lines(drawn, levels)
         if len(packed) <= MOST_BYTES:
-            marks = joined(_marks(page, passage))[:MOST_MARKS]
+            marks = line_boxes(_marks(page, passage))[:MOST_MARKS]
             size = {"width": drawn.width, "height": drawn.height, "channels": drawn.channels}
             return {"pages": pages, "marks": marks, **size}, packed
     return {"pages": pages}, b""
@@ -105,7 +105,7 @@ def _opened(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have no 
     return pdfium.FPDF_LoadPage(document, index)
 
 
-def _drawn(page: Any, wide: float, high: float, area: float) -> Drawn:  # noqa: ANN401 see above
+def _drawn(page: Any, wide: float, high: float, area: float) -> PagePixels:  # noqa: ANN401 see above
     """The page in so many pixels. One without colours has one channel."""
     scale = min(math.sqrt(area / (wide * high)), LONGEST / max(wide, high))
     width, height = max(1, round(wide * scale)), max(1, round(high * scale))
@@ -120,15 +120,15 @@ def _drawn(page: Any, wide: float, high: float, area: float) -> Drawn:  # noqa: 
     pixels = padded if stride == line else b"".join(_lines(padded, stride, line))
     red = pixels[::3]
     if red == pixels[1::3] == pixels[2::3]:
-        return Drawn(width, height, 1, red)
-    return Drawn(width, height, 3, pixels)
+        return PagePixels(width, height, 1, red)
+    return PagePixels(width, height, 3, pixels)
 
 
 def _lines(pixels: bytes, stride: int, length: int) -> Iterator[bytes]:
     return (pixels[at : at + length] for at in range(0, len(pixels), stride))
 
 
-def packed_lines(drawn: Drawn, levels: int) -> bytes:
+def packed_lines(drawn: PagePixels, levels: int) -> bytes:
     """The lines as PNG has them, each after its filter, which is none, in so many levels of each colour."""
     step = 255 / (levels - 1)
     coarse = drawn.pixels.translate(bytes(round(round(value / step) * step) for value in range(256)))
@@ -142,14 +142,14 @@ def _marks(page: Any, passage: str) -> Iterator[Box]:  # noqa: ANN401 see above
     text = pdfium.FPDFText_LoadPage(page)
     count = min(pdfium.FPDFText_CountChars(text), MOST_CHARACTERS) if text else 0
     page_text = "".join(chr(pdfium.FPDFText_GetUnicode(text, at) & 0xFFFF) for at in range(count))
-    for start, end in places(passage_words, words_of(page_text)):
+    for start, end in shared_places(passage_words, words_of(page_text)):
         for at in range(pdfium.FPDFText_CountRects(text, start, end - start)):
             box = _box(page, text, at)
             if box is not None:
                 yield box
 
 
-def joined(boxes: Iterable[Box]) -> list[list[float]]:
+def line_boxes(boxes: Iterable[Box]) -> list[list[float]]:
     """The boxes of a line as one: left, top, width and height, as shares of the page."""
     lines: list[Box] = []
     for x0, y0, x1, y1 in boxes:
@@ -201,7 +201,7 @@ def words_of(text: str) -> list[tuple[str, int, int]]:
     ]
 
 
-def places(passage: Sequence[str], words: Sequence[tuple[str, int, int]]) -> list[tuple[int, int]]:
+def shared_places(passage: Sequence[str], words: Sequence[tuple[str, int, int]]) -> list[tuple[int, int]]:
     """The parts of a page on which words of a passage stand in a row, from character to character."""
     length = min(SHINGLE, len(passage))
     if not length:

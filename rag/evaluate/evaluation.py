@@ -32,7 +32,7 @@ from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
 from rag.search.planning import make_plan, with_every_override
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 
@@ -189,7 +189,9 @@ async def _prepare(
     collection: str | None,
     absent: frozenset[str],
 ) -> PreparedSet:
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls)
+    reader = DeskReader(
+        settings.data, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls
+    )
     configured = settings.principal
     usual = Principal(
         configured.tenant or DEFAULT_TENANT, configured.user or None, frozenset(configured.groups)
@@ -247,7 +249,7 @@ async def evaluate(
     *,
     seen_as: Callable[[Collection], Collection] | None = None,
 ) -> list[EvaluationRun]:
-    """One run per contender, on the same questions. `seen_as` is as in `Reader`.
+    """One run per contender, on the same questions. `seen_as` is as in `DeskReader`.
 
     Raises:
         InvalidRequestError: a question is not a valid query.

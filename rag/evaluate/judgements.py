@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rag.answers import Hit
     from rag.evaluate.sets.judged_sets import Excerpt, Question
     from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.desk_reader import Reader
+    from rag.store.read.desk_reader import DeskReader
     from rag.store.read.stored_rows import StoredSource
 
 HALF = 0.5
@@ -171,14 +171,14 @@ class SourceCatalog:
 
 
 async def load_catalog(
-    reader: Reader, tenant: str, *, names: Mapping[str, str], only: str | None = None
+    reader: DeskReader, tenant: str, *, names: Mapping[str, str], only: str | None = None
 ) -> SourceCatalog:
     """The tenant's sources, in one collection or all; `names` are a set's names of files by path."""
     catalog = SourceCatalog()
     for collection in await reader.collections(tenant):
         if only in {None, collection.name}:
             table = await reader.open(collection)
-            for stored in await table.stored():
+            for stored in await table.all_sources():
                 catalog.add(stored, table, names.get(stored.source.metadata.get("path", "")))
     return catalog
 

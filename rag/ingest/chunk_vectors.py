@@ -19,7 +19,7 @@ import numpy as np
 from rag.corpus import Calibration, Vectors
 from rag.errors import ProviderError
 from rag.models.embed import Embedder
-from rag.models.embed.calibration import measured, of_passages
+from rag.models.embed.calibration import measured_calibration, unrelated_cosine
 from rag.store.write.change_collection import change_collection
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
@@ -154,7 +154,7 @@ async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration |
     match embedder.identity.provider:
         case "onnx":
             try:
-                return stored or await measured(embedder)
+                return stored or await measured_calibration(embedder)
             except ProviderError:  # a text without a vector; cosines count as they are
                 return None
         case "openai":
@@ -162,7 +162,7 @@ async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration |
             before = stored.passages if stored else 0
             if stored and (len(sources) < GROWTH * before or before >= LARGE):
                 return stored
-            unrelated = of_passages(sources, vectors)
+            unrelated = unrelated_cosine(sources, vectors)
             return stored if unrelated is None else Calibration(unrelated, passages=len(sources))
     return stored
 

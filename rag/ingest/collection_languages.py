@@ -19,7 +19,7 @@ from rag.ingest.detect_language import with_language
 from rag.ingest.stored_document import document_of
 from rag.report.text_and_html import counted
 from rag.store.read import schema
-from rag.store.read.word_analysis import asked_languages
+from rag.store.read.word_analysis import query_languages
 from rag.store.write.change_collection import change_collection
 from rag.text.languages import LANGUAGE, analysed_in, name_of, rules_of
 
@@ -56,7 +56,7 @@ async def settle_languages(writer: CollectionWriter) -> None:
         return
     usual = replace(collection, languages=languages).usual_language
     if usual != collection.usual_language and (without := [id_ for id_, tag in tags.items() if not tag]):
-        await writer.analyse_anew(without, usual)
+        await writer.reanalyse(without, usual)
     await _note(writer, languages=languages)
 
 
@@ -70,13 +70,13 @@ async def change_language(writer: CollectionWriter, language: LanguageChoice) ->
     tags = await _told_anew(writer) if language == "auto" else await _tags(writer)
     languages = _ranked(tags.values()) if language == "auto" else (language,)
     coming = replace(collection, language=language, languages=languages if language == "auto" else ())
-    all_languages = dict.fromkeys((*asked_languages(collection), *languages, coming.usual_language))
+    all_languages = dict.fromkeys((*query_languages(collection), *languages, coming.usual_language))
     await _note(writer, language="auto", languages=tuple(all_languages))
     by_rules: dict[Language, list[str]] = defaultdict(list)
     for id_, tag in tags.items():
         by_rules[analysed_in(coming, {LANGUAGE: tag})].append(id_)
     for rules, ids in by_rules.items():
-        await writer.analyse_anew(ids, rules)
+        await writer.reanalyse(ids, rules)
     await _note(writer, language=coming.language, languages=coming.languages)
     return writer.collection
 
@@ -119,7 +119,7 @@ async def _told_anew(writer: CollectionWriter) -> dict[str, str]:
     tags = {}
     for at in range(0, len(ids), READ_AT_ONCE):
         changed: dict[str, Mapping[str, str]] = {}
-        for whole in await writer.whole(ids[at : at + READ_AT_ONCE]):
+        for whole in await writer.whole_sources(ids[at : at + READ_AT_ONCE]):
             source = whole.source(writer.collection.name)
             outline = schema.outline_record(whole.row["outline"])
             stored = replace(document_of(source, outline, whole.row["text"]), metadata=source.metadata)

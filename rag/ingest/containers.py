@@ -41,7 +41,7 @@ from rag.ingest.sandbox.parser_pool import members_safely
 from rag.ingest.source_paths import part_uri, parts_prefix, prefixes, printable
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.report.text_and_html import counted
-from rag.store.write.desk_folder import cannot, empty_spool, spool_folder
+from rag.store.write.desk_folder import empty_spool, spool_folder, unwritable
 
 if TYPE_CHECKING:
     from rag.config.settings import IngestSettings
@@ -302,7 +302,7 @@ class Spool:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write(file, data)
         except OSError as error:
-            raise cannot(f"{file} can't be written", error) from error
+            raise unwritable(f"{file} can't be written", error) from error
         if sidecar:
             self.add_sidecar(file, sidecar)
         return file
@@ -312,14 +312,14 @@ class Spool:
         try:
             sidecar.rename(f"{file}{SIDECAR_SUFFIX}")
         except OSError as error:
-            raise cannot(f"{file} can't be written", error) from error
+            raise unwritable(f"{file} can't be written", error) from error
 
     def add_sidecar(self, file: Path, data: bytes) -> None:
         """Write the sidecar of a spooled file; errors as in `add`."""
         try:
             _write(Path(f"{file}{SIDECAR_SUFFIX}"), data)
         except OSError as error:
-            raise cannot(f"{file} can't be written", error) from error
+            raise unwritable(f"{file} can't be written", error) from error
 
 
 @contextmanager

@@ -132,7 +132,7 @@ def _probabilities(words: str) -> Mapping[str, float]:
 if TYPE_CHECKING:
     Known = Callable[[str], float]
 
-KNOWN = 0.3  # of a text; Latin scripts .4 and more by `Embedder.known`, others .15 and less
+KNOWN = 0.3  # of a text; Latin scripts .4 and more by `Embedder.vocabulary_share`, others .15 and less
 REGION = 400  # characters of words that are judged together, so that a chapter is told apart
 REGION_LEAST = 40  # characters of words; fewer say nothing of their language
 

@@ -60,7 +60,7 @@ class CountingEmbedder(WrappedEmbedder):
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
         """Count texts; the vectors are no use."""
-        cached_vectors = self.cache.known(texts) if self.cache else {}
+        cached_vectors = self.cache.vectors(texts) if self.cache else {}
         for text in texts:
             digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
             if text in cached_vectors or digest in self._seen:

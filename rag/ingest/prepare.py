@@ -188,7 +188,7 @@ class Preparation:
         spans = within(seconds, self.embedder.token_spans)
         window = self.embedder.window
         limit = limit_of(chunking, window)
-        reading = Reading(foreign_parts(document, self.embedder.known), window - limit)
+        reading = Reading(foreign_parts(document, self.embedder.vocabulary_share), window - limit)
         return passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
 
     def _chunking(self, file: LocalFile) -> Chunking:

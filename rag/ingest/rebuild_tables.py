@@ -180,7 +180,7 @@ class _Rebuild:
 
     async def make(self, ids: Sequence[str]) -> None:
         """Store these sources in the target."""
-        whole = await self.writer.whole(ids)
+        whole = await self.writer.whole_sources(ids)
         cut = [
             await to_thread.run_sync(self._cut, stored_source, self.target.collection)
             for stored_source in whole
@@ -205,7 +205,7 @@ class _Rebuild:
         chunking = chunking_of(source.name, self.chunkings, self.max_tokens)
         cut = written(chunking, window)
         document = document_of(source, schema.outline_record(stored.row["outline"]), stored.row["text"])
-        foreign = foreign_parts(document, self.embedder.known)
+        foreign = foreign_parts(document, self.embedder.vocabulary_share)
         fits = all(
             len(self.embedder.token_spans(text)) <= window or is_within(foreign, span)
             for text, span in zip(stored.bodies, stored.spans, strict=True)

@@ -146,7 +146,7 @@ class IngestSteps:
 
     async def look_up(self) -> Mapping[str, KnownSource]:
         """Look up what is stored."""
-        self._known = await self._writer.known(self._recorded.by_id)
+        self._known = await self._writer.known_sources(self._recorded.by_id)
         return self._known
 
     async def begin(self, discovery: Discovery) -> None:

@@ -11,7 +11,7 @@ from rag.ingest.report import OutcomeKind
 from rag.ingest.source_paths import printable
 from rag.ingest.vanished_sources import keeps_title
 from rag.store.write.access_claim import Claim
-from rag.store.write.table_rows import KnownSource, Moved
+from rag.store.write.table_rows import KnownSource, SourceMove
 
 if TYPE_CHECKING:
     from rag.ingest.file_digests import FileContent
@@ -31,7 +31,7 @@ class UnchangedSources:
     claims: Claims
     outcomes: Outcomes
     parsed: Callable[[FileContent], Awaitable[Document]]
-    _to_move: dict[str, tuple[KnownSource, Moved]] = field(default_factory=dict)
+    _to_move: dict[str, tuple[KnownSource, SourceMove]] = field(default_factory=dict)
     _to_claim: dict[str, tuple[OutcomeKind, KnownSource, Claim]] = field(default_factory=dict)
     _moved: set[str] = field(default_factory=set)
     _files: dict[str, FileState] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class UnchangedSources:
         file = content.file
         metadata = {**source.metadata, "path": printable(file.name)}
         claim = self.claims.of_part(self.claims.of_moved(source, file), file)
-        self._to_move[source.id] = source, Moved(file.uri, metadata, claim)
+        self._to_move[source.id] = source, SourceMove(file.uri, metadata, claim)
 
     def _stays(self, source: KnownSource, content: FileContent) -> bool:
         """Whether a moved source needs no parsing, neither for its text nor for the access it requests."""

@@ -101,7 +101,7 @@ class Tokens:
         """How many tokens of text fit into `limit` tokens beside the special tokens and `prefix`."""
         return limit - self._special - len(self.spans(prefix))
 
-    def known(self, text: str) -> float:
+    def vocabulary_share(self, text: str) -> float:
         """The share of letters that stand in words of the vocabulary; 1 for a text without letters.
 
         A word that is one token of two letters or more is known. A word that is split counts the more the

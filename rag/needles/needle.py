@@ -13,7 +13,14 @@ from typing import get_args
 
 from rag.answers import Match
 from rag.errors import InvalidRequestError
-from rag.needles.words_and_phrases import MARKS, NOT_A_WORD, cleaned, folded, is_in_word, literal_pattern
+from rag.needles.words_and_phrases import (
+    MARKS,
+    NOT_A_WORD,
+    cleaned_text,
+    folded_text,
+    is_in_word,
+    literal_pattern,
+)
 from rag.text.segments import Span
 
 MAX_SIZE = 1000
@@ -100,7 +107,7 @@ class Needle:
     whole words, they also have to stand alone.
     """
 
-    written: str
+    query: str
     match: Match
     case: bool
     core: str
@@ -109,7 +116,7 @@ class Needle:
 
     def spans(self, text: str) -> Iterator[Span]:
         """The matches in a text, in order, none overlapping another. Not for a regular expression."""
-        in_one_form, at = folded(text, case=self.case), 0
+        in_one_form, at = folded_text(text, case=self.case), 0
         while self.words and (match := in_one_form.find(self.words, at)):
             span, at = match
             if _is_whole(text, span.end) and (self.match == "text" or stands_alone(text, *span)):
@@ -136,11 +143,11 @@ def needle(query: str, match: Match = "text", *, case: bool = False) -> Needle:
         check_regex(query)
         pattern = f"(?{'' if case else 'i'}m){query}"
         return Needle(query, match, case, pattern, pattern)
-    text = cleaned(query)
+    text = cleaned_text(query)
     if not text:
         raise InvalidRequestError("There is no visible character to search for.")
     core = literal_pattern(text, case=case)
-    words = folded(text, case=case).text
+    words = folded_text(text, case=case).text
     before = f"(?:^|{NOT_A_WORD})" if match == "words" and is_in_word(text[0]) else ""
     after = f"(?:$|{NOT_A_WORD})" if match == "words" and is_in_word(text[-1]) else f"(?:$|[^{MARKS}])"
     return Needle(query, match, case, core, f"{before}{core}{after}", words)

@@ -1,7 +1,7 @@
 """Words as people mean them: case, Unicode form and white space may differ. And a query's quoted phrases.
 
 Whether a text has them, a pattern finds out, which RE2 and the engine's regex read alike, because it holds
-nothing but classes, groups and plain characters. Where they stand, is found out by `folded` texts: compiling
+nothing but classes, groups and plain characters. Where they stand, is found out by `folded_text`: compiling
 the pattern for that, which Python can only do in its one interpreter, took up to 0.7 s.
 """
 
@@ -53,12 +53,12 @@ def literal_pattern(text: str, *, case: bool) -> str:
     match in the order in which they are written.
     Example: "a b", case=False -> "[aA]" + SPACE + "[bB]".
     """
-    words = _SPACES.split(cleaned(text))
+    words = _SPACES.split(cleaned_text(text))
     return SPACE.join(_exact(word) if case else _folded(word) for word in words)
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldedText:
     """A text in which words are found in any form by comparing characters, and where its parts come from.
 
     Part k begins at `starts[k]`, and in the original at `origins[k]`. Its characters are the original's one
@@ -87,7 +87,7 @@ class Folded:
         return None
 
 
-def folded(text: str, *, case: bool) -> Folded:
+def folded_text(text: str, *, case: bool) -> FoldedText:
     r"""A text for comparing: composed, white space as one space and, without `case`, in one case and width.
 
     It takes time in proportion to the text, whatever stands there.
@@ -117,7 +117,7 @@ def folded(text: str, *, case: bool) -> Folded:
     starts.append(length)
     origins.append(len(text))
     whole.append(False)
-    return Folded("".join(parts), tuple(starts), tuple(origins), tuple(whole))
+    return FoldedText("".join(parts), tuple(starts), tuple(origins), tuple(whole))
 
 
 def _alike(text: str, *, case: bool) -> str:
@@ -133,7 +133,7 @@ def _irregular(*, case: bool) -> re.Pattern[str]:
     return re.compile(f"{_COMPOSED}|{_SEVERAL}" + (f"|[{ligatures}]" if ligatures else ""), re.DOTALL)
 
 
-def cleaned(text: str) -> str:
+def cleaned_text(text: str) -> str:
     """`written` as stored texts are: composed, without invisible characters and white space around it."""
     return unicodedata.normalize("NFC", without_hidden(text)).strip()
 
@@ -256,7 +256,7 @@ def phrases(query: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(query[start + 1 : end].strip() for start, end in _quoted(query)))
 
 
-def unquoted(query: str) -> str | None:
+def without_quotes(query: str) -> str | None:
     """The query with its phrases as ordinary words; None if it has no phrases, or no words besides them.
 
     Example: '"leave of absence" policy' -> leave of absence policy; '"leave of absence"' -> None.

@@ -106,7 +106,7 @@ SHINGLE = 5  # words
 class Distinct:
     """The indexes of the texts to keep, in order, and for each other text the kept one that it repeats."""
 
-    kept: tuple[int, ...]
+    unique: tuple[int, ...]
     repeats: Mapping[int, int]
 
 

@@ -176,7 +176,7 @@ def newer_first(hits: Sequence[Hit], *, within: float = TIE) -> list[Hit]:
     return [hit for start, end in pairwise(starts) for hit in _by_date(hits[start:end])]
 
 
-def settled(hits: Sequence[Hit], following: float, *, within: float = TIE) -> int:
+def settled_count(hits: Sequence[Hit], following: float, *, within: float = TIE) -> int:
     """How many of the first `hits` keep their places, whatever hits of scores up to `following` come next.
 
     The last group of ties is not settled while a further hit may belong to it.
@@ -207,14 +207,14 @@ def _by_date(ties: Sequence[Hit]) -> list[Hit]:
     return [hit if hit.source.date is None else next(newest_first) for hit in ties]
 
 
-class Groups(NamedTuple):
+class HitGroups(NamedTuple):
     """Hits in groups, best first, each with its best hit first; and how many of the hits were looked at."""
 
     groups: list[list[Hit]]
     looked_at: int
 
 
-def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> Groups:
+def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> HitGroups:
     """Up to `limit` groups of `hits` (best first): chunks that follow one another in a source are a group.
 
     A group grows until it would be longer than `MAX_JOINED_CHARS`; only hits that show their chunk and no
@@ -235,12 +235,12 @@ def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> Groups:
         if source in seen_sources and least and hit.score < least * (NEXT if touched else FURTHER):
             continue
         if not joins and len(groups) == limit:
-            return Groups(groups, looked_at)
+            return HitGroups(groups, looked_at)
         group = _with(hit, sorted(joins, key=groups.index), groups)
         seen_sources.add(source)
         if not hit.excerpts:
             of_chunk.update({(*source, member.chunk.seq): group for member in group})
-    return Groups(groups, len(hits))
+    return HitGroups(groups, len(hits))
 
 
 def _that_fit(touched: Sequence[list[Hit]], hit: Hit) -> Sequence[list[Hit]]:
@@ -276,7 +276,7 @@ def decay(age_days: float, half_life_days: float) -> float:
     return float(0.5 ** (max(0.0, age_days) / half_life_days))
 
 
-def aged(score: float, factor: float, *, weight: float) -> float:
+def aged_score(score: float, factor: float, *, weight: float) -> float:
     """`score` after its share `weight` (in [0, 1]) is multiplied by `factor`; negative scores don't change.
 
     Example: 0.8 with factor 0.25 and weight 0.5 -> 0.8 * 0.5 + 0.8 * 0.5 * 0.25 = 0.5.
@@ -302,7 +302,7 @@ def by_recency(
     """
     factors = [_factor(hit, now, half_life_days, missing, field) for hit in hits]
     new = [
-        replace(hit, score=aged(hit.score, factor, weight=weight))
+        replace(hit, score=aged_score(hit.score, factor, weight=weight))
         for hit, factor in zip(hits, factors, strict=True)
     ]
     return sorted(new, key=lambda hit: -hit.score)

@@ -28,7 +28,7 @@ def name_of(title: str) -> str:
     return one_line(_QUALIFIER.sub("", title) if title.endswith(")") else title)
 
 
-def named(text: str, names: Iterable[str]) -> set[str]:
+def names_in(text: str, names: Iterable[str]) -> set[str]:
     """Those of the names that stand in the text as whole words, in any letter case.
 
     A name of one word must be written as in the text: "Charmed" is a title, "charmed" a word. A name of less
@@ -53,7 +53,7 @@ def _is_name(name: str, of_name: Sequence[str], text: str) -> bool:
     return len(name.encode()) >= LEAST_BYTES and bool(of_name) and (len(of_name) > 1 or name in text)
 
 
-def linked(text: str, path: str, paths: Mapping[str, str]) -> set[str]:
+def linked_ids(text: str, path: str, paths: Mapping[str, str]) -> set[str]:
     """The ids of `paths` that the Markdown links of a text lead to; `path` is that of the text itself.
 
     Links are relative to the folder of the text, or to the top if they begin with a slash. What follows `#`

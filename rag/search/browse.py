@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rag.corpus import Source
     from rag.search.readable_overview import CollectionOverview
     from rag.search.view import View
-    from rag.store.read.stored_rows import Place
+    from rag.store.read.stored_rows import SourcePlace
 
 MAX_ENTRIES = 500  # of a page
 MOST_NAMED = 5  # documents in an error
@@ -85,7 +85,7 @@ class Folder:
     after: str | None = None
 
 
-def placed_documents(places: Iterable[Place]) -> list[Document]:
+def placed_documents(places: Iterable[SourcePlace]) -> list[Document]:
     """The documents at these places, with what is shown of their paths."""
     placed = []
     for place in places:

@@ -50,8 +50,8 @@ from rag.search.stages.custom import load_function
 from rag.search.view import View, narrow_views
 from rag.search.why_not import SourceTrace, trace_source
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.desk_reader import Reader
-from rag.store.read.stored_rows import Listed, StoredSource
+from rag.store.read.desk_reader import DeskReader
+from rag.store.read.stored_rows import ListedSource, StoredSource
 from rag.text.flags import APART, Flag, flags_in
 from rag.uris import NOT_FOUND, split_id
 
@@ -81,7 +81,7 @@ class Desk:
 
     def __init__(  # noqa: PLR0913 what a desk consists of
         self,
-        reader: Reader,
+        reader: DeskReader,
         embedder: Embedder | Embedders,
         settings: SearchSettings,
         *,
@@ -117,7 +117,7 @@ class Desk:
         That sends no request to an endpoint.
 
         `environment` holds the keys of remote models, under the names that the settings give. `retrievers`
-        are searched besides those of the settings. `seen_as` is for evaluations, as in `Reader`.
+        are searched besides those of the settings. `seen_as` is for evaluations, as in `DeskReader`.
 
         Raises:
             ConfigurationError: a model, a retriever or the function of a custom stage can't be loaded, or the
@@ -134,7 +134,7 @@ class Desk:
 
             named = await to_thread.run_sync(load_retrievers, settings.retrievers)
             served = Retrievers([*named, *retrievers])
-        reader = Reader(
+        reader = DeskReader(
             settings.home,
             timeout_seconds=settings.search.timeout_seconds,
             letter_case=settings.access.letter_case,
@@ -458,7 +458,7 @@ class Desk:
             "The access check withheld %d sources that the engine's filter should have excluded.", sources
         )
 
-    def _passes(self, view: View, listed: Listed) -> bool:
+    def _passes(self, view: View, listed: ListedSource) -> bool:
         """Whether a listed source passes the gate, as `rag.search.gate` has it for chunks."""
         admitted = view.admits(listed.stored)
         if not admitted and is_fault(listed.stored, listed.generation, listed.revision):
@@ -490,7 +490,7 @@ class Desk:
                 table,
                 principal,
                 letter_case=case,
-                changed=await table.pending(),
+                changed=await table.uncopied_records(),
                 expired=await self._expired(table) if one.keep_days or one.expiring else frozenset(),
             )
             for table in tables

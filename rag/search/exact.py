@@ -122,7 +122,7 @@ def _matched_chunks(
         excerpts,
         touched if touched != (chunk,) else (),
         any(stands_alone(text, *span) for span in spans),
-        any(text[slice(*span)] == needle.written for span in spans),
+        any(text[slice(*span)] == needle.query for span in spans),
     )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from rag.answers import Hit
-from rag.rank.fusion import newer_first, settled
+from rag.rank.fusion import newer_first, settled_count
 from rag.runtime import concurrently
 from rag.store.read.stored_rows import StoredChunk, StoredSource, split_chunk_id
 
@@ -49,7 +49,7 @@ async def admit(candidates: Sequence[Candidate], asked: Query, limit: int, alarm
     """
     checked = limit + SLACK
     hits = await _readable(candidates[:checked], asked, alarm)
-    while checked < len(candidates) and settled(hits, candidates[checked].score) < limit:
+    while checked < len(candidates) and settled_count(hits, candidates[checked].score) < limit:
         # Each round reads all candidates again, not only the new ones. If a source is replaced between two
         # rounds, adding up their hits would show it in two versions at once.
         checked *= WIDER

@@ -267,7 +267,7 @@ def _lacking(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
         not all(any(any(phrase.spans(text)) for text in of_hit) for phrase in plan.phrases)
         for of_hit in texts
     )
-    named = ", ".join(f'"{phrase.written}"' for phrase in plan.phrases)
+    named = ", ".join(f'"{phrase.query}"' for phrase in plan.phrases)
     named = f"all of {named}" if len(plan.phrases) > 1 else named
     if not lacking:
         return []

@@ -41,7 +41,7 @@ from rag.config.profiles import (
 from rag.corpus import Distance, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.needles.needle import MAX_NEEDLE_CHARS, Needle, needle
-from rag.needles.words_and_phrases import QUOTES, cleaned, phrases, unquoted
+from rag.needles.words_and_phrases import QUOTES, cleaned_text, phrases, without_quotes
 from rag.search.search_plan import JOIN_OVERSAMPLING, SearchPlan, drops_distant_hits
 
 if TYPE_CHECKING:
@@ -406,7 +406,7 @@ def _unquoted(query: str, mode: Mode, settings: SearchSettings) -> str | None:
     """The query for passages that lack a phrase; None if there are none to find."""
     if mode == "exact" or settings.engine.operator == "and" or QUOTES.isdisjoint(query):
         return None
-    return unquoted(query)
+    return without_quotes(query)
 
 
 def _phrases(query: str) -> tuple[Needle, ...]:
@@ -429,7 +429,7 @@ def phrase_needles(query: str) -> tuple[Needle, ...]:
     A blank one is none.
     """
     quoted = () if QUOTES.isdisjoint(query) else phrases(query)
-    visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in quoted if cleaned(phrase))
+    visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in quoted if cleaned_text(phrase))
     return tuple(needle(phrase, "words") for phrase in islice(visible, MAX_PHRASES + 1))
 
 

@@ -241,7 +241,7 @@ async def _embedded(
 ) -> Embedded:
     """What the embedder of this name makes of the texts, for the collections that name it."""
     try:
-        embedder = await state.models.embedders.named(name)
+        embedder = await state.models.embedders.embedder(name)
     except ConfigurationError:  # the note on its collections, below, says where to look
         return Embedded()
     identity = embedder.identity
@@ -254,7 +254,7 @@ async def _embedded(
         _check_dimension(identity, theirs)
     except ProviderError as error:
         return Embedded(embedder.identity, trouble=error)
-    known = await to_thread.run_sync(lambda: tuple(map(embedder.known, texts)))
+    known = await to_thread.run_sync(lambda: tuple(map(embedder.vocabulary_share, texts)))
     return Embedded(identity, vectors, known)
 
 

@@ -25,7 +25,7 @@ from rag.runtime import concurrently
 from rag.search.browse import display_name, display_parts, placed_documents
 from rag.search.reply.untrusted import label
 from rag.search.view import View
-from rag.store.read.stored_rows import Place
+from rag.store.read.stored_rows import SourcePlace
 from rag.uris import SCHEME, is_surely_id, named_id, split_id
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, st
     return await to_thread.run_sync(_placed, [*zip(views, places, strict=True)], names)
 
 
-def _placed(groups: Sequence[tuple[View, Sequence[Place]]], names: Sequence[str]) -> dict[str, str]:
+def _placed(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequence[str]) -> dict[str, str]:
     """One look at each document, however many names there are."""
     words = {name: "/".join(display_parts(name.strip().removeprefix(SCHEME))) for name in names}
     titles = {name: display_name(name) for name in names}
@@ -162,7 +162,7 @@ def _placed(groups: Sequence[tuple[View, Sequence[Place]]], names: Sequence[str]
     return {name: _only(name, candidates) for name, candidates in chosen.items() if candidates}
 
 
-def _candidates(groups: Sequence[tuple[View, Sequence[Place]]]) -> Iterator[_Candidate]:
+def _candidates(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterator[_Candidate]:
     for view, places in groups:
         collection = view.table.collection
         for place, document in zip(places, placed_documents(places), strict=True):

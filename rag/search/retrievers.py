@@ -23,9 +23,9 @@ import anyio
 from rag.corpus import NO_VECTORS, Collection, FieldType, Principal, Retrieved, Visibility
 from rag.errors import ConfigurationError, StoreError
 from rag.rank.fusion import WORD, WORDS
-from rag.store.read.attached.attached_table import Memory
+from rag.store.read.attached.attached_table import TableMemory
 from rag.store.read.attached.retrieved_passages import HeldReader, attachment_of, hold_for
-from rag.store.read.stored_rows import Ranking, Scored, StoredSource
+from rag.store.read.stored_rows import Ranking, ScoredChunk, StoredSource
 from rag.store.read.word_analysis import query_terms, stop_languages
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class RetrieverCollection:
 
     collection: Collection
     retriever: Retriever
-    memory: Memory
+    memory: TableMemory
     seconds: float
 
 
@@ -87,7 +87,7 @@ def retriever_collection(
         description,
         attached=attachment_of(list(declared)),
     )
-    return RetrieverCollection(collection, retriever, Memory(), seconds)
+    return RetrieverCollection(collection, retriever, TableMemory(), seconds)
 
 
 class RetrieverReader(HeldReader):
@@ -103,10 +103,10 @@ class RetrieverReader(HeldReader):
     async def _retrieved(self, text: str, limit: int, where: str) -> Ranking:
         found = await self._asked(text, limit)
         await self.hold(found)
-        chunks = await self.held(where)
+        chunks = await self.chunks_by_their_id(where)
         words = len(query_terms(text, stop_languages(self.collection)))
         highest = WORD * min(WORDS, max(words, 1))  # as `calibrated_fusion` counts
-        ranking = [Scored(chunks[one.id], one.score * highest) for one in found if one.id in chunks]
+        ranking = [ScoredChunk(chunks[one.id], one.score * highest) for one in found if one.id in chunks]
         return sorted(ranking, key=lambda one: -one.score)
 
     async def _asked(self, query: str, limit: int) -> list[Retrieved]:

@@ -201,11 +201,11 @@ class OpenSource:
 
     async def between(self, first: int, last: int) -> tuple[Chunk, ...]:
         """The readable chunks with the numbers from `first` to `last`."""
-        return await self.view.table.between(self.stored, first, last, self.view.where)
+        return await self.view.table.chunks_between(self.stored, first, last, self.view.where)
 
     async def touching(self, start: int, end: int) -> tuple[Chunk, ...]:
         """The readable chunks that overlap `text[start:end]`."""
-        return await self.view.table.touching(self.stored, start, end, self.view.where)
+        return await self.view.table.chunks_touching(self.stored, start, end, self.view.where)
 
 
 async def open_source(view: View, source_id: str) -> OpenSource | None:

@@ -13,7 +13,7 @@ from rag.errors import InvalidRequestError
 from rag.filters.evaluators import leaf_predicate, matches, predicate
 from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, Filter, Leaf, Present, filterable, leaves, parse_filter
 from rag.store.read.schema import contains, field_column, one_of
-from rag.store.read.stored_rows import Listed, Place, StoredChunk, StoredSource
+from rag.store.read.stored_rows import ListedSource, SourcePlace, StoredChunk, StoredSource
 from rag.store.read.strict_reader import StrictReader, readable_only
 
 if TYPE_CHECKING:
@@ -120,22 +120,22 @@ class View:
         if not self.walls and not self.expired and not self.table.collection.tag_of:
             return await self.table.has_any(self.by_labels)
         readable = self._unnarrowed
-        some = await self.table.holding(readable.where, rows=FIRST_ROWS)
+        some = await self.table.matching_sources(readable.where, rows=FIRST_ROWS)
         if any(readable.admits(listed.stored) for listed in some):
             return True
         # The gate may have withheld stale copies.
         return len(some) == FIRST_ROWS and any(
-            readable.admits(listed.stored) for listed in await self.table.holding(readable.where)
+            readable.admits(listed.stored) for listed in await self.table.matching_sources(readable.where)
         )
 
-    async def page(self, after: str, limit: int) -> list[Listed]:
+    async def page(self, after: str, limit: int) -> list[ListedSource]:
         """Up to `limit` sources whose ids follow `after`, in order, before the gate has checked them.
 
         Those that the principal may read, whatever the request. There are fewer only if no more follow.
         """
         if not self.walls and not self.expired:
             return [] if self.walls is None else await self.table.page(after, limit, self.by_labels)
-        return await self.table.holding(self._unnarrowed.where, after=after, first=limit)
+        return await self.table.matching_sources(self._unnarrowed.where, after=after, first=limit)
 
     async def walk(self, beginning: str | None = None) -> AsyncGenerator[list[StoredSource]]:
         """All sources that the principal may read, whatever the request, some at a time, in no order.
@@ -147,14 +147,14 @@ class View:
             async for some in self.table.walk(self.by_labels, beginning):
                 yield [source for source in some if readable.admits(source)]
 
-    async def places(self) -> list[Place]:
+    async def places(self) -> list[SourcePlace]:
         """Where all sources stand that the principal may read, whatever the request, in no order."""
         if self.walls is None:
             return []
         readable, places = self._unnarrowed, await self.table.places(self.by_labels)
         return await to_thread.run_sync(lambda: [place for place in places if readable.admits(place)])
 
-    def admits(self, source: StoredSource | Place) -> bool:
+    def admits(self, source: StoredSource | SourcePlace) -> bool:
         """Whether chunks of this source may leave: the same conditions as `where`, checked in Python."""
         id_ = source.id
         return (
@@ -167,7 +167,7 @@ class View:
             and id_ not in self.exclude_sources
         )
 
-    def _matches(self, source: StoredSource | Place) -> bool:
+    def _matches(self, source: StoredSource | SourcePlace) -> bool:
         """Whether a source satisfies the filter, as far as it decides. A place says too little for that."""
         if self.filter is None or self.is_by_section:
             return True

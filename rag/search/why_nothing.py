@@ -119,7 +119,7 @@ def _without_filter(query: Query, state: SearchState) -> str:
             "Search without sources and exclude_sources."
         )
     if plan.required:
-        texts = ", ".join(f'"{one.written}"' for one in plan.required)
+        texts = ", ".join(f'"{one.query}"' for one in plan.required)
         return f"No passage contains {texts}. Search without quotation marks, or with fewer of these texts."
     if plan.needle is not None:
         return _without_match(plan.needle)
@@ -141,7 +141,7 @@ def _without_match(needle: Needle) -> str:
         advice.append("Match text finds parts of words.")
     if needle.case:
         advice.append("Without case, the letter case doesn't count.")
-    if needle.match != "regex" and phrases(needle.written):
+    if needle.match != "regex" and phrases(needle.query):
         advice.append("The quotation marks are part of what was searched for: leave them out.")
     return " ".join(["No document contains this.", *advice])
 

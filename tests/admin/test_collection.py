@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def stored_fields(desk: Desk, collection: str) -> dict[str, dict[str, Any]]:
 
 
 async def _stored_fields(desk: Desk, collection: str) -> dict[str, dict[str, Any]]:
-    reader = Reader(desk.data, timeout_seconds=15)
+    reader = DeskReader(desk.data, timeout_seconds=15)
     (made,) = [one for one in await reader.collections("default") if one.name == collection]
     table = await reader.open(made)
     sources = await table.sources([source.id for source in await table.listing()])

@@ -20,7 +20,7 @@ from rag.admin.bug_report import without_names
 from rag.admin.doctor_command import check_temporary_folder
 from rag.store.read import schema
 from rag.store.read.connection import table_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from tests.admin.three_documents import ingest_documents, titles, write_documents
 from tests.ingest.kill_scenes import orphans
 
@@ -179,7 +179,7 @@ def test_a_missing_table_is_made_anew_only_with_yes(filled: Desk, docs: Path, ta
 @pytest.mark.parametrize("how", ["cut", "missing"])
 async def test_running_servers_open_mended_tables_anew(filled: Desk, how: str) -> None:
     """Versions and addresses of rows come again, so rows in memory could be taken for the new ones."""
-    reader = Reader(filled.data, timeout_seconds=30)
+    reader = DeskReader(filled.data, timeout_seconds=30)
 
     async def opened() -> CollectionReader:
         (collection,) = await reader.collections("default")

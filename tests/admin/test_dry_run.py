@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-READS = {"source_id", "known", "records", "access", "without_vector", "writes"}
-READS |= {"source_rows", "whole", "sample"}
+READS = {"source_id", "known_sources", "records", "access", "without_vector", "writes"}
+READS |= {"source_rows", "whole_sources", "sample"}
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:

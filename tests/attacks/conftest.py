@@ -26,7 +26,7 @@ import pytest
 from rag.config.settings import SearchSettings
 from rag.search.desk import Desk
 from rag.store.read import rows_in_memory
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from tests.attacks.crowd import Crowd, gathered
 
 if TYPE_CHECKING:
@@ -584,13 +584,13 @@ class Shelf:
 
     async def sources(self, tenant: str) -> list[Source]:
         """What there is, whoever may see it."""
-        reader = Reader(self.data, timeout_seconds=15)
+        reader = DeskReader(self.data, timeout_seconds=15)
         (collection,) = await reader.collections(tenant)
         return await (await reader.open(collection)).listing()
 
     def desk(self) -> Desk:
         """A desk of its own over this shelf."""
-        return Desk(Reader(self.data, timeout_seconds=15), self.small.BagOfWords(), SearchSettings())
+        return Desk(DeskReader(self.data, timeout_seconds=15), self.small.BagOfWords(), SearchSettings())
 
 
 @pytest.fixture

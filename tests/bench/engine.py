@@ -16,7 +16,7 @@ from rag.store.read import schema
 from rag.store.read.catalog import collection_row
 from rag.store.read.collection_reader import REFINED, matching
 from rag.store.read.connection import connect, database_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.stored_rows import CHUNK_COLUMNS
 from rag.store.read.word_analysis import query_words
 from rag.store.write.desk_folder import note_tenant
@@ -94,7 +94,7 @@ async def add_tenants(data: Path, count: int) -> None:
     `ensure_collection` would take minutes, so the tables' files are hard links, which works as long as
     nobody writes to them. The catalog gets all its rows in one commit, as compaction would leave them.
     """
-    (collection,) = await Reader(data, timeout_seconds=60).collections(TENANT)
+    (collection,) = await DeskReader(data, timeout_seconds=60).collections(TENANT)
     catalog = await (await connect(data)).open_table(schema.COLLECTIONS)
     copies = [replace(collection, tenant=f"{TENANT}-{number}") for number in range(count)]
     for copy in copies:

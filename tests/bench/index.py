@@ -15,7 +15,7 @@ from rag.corpus import Principal
 from rag.errors import InvalidRequestError
 from rag.filters.grammar import MAX_ALL_CHARS, MAX_LEAVES, MAX_VALUES, parse_filter
 from rag.search.view import View
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from tests.bench.corpus import QUESTIONS
 from tests.bench.engine import TENANT, open_engine
 from tests.bench.measure import measured
@@ -58,7 +58,7 @@ async def measure_index(bench: Bench) -> list[Measure]:
 
 async def _measured(bench: Bench, data: Path, size: int) -> list[Measure]:
     engine = await open_engine(data, bench.embedder)
-    reader = Reader(data, timeout_seconds=TIMEOUT_SECONDS, index_cache_bytes=SearchSettings().most_cached)
+    reader = DeskReader(data, timeout_seconds=TIMEOUT_SECONDS, index_cache_bytes=SearchSettings().most_cached)
     (collection,) = await reader.collections(TENANT)
     table = await reader.open(collection)
     vectors = dict(zip(QUESTIONS, await bench.embedder.embed(QUESTIONS, "query"), strict=True))

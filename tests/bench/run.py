@@ -21,7 +21,7 @@ from rag.config.model_settings import EmbedderSettings
 from rag.errors import RefdeskError
 from rag.models.embed import open_embedder
 from rag.store.read.connection import database_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from tests.bench.corpus import QUESTIONS, sentences
 from tests.bench.engine import TENANT
@@ -157,7 +157,7 @@ async def _changed(bench: Bench, size: int) -> tuple[list[float], list[float]]:
     """The milliseconds of CPU time of each change, and the bytes in files that it added."""
     stock, data = await stocked(bench, size), bench.folder / f"{size} chunks, changed"
     await to_thread.run_sync(shutil.copytree, stock, data)
-    (collection,) = await Reader(data, timeout_seconds=TIMEOUT_SECONDS).collections(TENANT)
+    (collection,) = await DeskReader(data, timeout_seconds=TIMEOUT_SECONDS).collections(TENANT)
     bench.say(f"changing {bench.sizes.changes} documents of {size:,} chunks, one after another")
     cpu, written = [], []
     for number in range(bench.sizes.changes):

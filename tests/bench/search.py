@@ -14,7 +14,7 @@ from rag.answers import Part, SearchRequest
 from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
 from rag.corpus import Principal
 from rag.search.desk import Desk
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from tests.bench.corpus import QUESTIONS
@@ -47,7 +47,7 @@ BOOK_SENTENCES = 10  # per chunk: a thousand characters
 def desk_on(bench: Bench, data: Path) -> Desk:
     """A desk on a data folder, with the shared embedder."""
     settings = SearchSettings()
-    reader = Reader(
+    reader = DeskReader(
         data,
         timeout_seconds=settings.timeout_seconds,
         index_cache_bytes=settings.most_cached,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from tests.bench.engine import add_tenants, open_engine
 from tests.bench.stock import stocked
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def opened(data: Path, tenant: str = "default") -> CollectionReader:
-    reader = Reader(data, timeout_seconds=15)
+    reader = DeskReader(data, timeout_seconds=15)
     (collection,) = await reader.collections(tenant)
     return await reader.open(collection)
 
@@ -43,7 +43,9 @@ async def test_a_window_is_the_text_and_the_chunks_that_the_desk_would_show(benc
         assert found
         text, chunks = await engine.window(source.id, 30, 290)
         assert text == found[2][30:290]
-        assert sorted(chunks) == [chunk.id for chunk in await table.touching(found[0], 30, 290, "(true)")]
+        assert sorted(chunks) == [
+            chunk.id for chunk in await table.chunks_touching(found[0], 30, 290, "(true)")
+        ]
         assert 1 < len(chunks) < 10
 
 
@@ -55,4 +57,4 @@ async def test_every_added_tenant_has_a_collection_of_its_own_that_can_be_search
         assert table.collection.tenant == tenant
         assert len(await table.dense(bench.vectors[0], 5, "(true)")) == 5
         assert len(await table.sparse("clock", 5, "(true)")) == 5
-    assert await Reader(data, timeout_seconds=15).collections("default-2") == ()
+    assert await DeskReader(data, timeout_seconds=15).collections("default-2") == ()

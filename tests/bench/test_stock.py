@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from tests.bench.stock import paragraphs, stocked
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def opened(data: Path) -> CollectionReader:
-    reader = Reader(data, timeout_seconds=15)
+    reader = DeskReader(data, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     return await reader.open(collection)
 
@@ -39,7 +39,7 @@ async def test_a_chunk_is_three_to_five_sentences_and_its_vector_their_mean(
         found = await table.text(source.id)
         assert found
         stored, _, text = found
-        chunks = await table.touching(stored, 0, source.length, "(true)")
+        chunks = await table.chunks_touching(stored, 0, source.length, "(true)")
         assert len(chunks) == 10
         for chunk in chunks:
             assert text[chunk.start : chunk.end] == chunk.text

@@ -12,7 +12,7 @@ from rag.errors import ConfigurationError
 from rag.evaluate.judgements import load_catalog, resolve_question
 from rag.evaluate.ranking_metrics import Stretch
 from rag.evaluate.sets.judged_sets import Asking, Excerpt, Question
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def tie(tmp_path: Path) -> Tie:
         absent: frozenset[str] = frozenset(),
         **judgements: Any,  # noqa: ANN401 a question's
     ) -> ResolvedQuestion:
-        shelves = await load_catalog(Reader(tmp_path, timeout_seconds=15), ME.tenant, names=names or {})
+        shelves = await load_catalog(DeskReader(tmp_path, timeout_seconds=15), ME.tenant, names=names or {})
         return await resolve_question(Question("q", "?", **judgements), ME, shelves, absent)
 
     return tied

@@ -28,7 +28,7 @@ from rag.filters.grammar import ATTRIBUTES, MAX_DEPTH, OF_CHUNKS, OPERATORS, par
 from rag.runtime import concurrently
 from rag.search.desk import Desk
 from rag.search.view import View, resolve_attributes
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_maintenance
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
@@ -141,7 +141,7 @@ class Library:
 
     state: str
     portal: BlockingPortal
-    reader: Reader
+    reader: DeskReader
     desk: Desk
     sources: Mapping[str, Mapping[str, Held]]
 
@@ -291,7 +291,7 @@ def _library(small: ModuleType, data: Path, state: str) -> Iterator[Library]:
             if state in {INDEXED, CHANGED}:
                 patch.setattr(table_maintenance, "LARGE_ROWS", 10)
             sources = portal.call(_filled, small, data, state)
-        reader = Reader(data, timeout_seconds=15)
+        reader = DeskReader(data, timeout_seconds=15)
         yield Library(state, portal, reader, Desk(reader, small.BagOfWords(), SearchSettings()), sources)
 
 

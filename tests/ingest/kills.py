@@ -50,7 +50,7 @@ from rag.filters.evaluators import literal
 from rag.store.care.tenant_backup import checked_archive
 from rag.store.read import schema
 from rag.store.read.connection import connect, open_if_there
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.collection_tables import table_names
 from rag.store.write.locks import held_locks
 from tests.ingest.kill_scenes import INGEST, SCENES, Scene
@@ -353,7 +353,7 @@ async def _state(data: Path) -> dict[str, Any]:
         "builds": [],
         "unreadable": [],
     }
-    reader = Reader(data, timeout_seconds=60)
+    reader = DeskReader(data, timeout_seconds=60)
     for collection in await _collections(reader):
         found["collections"].append(collection.name)
         found["builds"].append(collection.build)
@@ -385,7 +385,7 @@ async def _note_sources(found: dict[str, Any], table: CollectionReader) -> None:
             found["torn"].append(source.uri)
             continue
         stored, _, text = read
-        chunks = await table.between(stored, 0, 10_000, "(true)")
+        chunks = await table.chunks_between(stored, 0, 10_000, "(true)")
         whole = [one.seq for one in chunks] == list(range(source.chunk_count))
         if not whole or any(text[one.start : one.end] != one.text for one in chunks):
             found["torn"].append(source.uri)
@@ -398,7 +398,7 @@ async def _note_sources(found: dict[str, Any], table: CollectionReader) -> None:
         }
 
 
-async def _collections(reader: Reader) -> Sequence[Collection]:
+async def _collections(reader: DeskReader) -> Sequence[Collection]:
     """The collections; none if they are to be mended first, which shows nothing to anybody."""
     try:
         return await reader.collections("default")

@@ -16,8 +16,8 @@ from rag.ingest.rights.requested_rights import Rights
 from rag.ingest.run_progress import SilentProgress
 from rag.ingest.run_steps import Instructions
 from rag.search.desk import Desk
-from rag.store.read.desk_reader import Reader
-from rag.store.read.word_analysis import asked_languages
+from rag.store.read.desk_reader import DeskReader
+from rag.store.read.word_analysis import query_languages
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from tests.ingest.test_language import CODE, TEXTS
@@ -48,11 +48,11 @@ class Shelf:
         return cast("Report", await self.small.ingested(self.data, self.files))
 
     async def collection(self) -> Collection:
-        (made,) = await Reader(self.data, timeout_seconds=15).collections("default")
+        (made,) = await DeskReader(self.data, timeout_seconds=15).collections("default")
         return made
 
     async def found(self, query: str, *, every: bool = False) -> set[str]:
-        reader = Reader(self.data, timeout_seconds=15)
+        reader = DeskReader(self.data, timeout_seconds=15)
         (made,) = await reader.collections("default")
         table = await reader.open(made)
         names = {one.id: one.name for one in await table.listing()}
@@ -89,7 +89,7 @@ async def test_a_collection_that_becomes_german_takes_its_code_along(shelf: Shel
     assert (await shelf.collection()).languages == ("German",)
     assert await shelf.found("Uhr") == {"notiz.md"}
     await shelf.ingest(a_md=None)
-    assert asked_languages(await shelf.collection()) == ("English",)
+    assert query_languages(await shelf.collection()) == ("English",)
 
 
 async def test_a_run_without_changes_writes_nothing(shelf: Shelf) -> None:
@@ -144,7 +144,7 @@ async def test_strict_statistics_ask_in_the_languages_of_readable_documents_only
     assert before == [set(), set()]
     assert after == [set(), {"b.md"}], "with German rules, Uhren finds Uhr"
     anybody = Principal("default")
-    desk = Desk(Reader(shelf.data, timeout_seconds=15), BagOfWords(), SearchSettings())
+    desk = Desk(DeskReader(shelf.data, timeout_seconds=15), BagOfWords(), SearchSettings())
     assert [one.languages for one in await desk.collections(anybody)] == [()]
     (holding,) = await desk.overview(anybody)
     assert (holding.languages, holding.collection.languages) == (("en",), ())
@@ -152,5 +152,5 @@ async def test_strict_statistics_ask_in_the_languages_of_readable_documents_only
 
 async def answer(shelf: Shelf, counted: str) -> set[str]:
     search = SearchSettings.model_validate({"statistics": counted, "mode": "sparse"})
-    desk = Desk(Reader(shelf.data, timeout_seconds=15), BagOfWords(), search)
+    desk = Desk(DeskReader(shelf.data, timeout_seconds=15), BagOfWords(), search)
     return {hit.source.name for hit in (await desk.search(Principal("default"), "Uhren")).hits}

@@ -17,7 +17,7 @@ from rag.ingest.run_steps import Instructions
 from rag.models.embed import unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE
 from rag.store.care.rehearsal import open_rehearsal
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from tests.small_desk import BagOfWords, Counting, ingested
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def write(docs: Path, documents: range) -> None:
 
 
 async def made(data: Path) -> Collection:
-    (one,) = await Reader(data, timeout_seconds=9).collections("default")
+    (one,) = await DeskReader(data, timeout_seconds=9).collections("default")
     return one
 
 

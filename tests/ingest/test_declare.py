@@ -16,7 +16,7 @@ from rag.corpus import Principal
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError
 from rag.ingest.declare_fields import declare
 from rag.search.desk import Desk
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_maintenance
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
@@ -55,7 +55,7 @@ async def _made(small: ModuleType, data: Path) -> Collection:
 
 
 def _desk(small: ModuleType, data: Path) -> Desk:
-    return Desk(Reader(data, timeout_seconds=15), small.BagOfWords(), SearchSettings())
+    return Desk(DeskReader(data, timeout_seconds=15), small.BagOfWords(), SearchSettings())
 
 
 async def _found(desk: Desk, filter_: dict[str, Any]) -> set[str]:
@@ -90,7 +90,7 @@ async def test_no_text_and_no_vector_is_written_anew_and_a_large_table_gets_an_i
 ) -> None:
     made = await _made(small_desk, tmp_path)
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 3)
-    reader = Reader(tmp_path, timeout_seconds=15)
+    reader = DeskReader(tmp_path, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     table = await reader.open(collection)
     before = await table.chunks([f"{one.id}/1" for one in await table.listing()], "(true)")
@@ -132,7 +132,7 @@ async def test_it_waits_for_no_ingestion_and_changes_nothing_then(
     async with open_writer(tmp_path, made):
         with pytest.raises(BusyError):
             await declare(tmp_path, made, {"year": "integer"})
-    assert (await Reader(tmp_path, timeout_seconds=15).collections("default"))[0].fields == {}
+    assert (await DeskReader(tmp_path, timeout_seconds=15).collections("default"))[0].fields == {}
 
 
 KILLED = """
@@ -141,10 +141,10 @@ from pathlib import Path
 import anyio
 from rag.ingest.declare_fields import declare
 from rag.store.write import collection_tables as columns
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 async def main(data, step):
-    (made,) = await Reader(data, timeout_seconds=15).collections("default")
+    (made,) = await DeskReader(data, timeout_seconds=15).collections("default")
     real, steps = columns._update, []
     async def update(*arguments):
         if len(steps) == step:

@@ -9,7 +9,7 @@ import pytest
 
 from rag.originals import state_of
 from rag.store.read.connection import connect
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import sources_table
 from tests.small_desk import ingested
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def _stored(data: Path) -> dict[str, Source]:
-    reader = Reader(data, timeout_seconds=15)
+    reader = DeskReader(data, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     return {one.name: one for one in await (await reader.open(collection)).listing()}
 

@@ -31,7 +31,7 @@ from rag.ingest.ingest_run import ingest
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.ingest.run_steps import Instructions
 from rag.search.desk import Desk
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_maintenance
 from rag.store.write.access_writer import AccessTable, change_access
 from rag.store.write.change_collection import copy_labels, open_writer
@@ -453,7 +453,7 @@ class History:
     # What is to be seen.
 
     async def _stored(self) -> dict[str, StoredSource]:
-        return {self._path(one.source.uri): one for one in await self.table.stored()}
+        return {self._path(one.source.uri): one for one in await self.table.all_sources()}
 
     def _path(self, uri: str) -> str:
         return Path(unquote(urlsplit(uri).path)).relative_to(self.root).as_posix()
@@ -669,7 +669,7 @@ class Stage:
         root = self.folder / "files"
         for name in ("hr/pay", "it"):
             (root / name).mkdir(parents=True)
-        reader = Reader(data, timeout_seconds=15)
+        reader = DeskReader(data, timeout_seconds=15)
         desk = Desk(reader, self.small.BagOfWords(), SearchSettings())
         (collection,) = await reader.collections("default")
         table = await reader.open(collection)

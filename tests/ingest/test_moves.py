@@ -13,7 +13,7 @@ from rag.corpus import Access
 from rag.ingest.ingest_run import ingest
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.ingest.run_steps import Instructions
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
@@ -71,13 +71,13 @@ class Archive:
             return await ingest(writer, self.embedder, paths, told, self.small.SilentProgress())
 
     async def table(self, name: str = "documents") -> CollectionReader:
-        reader = Reader(self.data, timeout_seconds=15)
+        reader = DeskReader(self.data, timeout_seconds=15)
         (found,) = [one for one in await reader.collections("default") if one.name == name]
         return await reader.open(found)
 
     async def sources(self, collection: str = "documents") -> dict[str, StoredSource]:
         """What is stored, by path below the folder."""
-        stored = await (await self.table(collection)).stored()
+        stored = await (await self.table(collection)).all_sources()
         prefix = self.folder.as_uri() + "/"
         return {one.source.uri.removeprefix(prefix): one for one in stored}
 

@@ -20,7 +20,7 @@ from rag.store.care.folder_checks import check_stray
 from rag.store.care.folder_checks import open_folder as opened_for_checks
 from rag.store.read import schema
 from rag.store.read.connection import connect
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import forget_builds, open_writer
 from tests.small_desk import BagOfWords, ingested, recorded
@@ -83,7 +83,7 @@ def data(template: Path, tmp_path: Path) -> Path:
 
 
 async def opened(data: Path) -> CollectionReader:
-    reader = Reader(data, timeout_seconds=9)
+    reader = DeskReader(data, timeout_seconds=9)
     (collection,) = await reader.collections("default")
     return await reader.open(collection)
 
@@ -239,7 +239,7 @@ async def test_undo_brings_back_vectors_and_passages_but_no_earlier_text(
 async def test_chunks_that_a_killed_undo_left_without_their_source_are_removed(data: Path) -> None:
     await rebuilt(data, Halved(), SENTENCES)
     async with open_writer(data, (await opened(data)).collection) as writer:
-        (gone,) = [one.id for uri, one in (await writer.known()).items() if uri.endswith("b.md")]
+        (gone,) = [one.id for uri, one in (await writer.known_sources()).items() if uri.endswith("b.md")]
         await writer.remove([gone])
     former = await (await connect(data)).open_table(schema.sources_table("default", "documents"))
     await former.delete(f"id = '{gone}'")

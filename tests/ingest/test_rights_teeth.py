@@ -31,7 +31,7 @@ from rag.ingest.run_steps import Instructions
 from rag.search.desk import Desk
 from rag.store.read import schema
 from rag.store.read.connection import connect, table_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write import access_writer
 from rag.store.write.access_claim import Policy, revised
 from rag.store.write.access_writer import AccessTable, access_table
@@ -103,9 +103,9 @@ class Office:
         await access_writer.change_access(self.data, "default", [id_], changed)
 
     async def ids(self) -> dict[str, str]:
-        reader = Reader(self.data, timeout_seconds=15)
+        reader = DeskReader(self.data, timeout_seconds=15)
         (collection,) = await reader.collections("default")
-        listed = await (await reader.open(collection)).stored()
+        listed = await (await reader.open(collection)).all_sources()
         root = self.folder.as_uri()
         return {one.source.uri.removeprefix(f"{root}/"): one.source.id for one in listed}
 
@@ -331,7 +331,7 @@ async def a_purge_takes_the_text_off_the_disk_whatever_the_clock_said(office: Of
     for file in office.data.rglob("*"):
         os.utime(file, (file.stat().st_atime + 7200, file.stat().st_mtime + 7200))
     control(_holding(office.data, b"salaries of all"))
-    (collection,) = await Reader(office.data, timeout_seconds=15).collections("default")
+    (collection,) = await DeskReader(office.data, timeout_seconds=15).collections("default")
     async with open_writer(office.data, collection) as writer:
         await writer.purge()
     control(await office.seen(ANYBODY) == {"menu.md"})
@@ -503,7 +503,7 @@ BROKEN = [
     ),
     Broken(
         "the copies of the labels count instead of the record",
-        "rag.store.read.collection_reader.CollectionReader.pending",
+        "rag.store.read.collection_reader.CollectionReader.uncopied_records",
         lambda _real: _none,
         a_change_counts_before_anything_is_copied,
     ),
@@ -533,7 +533,7 @@ def office(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
     data, folder = tmp_path / "data", tmp_path / "documents"
     folder.mkdir()
-    reader = Reader(data, timeout_seconds=15)
+    reader = DeskReader(data, timeout_seconds=15)
     return Office(small_desk, folder, data, Desk(reader, small_desk.BagOfWords(), SearchSettings()))
 
 

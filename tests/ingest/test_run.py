@@ -22,7 +22,7 @@ import rag.store.write.make_collection
 from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
 from rag.store.read.connection import database_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.collection_writer import CollectionWriter
 from tests.small_desk import Counting
 
@@ -103,7 +103,7 @@ class Library:
         return report
 
     async def table(self) -> CollectionReader:
-        reader = Reader(self.data, timeout_seconds=15)
+        reader = DeskReader(self.data, timeout_seconds=15)
         (collection,) = await reader.collections("default")
         return await reader.open(collection)
 
@@ -114,7 +114,7 @@ class Library:
         """The chunks of a source."""
         table, source = await self.table(), (await self.sources())[name]
         stored = (await table.sources([source.id]))[source.id]
-        return [chunk.text for chunk in await table.between(stored, 0, 9999, "(true)")]
+        return [chunk.text for chunk in await table.chunks_between(stored, 0, 9999, "(true)")]
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ async def test_a_chunk_is_the_text_of_its_source_at_its_place(library: Library) 
     found = await table.text(source.id)
     assert found
     stored, outline, text = found
-    chunks = await table.between(stored, 0, 9999, "(true)")
+    chunks = await table.chunks_between(stored, 0, 9999, "(true)")
     assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
     assert [(heading.title, heading.level) for heading in outline] == [("Title", 1), ("More 😀", 2)]
     assert all(text[heading.start :].startswith("#") for heading in outline)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rag.errors import ProviderError
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import digest_value, split_digest
 from rag.store.write import table_maintenance
 from tests.small_desk import Counting
@@ -64,7 +64,7 @@ class Library:
         return report
 
     async def table(self) -> CollectionReader:
-        reader = Reader(self.folder / "data", timeout_seconds=20)
+        reader = DeskReader(self.folder / "data", timeout_seconds=20)
         (collection,) = await reader.collections("default")
         return await reader.open(collection)
 

@@ -126,24 +126,24 @@ def test_special_tokens_and_the_prefix_take_room_in_the_window() -> None:
     ],
 )
 def test_what_the_model_knows_of_a_text_is_seen_in_its_tokens(text: str, least: float, most: float) -> None:
-    assert least <= tokens().known(text) <= most
+    assert least <= tokens().vocabulary_share(text) <= most
 
 
 @settings(deadline=None)
 @given(TEXTS)
 def test_what_is_known_of_a_text_is_a_share_and_depends_on_its_words_alone(text: str) -> None:
-    known = tokens().known(text)
+    known = tokens().vocabulary_share(text)
     assert 0 <= known <= 1
-    assert tokens().known(f" {text} ") == pytest.approx(known)
-    assert tokens().known(f"{text} 123 . {text}") == pytest.approx(known)
+    assert tokens().vocabulary_share(f" {text} ") == pytest.approx(known)
+    assert tokens().vocabulary_share(f"{text} 123 . {text}") == pytest.approx(known)
 
 
 def test_of_a_long_text_every_part_counts() -> None:
     english, russian = "The clock strikes at noon. " * 2000, "Часы бьют в полдень. " * 2500
-    assert tokens().known(english) > 0.95
-    assert tokens().known(russian) < 0.1
-    assert 0.3 < tokens().known(english + russian) < 0.7
-    assert 0.3 < tokens().known(russian + english) < 0.7
+    assert tokens().vocabulary_share(english) > 0.95
+    assert tokens().vocabulary_share(russian) < 0.1
+    assert 0.3 < tokens().vocabulary_share(english + russian) < 0.7
+    assert 0.3 < tokens().vocabulary_share(russian + english) < 0.7
 
 
 @pytest.mark.parametrize("kind", ["bytes", "metaspace"])
@@ -155,8 +155,8 @@ def test_other_vocabularies_are_judged_by_their_own_words(kind: str, tmp_path: P
     made.train_from_iterator(["часы бьют в полдень"] * 50, trainer)
     made.save(str(tmp_path / "tokenizer.json"))
     its = Tokens(tmp_path / "tokenizer.json")
-    assert its.known("полдень бьют часы") == 1
-    assert its.known("midnight strikes twice") < 0.1
+    assert its.vocabulary_share("полдень бьют часы") == 1
+    assert its.vocabulary_share("midnight strikes twice") < 0.1
 
 
 def test_a_vocabulary_of_ideographs_knows_what_is_written_in_them(tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_a_vocabulary_of_ideographs_knows_what_is_written_in_them(tmp_path: Path
     chinese.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     chinese.save(str(tmp_path / "tokenizer.json"))
     its = Tokens(tmp_path / "tokenizer.json")
-    assert its.known("".join(signs[:20])) == 1
-    assert its.known("Москва") == 0
+    assert its.vocabulary_share("".join(signs[:20])) == 1
+    assert its.vocabulary_share("Москва") == 0
 
 
 def test_a_broken_tokenizer_is_named() -> None:

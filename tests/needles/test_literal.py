@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rag.errors import InvalidRequestError
 from rag.needles.needle import MAX_NEEDLE_CHARS, needle
-from rag.needles.words_and_phrases import cleaned, folded, literal_pattern
+from rag.needles.words_and_phrases import cleaned_text, folded_text, literal_pattern
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Co", "Cn"]), min_size=1, max_size=12)
 
@@ -73,7 +73,7 @@ def test_letter_case_counts_where_it_is_asked_to() -> None:
 
 @given(WORDS)
 def test_every_text_finds_itself_in_any_case_and_form(text: str) -> None:
-    text = cleaned(text)  # as texts are stored
+    text = cleaned_text(text)  # as texts are stored
     apart = "".join(unicodedata.normalize("NFD", letter) for letter in text)
     in_order = apart == unicodedata.normalize("NFD", text)  # normalizing doesn't reorder its accents
     if text and in_order:
@@ -106,14 +106,14 @@ ALIKE = st.text("sSßẞfiıIİﬁﬃtﬅ\u0307e\u0301éα\u0345ᾷＡaA'’-‐
 @pytest.mark.parametrize("case", [True, False])
 @given(written=ALIKE, before=ALIKE, after=ALIKE)
 def test_what_the_pattern_finds_is_located(*, case: bool, written: str, before: str, after: str) -> None:
-    if not cleaned(written):
+    if not cleaned_text(written):
         return
     searched = needle(written, case=case)
     text = unicodedata.normalize("NFC", f"{before}{written.swapcase()}{after} {written}")
     spans = [*searched.spans(text)]
     assert not is_found(searched.pattern, text) or spans
     for start, end in spans:
-        assert folded(text[start:end], case=case).text == searched.words
+        assert folded_text(text[start:end], case=case).text == searched.words
 
 
 def test_hostile_needles_have_patterns_in_proportion_to_them() -> None:

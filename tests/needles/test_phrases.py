@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag.answers import MAX_QUERY_CHARS
-from rag.needles.words_and_phrases import phrases, unquoted
+from rag.needles.words_and_phrases import phrases, without_quotes
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_inches_and_lone_marks_are_ordinary_text(query: str) -> None:
     ],
 )
 def test_without_its_marks_a_query_has_the_same_words(query: str, words: str | None) -> None:
-    assert unquoted(query) == words
+    assert without_quotes(query) == words
 
 
 @pytest.mark.usefixtures("within_a_minute")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import zlib
 
-from rag.confined.page_process import Drawn, joined, packed_lines, places, words_of
+from rag.confined.page_process import PagePixels, line_boxes, packed_lines, shared_places, words_of
 
 
 def _marked(passage: str, page: str) -> list[str]:
     wanted = [word for word, _, _ in words_of(passage)]
-    return [page[start:end] for start, end in places(wanted, words_of(page))]
+    return [page[start:end] for start, end in shared_places(wanted, words_of(page))]
 
 
 def test_words_in_a_row_are_marked_where_they_stand() -> None:
@@ -56,11 +56,11 @@ def test_a_hostile_page_costs_little() -> None:
 
 def test_the_parts_of_a_line_are_one_mark() -> None:
     line = [(1000, 500, 1100, 600), (1130, 510, 1400, 605), (1000, 700, 1400, 800)]
-    assert joined(line) == [[0.1, 0.05, 0.04, 0.0105], [0.1, 0.07, 0.04, 0.01]]
-    assert joined([]) == []
+    assert line_boxes(line) == [[0.1, 0.05, 0.04, 0.0105], [0.1, 0.07, 0.04, 0.01]]
+    assert line_boxes([]) == []
 
 
 def test_pixels_are_packed_as_lines_without_a_filter() -> None:
-    drawn = Drawn(2, 2, 3, bytes([0, 0, 0, 255, 255, 255, 9, 9, 9, 120, 120, 120]))
+    drawn = PagePixels(2, 2, 3, bytes([0, 0, 0, 255, 255, 255, 9, 9, 9, 120, 120, 120]))
     lines = zlib.decompress(packed_lines(drawn, 16))
     assert lines == bytes([0, 0, 0, 0, 255, 255, 255, 0, 17, 17, 17, 119, 119, 119])

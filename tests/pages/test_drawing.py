@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.confined import page_drawing
-from rag.confined.page_drawing import Picture, checked, picture
+from rag.confined.page_drawing import Picture, checked_picture, picture
 from rag.errors import ParseError
 
 if TYPE_CHECKING:
@@ -159,11 +159,11 @@ FORGED: Mapping[str, bytes] = {
 @pytest.mark.parametrize("forged", FORGED.values(), ids=list(FORGED))
 def test_an_answer_that_is_not_what_it_says_is_refused(forged: bytes) -> None:
     with pytest.raises(ParseError):
-        checked(forged)
+        checked_picture(forged)
 
 
 def test_an_answer_that_is_what_it_says_is_a_picture() -> None:
-    drawn = checked(answer(GOOD, marks=[[0.1, 0.2, 0.3, 0.4]]))
+    drawn = checked_picture(answer(GOOD, marks=[[0.1, 0.2, 0.3, 0.4]]))
     assert pixels(drawn) == (1, [b"ab", b"cd"])
     assert drawn.marks == ((0.1, 0.2, 0.3, 0.4),)
 

@@ -39,12 +39,12 @@ def test_case_and_punctuation_make_texts_nearly_the_same() -> None:
 
 @pytest.mark.parametrize(("threshold", "kept"), [(0.9, (0,)), (95 / 105, (0,)), (0.91, (0, 1)), (1, (0, 1))])
 def test_one_changed_word_costs_five_runs_of_words(threshold: float, kept: tuple[int, ...]) -> None:
-    assert distinct([_changed(), _changed(50)], threshold=threshold).kept == kept
+    assert distinct([_changed(), _changed(50)], threshold=threshold).unique == kept
 
 
 def test_two_changed_words_apart_are_too_many_for_a_hundred() -> None:
-    assert distinct([_changed(), _changed(50, 80)]).kept == (0, 1)
-    assert distinct([_changed(), _changed(50, 80)], threshold=0.8).kept == (0,)
+    assert distinct([_changed(), _changed(50, 80)]).unique == (0, 1)
+    assert distinct([_changed(), _changed(50, 80)], threshold=0.8).unique == (0,)
 
 
 def test_what_is_like_a_dropped_text_only_is_kept() -> None:
@@ -61,22 +61,22 @@ def test_chinese_and_japanese_are_compared_by_character() -> None:
 @given(TEXTS, st.floats(0.1, 1))
 def test_every_text_is_kept_or_repeats_a_better_one_that_is(texts: list[str], threshold: float) -> None:
     found = distinct(texts, threshold=threshold)
-    assert sorted([*found.kept, *found.repeats]) == list(range(len(texts)))
-    assert list(found.kept) == sorted(found.kept)
-    assert all(first in found.kept and first < place for place, first in found.repeats.items())
-    kept = [" ".join(texts[place].split()) for place in found.kept]
+    assert sorted([*found.unique, *found.repeats]) == list(range(len(texts)))
+    assert list(found.unique) == sorted(found.unique)
+    assert all(first in found.unique and first < place for place, first in found.repeats.items())
+    kept = [" ".join(texts[place].split()) for place in found.unique]
     assert len(set(kept)) == len(kept)
 
 
 @settings(deadline=None)
 @given(TEXTS)
 def test_what_is_kept_is_kept_again(texts: list[str]) -> None:
-    kept = [texts[place] for place in distinct(texts).kept]
-    assert distinct(kept).kept == tuple(range(len(kept)))
+    kept = [texts[place] for place in distinct(texts).unique]
+    assert distinct(kept).unique == tuple(range(len(kept)))
 
 
 @settings(deadline=None)
 @given(TEXTS, st.randoms(use_true_random=False))
 def test_at_threshold_one_the_same_are_found_in_any_order(texts: list[str], random: Random) -> None:
     shuffled = random.sample(texts, len(texts))
-    assert len(distinct(shuffled, threshold=1).kept) == len(distinct(texts, threshold=1).kept)
+    assert len(distinct(shuffled, threshold=1).unique) == len(distinct(texts, threshold=1).unique)

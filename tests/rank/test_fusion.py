@@ -24,7 +24,7 @@ from rag.rank.fusion import (
     newer_first,
     ranks,
     reciprocal_rank_fusion,
-    settled,
+    settled_count,
     trust,
 )
 
@@ -258,13 +258,13 @@ def test_ordering_by_date_leaves_undated_hits_in_place(hits: list[Hit]) -> None:
 
 def test_the_last_ties_are_settled_where_nothing_that_follows_can_belong_to_them() -> None:
     hits = [_hit("a", 0.9), _hit("b", 0.5), _hit("c", 0.49), _hit("d", 0.485)]
-    assert [settled([], score) for score in (1.0, -1.0)] == [0, 0]
-    assert [settled(hits, score) for score in (0.485, 0.481, 0.479, -1.0)] == [1, 1, 4, 4]
+    assert [settled_count([], score) for score in (1.0, -1.0)] == [0, 0]
+    assert [settled_count(hits, score) for score in (0.485, 0.481, 0.479, -1.0)] == [1, 1, 4, 4]
 
 
 @given(HITS, st.integers(0, 12))
 def test_what_is_settled_stays_whatever_follows(hits: list[Hit], known: int) -> None:
     hits = sorted(hits, key=lambda hit: -hit.score)
     following = max((hit.score for hit in hits[known:]), default=-1.0)
-    first = settled(hits[:known], following)
+    first = settled_count(hits[:known], following)
     assert newer_first(hits)[:first] == newer_first(hits[:known])[:first]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rag.answers import Hit
 from rag.corpus import Chunk, Source
 from rag.errors import ConfigurationError
-from rag.rank.fusion import aged, by_recency, decay
+from rag.rank.fusion import aged_score, by_recency, decay
 
 if TYPE_CHECKING:
     from rag.config.profiles import MissingDate
@@ -41,9 +41,9 @@ def test_half_is_left_after_each_half_life(age: float, left: float) -> None:
 
 
 def test_the_weighted_share_of_a_score_decays() -> None:
-    assert aged(0.8, 0.25, weight=0.5) == pytest.approx(0.5)
-    assert aged(0.8, 0.25, weight=1) == pytest.approx(0.2)
-    assert aged(-0.2, 0.25, weight=1) == -0.2
+    assert aged_score(0.8, 0.25, weight=0.5) == pytest.approx(0.5)
+    assert aged_score(0.8, 0.25, weight=1) == pytest.approx(0.2)
+    assert aged_score(-0.2, 0.25, weight=1) == -0.2
 
 
 def test_hits_come_in_the_order_of_their_aged_scores() -> None:
@@ -88,10 +88,10 @@ def test_the_older_never_has_more_left(age: float, other: float, half_life: floa
 def test_a_score_never_grows_and_loses_no_more_than_its_weight(
     score: float, left: float, weight: float
 ) -> None:
-    new = aged(score, left, weight=weight)
+    new = aged_score(score, left, weight=weight)
     assert new <= score + 1e-12
     assert new >= score * (1 - weight) - 1e-12 or score < 0
-    assert aged(score, left, weight=0) == score
+    assert aged_score(score, left, weight=0) == score
 
 
 @given(st.lists(st.tuples(st.floats(-1, 1), st.none() | st.floats(-9, 9999)), max_size=8), SHARES)

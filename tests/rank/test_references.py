@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.rank.references import linked, name_of, named
+from rag.rank.references import linked_ids, name_of, names_in
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_document_is_called_by_its_title_without_a_qualifier(title: str, name:
     ],
 )
 def test_a_title_in_a_text_names_its_document(text: str, name: str) -> None:
-    assert named(text, [name, "Something else"]) == {name}
+    assert names_in(text, [name, "Something else"]) == {name}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_title_in_a_text_names_its_document(text: str, name: str) -> None:
     ],
 )
 def test_what_only_resembles_a_title_names_nothing(text: str, name: str) -> None:
-    assert named(text, [name]) == set()
+    assert names_in(text, [name]) == set()
 
 
 PATHS = {"a": "handbook/leave.md", "b": "handbook/rules/hours.md", "c": "top.md"}
@@ -69,11 +69,11 @@ PATHS = {"a": "handbook/leave.md", "b": "handbook/rules/hours.md", "c": "top.md"
     ],
 )
 def test_markdown_links_lead_to_paths(text: str, found: set[str]) -> None:
-    assert linked(text, "handbook/rules/week.md", PATHS) == found
+    assert linked_ids(text, "handbook/rules/week.md", PATHS) == found
 
 
 def test_links_of_notion_lead_to_notes_with_and_without_the_ids_in_their_names() -> None:
     id_ = "1a2b3c4d5e6f708192a3b4c5d6e7f809"
     paths = {"a": f"Rules {id_}/Visa {id_}.md", "b": "Rules/Other.md"}
     for link in (f"Rules%20{id_}/Visa%20{id_}.md", "Rules/Visa.md"):
-        assert linked(f"[Visa]({link})", f"Rules {id_}.md", paths) == {"a"}
+        assert linked_ids(f"[Visa]({link})", f"Rules {id_}.md", paths) == {"a"}

@@ -14,7 +14,7 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.models.chat import open_chat
 from rag.search.desk import Desk
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Shelf:
 
     def desk(self, *, chat: Chat | None = None, reranker: Reranker | None = None, **settings: object) -> Desk:
         """A desk of its own over this shelf."""
-        reader = Reader(self.data, timeout_seconds=15)
+        reader = DeskReader(self.data, timeout_seconds=15)
         search = SearchSettings.model_validate(settings)
         return Desk(reader, self.small.BagOfWords(), search, chat=chat, reranker=reranker)
 

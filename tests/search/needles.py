@@ -23,7 +23,7 @@ from rag.corpus import Principal
 from rag.errors import InvalidRequestError
 from rag.models.embed import unit_rows
 from rag.search.desk import Desk
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from tests import small_desk
 from tests.bench.corpus import sentences
 
@@ -67,7 +67,7 @@ async def _measured(chunks: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch, "data")
         await _fill(data, chunks)
-        desk = Desk(Reader(data, timeout_seconds=SECONDS), small_desk.BagOfWords(), SearchSettings())
+        desk = Desk(DeskReader(data, timeout_seconds=SECONDS), small_desk.BagOfWords(), SearchSettings())
         for match, needle in NEEDLES:
             request = SearchRequest(needle, mode="exact", match=match)
             runs = [await _timed(desk, request) for _ in range(3)]

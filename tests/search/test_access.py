@@ -12,7 +12,7 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.store.read import schema
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import drop_tenant, open_writer
 from rag.store.write.desk_folder import note_tenant, prepare
 from rag.store.write.make_collection import ensure_collection
@@ -326,7 +326,7 @@ async def test_a_tenant_that_is_made_again_has_no_rights_of_before(shelf: Shelf)
     before = await shelf.put("a", "pendulum one")
     desk = shelf.desk()
     assert await _found(desk, BOB) == {"a"}
-    reader = Reader(shelf.data, timeout_seconds=15)
+    reader = DeskReader(shelf.data, timeout_seconds=15)
     await drop_tenant(shelf.data, "default", await reader.collections("default"))
     after = await shelf.put("a", "pendulum one", access=ONLY_ANN)  # in as many versions as before
     assert after.id == before.id
@@ -423,7 +423,7 @@ async def test_access_that_is_taken_away_during_an_extract_is_not_found(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = await shelf.put("a", "pendulum one", "pendulum two")
-    between = CollectionReader.between
+    between = CollectionReader.chunks_between
     calls: list[int] = []
 
     async def overtaken(*arguments: Any) -> object:  # noqa: ANN401 whatever the method takes

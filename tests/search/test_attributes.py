@@ -13,7 +13,7 @@ from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.access_claim import Claim
-from rag.store.write.table_rows import Moved
+from rag.store.write.table_rows import SourceMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -132,8 +132,8 @@ async def test_a_document_that_moves_is_at_once_where_it_is_now(shelf: Shelf) ->
     desk = shelf.desk()
     assert await _found(desk, {"path": {"$prefix": "it/"}}) == {"desk"}
     async with await shelf.small.writing(shelf.data) as writer:
-        known = (await writer.known())["desk"]
-        await writer.move({known.id: Moved("desk", {"path": "hr/desk.md"}, Claim(Access("tenant")))})
+        known = (await writer.known_sources())["desk"]
+        await writer.move({known.id: SourceMove("desk", {"path": "hr/desk.md"}, Claim(Access("tenant")))})
     assert await _found(desk, {"path": {"$prefix": "it/"}}) == set()
     assert await _found(desk, {"path": {"$prefix": "hr/"}}) == {"leave", "pay", "desk"}
 

@@ -22,7 +22,7 @@ from rag.runtime import concurrently
 from rag.search.desk import NO_KEYS, Desk
 from rag.search.query_vectors import NOT_SET_UP, OTHER_MODEL
 from rag.search.stages.thresholds import UNGROUNDED
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import change_collection, open_writer
 from rag.store.write.make_collection import ensure_collection
 
@@ -288,8 +288,8 @@ async def test_searches_that_come_together_load_a_model_once(monkeypatch: pytest
         {"default": Breaker(), "german": Breaker()},
     ) as embedders:
         assert len(loads) == 1
-        first, second = await concurrently([partial(embedders.named, "german")] * 2)
-        assert first is second is await embedders.named("german")
+        first, second = await concurrently([partial(embedders.embedder, "german")] * 2)
+        assert first is second is await embedders.embedder("german")
     assert len(loads) == 2
 
 
@@ -307,7 +307,7 @@ async def test_a_model_weighs_as_much_as_it_knows_of_the_query(desks: Desks, sma
             spans: Sequence[tuple[int, int]] = self.bag.token_spans(text)
             return spans
 
-        def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+        def vocabulary_share(self, text: str) -> float:  # noqa: ARG002 the protocol's
             return self.share
 
         async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
@@ -316,7 +316,7 @@ async def test_a_model_weighs_as_much_as_it_knows_of_the_query(desks: Desks, sma
 
     bag = small_desk.BagOfWords()
     embedders = Embedders({"default": Knowing(bag, ALPHA, 1.0), "german": Knowing(bag, BETA, 0.25)})
-    desk = Desk(Reader(desks.data, timeout_seconds=15), embedders, SearchSettings())
+    desk = Desk(DeskReader(desks.data, timeout_seconds=15), embedders, SearchSettings())
     hits = (await desk.search(ANN, "A pendulum")).hits
     of = {hit.source.title: hit for hit in hits}
     english, german = of["clock english"], of["clock german"]

@@ -17,7 +17,7 @@ from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.search.desk import Desk
 from rag.search.reply.search_reply import search_reply
 from rag.store.read import text_scan
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.text_scan import OVERLAP, WINDOW, matched_sources
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ async def test_a_match_where_chunks_overlap_is_in_one_result(small_desk: ModuleT
     (tmp_path / "long.txt").write_text(" ".join(words))
     chunking = Chunking("tokens", max_tokens=60, overlap=20)
     await small_desk.ingested(tmp_path / "data", tmp_path / "long.txt", chunking=chunking)
-    desk = Desk(Reader(tmp_path / "data", timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
+    desk = Desk(DeskReader(tmp_path / "data", timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
     chunks = (await desk.search(ME, "w1", mode="dense", limit=100)).hits
     assert sum(len(hit.chunk.text.split()) for hit in chunks) > 450
     for word in words[::7]:

@@ -13,7 +13,7 @@ from rag.search.gate import SLACK, admit
 from rag.search.recall import Candidate, Meaning, Query
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ ME = Principal("default")
 
 
 async def _table(shelf: Shelf) -> CollectionReader:
-    reader = Reader(shelf.data, timeout_seconds=15)
+    reader = DeskReader(shelf.data, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     return await reader.open(collection)
 

@@ -19,7 +19,7 @@ from rag.errors import InvalidRequestError
 from rag.search.desk import Desk
 from rag.search.query_vectors import unit_vector
 from rag.search.stages.thresholds import UNGROUNDED
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 
@@ -82,7 +82,7 @@ class Uncalled:
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
         return [(0, len(text))]
 
-    def known(self, text: str) -> float:
+    def vocabulary_share(self, text: str) -> float:
         raise AssertionError(text)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
@@ -133,7 +133,7 @@ def search(shelves: Path, small_desk: ModuleType) -> Search:
         settings: object = None,
         **request: Any,  # noqa: ANN401 of a request
     ) -> Answer:
-        reader = Reader(shelves, timeout_seconds=15)
+        reader = DeskReader(shelves, timeout_seconds=15)
         desk = Desk(reader, Uncalled(small_desk), SearchSettings.model_validate(settings or {}))
         if "vector" not in request:
             request["vector"] = (3 * small_desk.vectors(["A pendulum of clocks. It ticks."])[0]).tolist()

@@ -19,7 +19,7 @@ from rag.models.embed import Embedders
 from rag.search.desk import Desk
 from rag.search.retrievers import Retrievers, load_retrievers, retriever_collection
 from rag.search.search_state import UNREAD
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,7 +94,7 @@ async def desk_with(shelf: Shelf) -> Callable[..., Desk]:
     def make(retriever: Any, *, tenant: str = "default", seconds: float = 5.0, **settings: object) -> Desk:  # noqa: ANN401
         made = retriever_collection(retriever, tenant, "tickets", fields={"year": "integer"}, seconds=seconds)
         embedder = shelf.small.BagOfWords()
-        reader = Reader(shelf.data, timeout_seconds=15)
+        reader = DeskReader(shelf.data, timeout_seconds=15)
         search = SearchSettings.model_validate(settings)
         return Desk(reader, Embedders({"default": embedder}), search, retrievers=Retrievers([made]))
 

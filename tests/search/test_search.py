@@ -19,7 +19,7 @@ from rag.search.desk import Desk
 from rag.search.pipeline import NO_DOCUMENTS
 from rag.store.read import schema
 from rag.store.read.connection import connect
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import MAX_TERMS
 from rag.store.write import table_maintenance
 from rag.store.write.desk_folder import note_tenant, prepare
@@ -402,7 +402,7 @@ async def test_a_collection_of_another_embedder_that_is_named_for_mode_dense_is_
 ) -> None:
     await shelf.put("a", "pendulum")
     other = shelf.small.BagOfWords(EmbedderIdentity("tests", "other", 32))
-    desk = Desk(Reader(shelf.data, timeout_seconds=15), other, SearchSettings())
+    desk = Desk(DeskReader(shelf.data, timeout_seconds=15), other, SearchSettings())
     with pytest.raises(ConfigurationError, match=r"tests bag-of-words .* tests other .*collection rebuild"):
         await desk.search(ME, SearchRequest("pendulum", mode="dense", collections=("documents",)))
 

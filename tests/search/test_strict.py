@@ -24,7 +24,7 @@ from rag.search.desk import Desk
 from rag.search.reply.search_reply import search_reply, with_trace
 from rag.store.read import schema
 from rag.store.read.connection import connect
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import MAX_TERMS
 from rag.store.write import table_maintenance
 from rag.store.write.change_collection import open_writer
@@ -143,7 +143,7 @@ async def _store(small: ModuleType, data: Path, papers: Sequence[Paper], *, inde
 async def _reply(small: ModuleType, data: Path, case: Case, counted: Counted) -> str:
     """All that there is to read of an answer but the times that its stages took."""
     plan = SearchSettings.model_validate({**case.plan, "statistics": counted})
-    desk = Desk(Reader(data, timeout_seconds=15), small.BagOfWords(), plan)
+    desk = Desk(DeskReader(data, timeout_seconds=15), small.BagOfWords(), plan)
     try:
         answer = await desk.search(case.asker, case.request, trace=True)
     except RefdeskError as error:

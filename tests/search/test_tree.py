@@ -18,7 +18,7 @@ from rag.search.browse import (
     placed_documents,
 )
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
-from rag.store.read.stored_rows import Place
+from rag.store.read.stored_rows import SourcePlace
 
 if TYPE_CHECKING:
     import random
@@ -41,8 +41,8 @@ PIECES = [
 PATHS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 
 
-def _places(*paths: str) -> list[Place]:
-    return [Place(f"id{n}", path, f"Title {n}", None, {}) for n, path in enumerate(paths)]
+def _places(*paths: str) -> list[SourcePlace]:
+    return [SourcePlace(f"id{n}", path, f"Title {n}", None, {}) for n, path in enumerate(paths)]
 
 
 def _names(paths: list[str], folder: str = "") -> list[str]:
@@ -72,7 +72,7 @@ def test_folders_come_first_and_numbers_by_their_value() -> None:
 
 
 def test_a_document_without_a_path_stands_at_the_top_by_its_title() -> None:
-    places = [Place("one", "", "A/B testing", None, {}), Place("two", "", "\u202e", None, {})]
+    places = [SourcePlace("one", "", "A/B testing", None, {}), SourcePlace("two", "", "\u202e", None, {})]
     assert [(one.path, one.id) for one in placed_documents(places)] == [
         ("A/B testing", "one"),
         ("two", "two"),

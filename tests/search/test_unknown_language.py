@@ -14,7 +14,7 @@ from rag.models.embed import WrappedEmbedder
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.search.desk import Desk
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +49,8 @@ class English(WrappedEmbedder):
     def __init__(self, inner: Embedder) -> None:
         self.inner = inner
 
-    def known(self, text: str) -> float:
-        return tokens().known(text)
+    def vocabulary_share(self, text: str) -> float:
+        return tokens().vocabulary_share(text)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         return await self.inner.embed(texts, kind)
@@ -63,7 +63,7 @@ async def desk(shelf: Shelf) -> Shelf:
 
 
 async def ask(shelf: Shelf, query: str, mode: Mode = "hybrid", **settings: object) -> Answer:
-    reader = Reader(shelf.data, timeout_seconds=15)
+    reader = DeskReader(shelf.data, timeout_seconds=15)
     search = SearchSettings.model_validate(settings)
     return await Desk(reader, English(shelf.small.BagOfWords()), search).search(
         ME, SearchRequest(query, mode=mode), trace=True
@@ -132,7 +132,7 @@ async def test_where_nothing_is_found_the_note_says_why(desk: Shelf) -> None:
 
 
 async def test_a_filter_is_to_blame_only_for_what_is_found_by_words_without_it(desk: Shelf) -> None:
-    reader = Reader(desk.data, timeout_seconds=15)
+    reader = DeskReader(desk.data, timeout_seconds=15)
     filtered = Desk(reader, English(desk.small.BagOfWords()), SearchSettings())
     nowhere = {"path": {"$prefix": "nowhere/"}}
     for query, blamed in ((HINDI, True), ("मौसम", False), ("weather", True)):
@@ -142,7 +142,7 @@ async def test_a_filter_is_to_blame_only_for_what_is_found_by_words_without_it(d
 
 
 async def test_a_source_is_missed_by_words_alone(desk: Shelf) -> None:
-    reader = Reader(desk.data, timeout_seconds=15)
+    reader = DeskReader(desk.data, timeout_seconds=15)
     stored = await ask(desk, "english", "dense")
     source = next(hit.source.id for hit in stored.hits if hit.source.title == "english")
     _, fate = await Desk(reader, English(desk.small.BagOfWords()), SearchSettings()).why_not(

@@ -14,7 +14,7 @@ from rag.corpus import EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, ProviderError
 from rag.search.desk import Desk
 from rag.search.query_vectors import HURRIED_SECONDS
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 
@@ -54,8 +54,8 @@ class Remote:
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
         return self.bag.token_spans(text)
 
-    def known(self, text: str) -> float:
-        return self.bag.known(text)
+    def vocabulary_share(self, text: str) -> float:
+        return self.bag.vocabulary_share(text)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         self.asked += 1
@@ -76,7 +76,7 @@ class Clocks:
     async def search(
         self, mode: Mode, /, *collections: str, query: str = "pendulum clock", **settings: object
     ) -> Answer:
-        reader = Reader(self.shelf.data, timeout_seconds=15)
+        reader = DeskReader(self.shelf.data, timeout_seconds=15)
         desk = Desk(reader, self.model, SearchSettings.model_validate(settings))
         return await desk.search(ME, SearchRequest(query, mode=mode, collections=collections or None))
 

@@ -46,7 +46,7 @@ from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, Binding, Principal
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from rag.uris import SOURCE_TEMPLATE
@@ -107,7 +107,7 @@ class BagOfWords:
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
         return [match.span() for match in re.finditer(r"\S+", text)]
 
-    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+    def vocabulary_share(self, text: str) -> float:  # noqa: ARG002 the protocol's
         return 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
@@ -259,7 +259,7 @@ async def record(library: Library, embedder: BagOfWords, data: Path, home: Home)
         relaxed, tools = kind == "relaxed", kind == "tools"
         of_server = ServerSettings(tools=_tools()) if tools else ServerSettings()
         settings = Settings(data=data, limits=limits, server=of_server)
-        reader = Reader(home, timeout_seconds=ANSWER_SECONDS)
+        reader = DeskReader(home, timeout_seconds=ANSWER_SECONDS)
         desk = Desk(reader, embedder, SearchSettings(relax=relaxed, thresholds=EVERYTHING_IS_EVIDENCE))
         admission = Admission(settings.limits)
         server = create_server(OpenedDesk(settings, desk), settings, admission, principal_of, remote=True)

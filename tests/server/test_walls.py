@@ -26,7 +26,7 @@ from rag.config.server_settings import OpenerSettings, ServerSettings, ToolSetti
 from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, Binding, Principal
 from rag.search.desk import Desk
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE
@@ -157,7 +157,7 @@ async def _server(small: ModuleType, data: Path, tool: ToolSettings, asker: Prin
     search = SearchSettings.model_validate({"statistics": "strict", "overrides": overrides, "relax": True})
     published = ServerSettings(tools=(tool,), explain=True, include_vectors=True)
     settings = Settings(data=data, search=search, server=published)
-    desk = Desk(Reader(data, timeout_seconds=15), small.BagOfWords(), search)
+    desk = Desk(DeskReader(data, timeout_seconds=15), small.BagOfWords(), search)
     return create_server(
         OpenedDesk(settings, desk), settings, Admission(settings.limits), lambda _context: asker, remote=True
     )

@@ -17,7 +17,7 @@ from rag.config.settings import SearchSettings
 from rag.home import Bucket
 from rag.search.desk import Desk
 from rag.store.bucket.bucket_copy import copy_to_bucket
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from tests import nginx
 from tests.bench.corpus import QUESTIONS
 from tests.bench.index import SHARES, keeping
@@ -83,7 +83,7 @@ async def measure_bucket(bench: Bench, chunks: int) -> AsyncIterator[str]:
         for way in ways:
             for kind in KINDS:
                 bucket = Bucket(store.uri, way.options, consistency_seconds=BOUND_SECONDS)
-                reader = Reader(
+                reader = DeskReader(
                     bucket,
                     timeout_seconds=60,
                     index_cache_bytes=settings.most_cached,

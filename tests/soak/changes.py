@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rag.corpus import Access
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.access_claim import Claim
 from rag.store.write.change_collection import open_writer
 from tests.bench.engine import TENANT
@@ -47,7 +47,7 @@ async def change(
     bench: Bench, data: Path, canary: Canary, word: str, look: Callable[[], Awaitable[None]]
 ) -> None:
     """Make the changes in order. `look` is called when each is in force, and again after the clean-up."""
-    (collection,) = await Reader(data, timeout_seconds=TIMEOUT_SECONDS).collections(TENANT)
+    (collection,) = await DeskReader(data, timeout_seconds=TIMEOUT_SECONDS).collections(TENANT)
     for visible, make in CHANGES:
         async with open_writer(data, collection) as writer:
             document = _document(bench, writer, word)

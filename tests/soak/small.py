@@ -22,7 +22,7 @@ from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.search.desk import Desk
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from tests.small_desk import BagOfWords, ingested
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ async def soak(folder: Path, rounds: int, seed: int = 1) -> list[str]:
 async def _missed(
     data: Path, there: dict[str, str], word: str, gone: str, chance: random.Random
 ) -> Sequence[str]:
-    desk = Desk(Reader(data, timeout_seconds=60), BagOfWords(), SearchSettings())
+    desk = Desk(DeskReader(data, timeout_seconds=60), BagOfWords(), SearchSettings())
     missed = []
     for mode in MODES:
         for wanted in {word, chance.choice([*there.values()])}:

@@ -15,7 +15,7 @@ from rag.errors import BusyError
 from rag.search.desk import Desk
 from rag.store.care.tenant_backup import back_up, checked_archive
 from rag.store.care.tenant_restore import RESTORING, restore
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ BACKUPS = 3
 
 
 def _desk(small_desk: ModuleType, data: Path) -> Desk:
-    return Desk(Reader(data, timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
+    return Desk(DeskReader(data, timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
 
 
 async def _texts(desk: Desk, *sources: str) -> list[str]:

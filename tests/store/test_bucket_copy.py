@@ -22,13 +22,13 @@ from rag.store.bucket.bucket_objects import (
     creates_once,
     delete,
     digest_of,
-    listed,
+    object_facts,
     put,
     put_new,
     put_over,
 )
 from rag.store.bucket.bucket_turns import TURNS
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.access_writer import access_table, change_access
 from rag.store.write.change_collection import drop_collection
 from rag.store.write.locks import locked
@@ -48,13 +48,13 @@ PARTS = ("tables", "tenants", "key")
 
 def held(bucket: Bucket) -> set[str]:
     """What the bucket holds of the desk."""
-    return {name for name in listed(bucket) if name != LEDGER and not name.startswith(TURNS)}
+    return {name for name in object_facts(bucket) if name != LEDGER and not name.startswith(TURNS)}
 
 
 async def stored_in(home: Home) -> list[StoredSource]:
-    reader = Reader(home, timeout_seconds=30)
+    reader = DeskReader(home, timeout_seconds=30)
     (collection,) = await reader.collections("default")
-    return await (await reader.open(collection)).stored()
+    return await (await reader.open(collection)).all_sources()
 
 
 async def test_every_file_of_the_desk_is_in_the_bucket_as_it_is(data: Path, bucket: Bucket) -> None:
@@ -100,9 +100,9 @@ async def test_a_second_copy_sends_only_what_differs_and_deletes_what_is_gone(
 
 async def test_an_object_that_was_damaged_or_lost_is_sent_again(data: Path, bucket: Bucket) -> None:
     await copy_to_bucket(data, bucket)
-    tables = sorted(name for name in listed(bucket) if name.startswith("tables/"))
+    tables = sorted(name for name in object_facts(bucket) if name.startswith("tables/"))
     right = digest_of(bucket, tables[0])
-    size = listed(bucket)[tables[0]][0]
+    size = object_facts(bucket)[tables[0]][0]
     put(bucket, tables[0], b"x" * size)
     delete(bucket, [tables[1]])
     assert digest_of(bucket, tables[0]) != right
@@ -129,7 +129,7 @@ async def test_a_bucket_that_holds_something_else_is_left_alone(
     put(bucket, "holiday.jpg", b"somebody's")
     with pytest.raises(ConfigurationError, match="is not empty, and holds no copy of this desk"):
         await copy_to_bucket(data, bucket)
-    assert listed(bucket).keys() == {"holiday.jpg"}
+    assert object_facts(bucket).keys() == {"holiday.jpg"}
     delete(bucket, ["holiday.jpg"])
     await copy_to_bucket(data, bucket)
     before = held(bucket)
@@ -193,7 +193,7 @@ async def test_a_copy_that_stalls_cannot_replace_what_a_later_one_has_sent(
     assert bucket.read("keys.json") == b'{"keys": []}'
     assert put_over(bucket, "keys.json", b"{}", None) is None
     assert put_over(bucket, "keys.json", b"{}", "0" * 32) is None
-    assert put_over(bucket, "keys.json", b"{}", listed(bucket)["keys.json"][1])  # the control
+    assert put_over(bucket, "keys.json", b"{}", object_facts(bucket)["keys.json"][1])  # the control
     assert bucket.read("keys.json") == b"{}"
 
 
@@ -251,10 +251,10 @@ async def test_a_store_without_conditional_writes_gets_nothing(
     assert not creates_once(bucket)
     with pytest.raises(ConfigurationError, match="ignores If-None-Match"):
         await copy_to_bucket(data, bucket)
-    assert listed(bucket) == {}
+    assert object_facts(bucket) == {}
     object_store.forgets_conditions = False
     assert creates_once(bucket)
-    assert listed(bucket, PROBES) == {}
+    assert object_facts(bucket, PROBES) == {}
     assert put_new(bucket, "once", b"1")
     assert not put_new(bucket, "once", b"2")
     assert bucket.read("once") == b"1"
@@ -316,7 +316,7 @@ async def test_nothing_is_copied_while_a_collection_is_written_but_rights_can_be
 async def test_a_folder_without_a_desk_is_not_copied(bucket: Bucket, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="There is no desk in"):
         await copy_to_bucket(tmp_path, bucket)
-    assert listed(bucket) == {}
+    assert object_facts(bucket) == {}
 
 
 async def test_the_copy_is_read_with_the_same_sources_and_rights(data: Path, bucket: Bucket) -> None:
@@ -338,12 +338,12 @@ async def test_a_reader_follows_a_collection_that_is_removed_and_made_anew(
     data: Path, bucket: Bucket, small_desk: ModuleType, tmp_path: Path
 ) -> None:
     """Its tables have the names of the former ones, and fewer versions."""
-    reader = Reader(bucket, timeout_seconds=30)
+    reader = DeskReader(bucket, timeout_seconds=30)
 
     async def seen() -> tuple[set[str], list[str]]:
         (collection,) = await reader.collections("default")
         table = await reader.open(collection)
-        return {one.source.title for one in await table.stored()}, await table.bodies()
+        return {one.source.title for one in await table.all_sources()}, await table.bodies()
 
     note = tmp_path / "note.md"
     for text in ("swings", "rests", "hangs", "falls"):
@@ -353,7 +353,7 @@ async def test_a_reader_follows_a_collection_that_is_removed_and_made_anew(
         titles, (body,) = await seen()
         assert titles == {"Note"}
         assert f"The pendulum {text}." in body
-    (collection,) = await Reader(data, timeout_seconds=30).collections("default")
+    (collection,) = await DeskReader(data, timeout_seconds=30).collections("default")
     await drop_collection(data, collection)
     other = tmp_path / "other.md"
     other.write_text("# Other\n\nThe balance wheel turns.\n")

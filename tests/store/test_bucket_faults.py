@@ -9,7 +9,7 @@ import pytest
 
 from rag.errors import StoreError
 from rag.store.bucket.bucket_copy import copy_to_bucket
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ USUAL_REQUESTS = 100  # of a copy, roughly
 
 async def told(bucket: Bucket) -> str:
     """What somebody who opens the desk now reads in it."""
-    reader = Reader(bucket, timeout_seconds=30)
+    reader = DeskReader(bucket, timeout_seconds=30)
     (collection,) = await reader.collections("default")
     (body,) = await (await reader.open(collection)).bodies()
     return body

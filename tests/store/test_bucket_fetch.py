@@ -12,7 +12,7 @@ from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.store.bucket import bucket_fetch
 from rag.store.bucket.bucket_copy import LEDGER, copy_rights, copy_to_bucket
 from rag.store.bucket.bucket_fetch import fetch_from_bucket
-from rag.store.bucket.bucket_objects import delete, listed, put
+from rag.store.bucket.bucket_objects import delete, object_facts, put
 from rag.store.bucket.bucket_turns import NOTES, TURNS
 from rag.store.write.access_writer import change_access
 from rag.store.write.desk_folder import FETCHING, make_key
@@ -80,11 +80,11 @@ async def test_a_folder_whose_state_the_bucket_has_outlived_replaces_nothing_by_
     await change_access(new, "default", [one.id], lambda _before: ONLY_ANN)
     await ingest_another(small_desk, new, tmp_path)
     await copy_to_bucket(new, bucket)
-    before = listed(bucket)
+    before = object_facts(bucket)
     for copying in (copy_to_bucket, copy_rights):
         with pytest.raises(ConfigurationError, match=r"storage fetch --from .* --data NEW_FOLDER"):
             await copying(data, bucket)
-    assert listed(bucket) == before
+    assert object_facts(bucket) == before
     assert {(one.source.title, one.access and one.access.visibility) for one in await stored_in(bucket)} == {
         ("Note", "restricted"),
         ("Of new", "restricted"),  # it lies in the same folder
@@ -211,8 +211,8 @@ async def test_an_object_that_is_not_what_was_copied_is_not_taken(
     data: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
     await copy_to_bucket(data, bucket)
-    name = next(one for one in listed(bucket) if one.startswith("tables/chunks"))
-    put(bucket, name, b"x" * listed(bucket)[name][0])
+    name = next(one for one in object_facts(bucket) if one.startswith("tables/chunks"))
+    put(bucket, name, b"x" * object_facts(bucket)[name][0])
     with pytest.raises(StoreError, match="isn't what was copied there"):
         await fetch_from_bucket(bucket, tmp_path / "new")
     assert not files_of(tmp_path / "new")

@@ -137,7 +137,7 @@ def test_what_fails_twice_or_otherwise_or_not_at_all_is_not_begun_again(tmp_path
 
 def test_a_full_disk_is_distinguished_from_other_failures() -> None:
     assert is_full(FULL_DISK)
-    assert is_full(desk_folder.cannot("it can't be written", FULL_QUOTA))
+    assert is_full(desk_folder.unwritable("it can't be written", FULL_QUOTA))
     with pytest.raises(StoreError) as wrapped, engine_errors("writing"):
         raise ENGINE
     assert is_full(wrapped.value)

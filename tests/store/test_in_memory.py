@@ -15,7 +15,7 @@ from rag.corpus import Access, Principal
 from rag.models.embed import unit_rows
 from rag.search.desk import Desk
 from rag.store.read import rows_in_memory
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.rows_in_memory import MEASURED, RowsInMemory, TableInMemory, _split
 from rag.store.write.access_writer import access_table
 
@@ -39,7 +39,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _opened(data: Path, memory_bytes: int = ROOMY, name: str = "documents") -> CollectionReader:
-    reader = Reader(data, timeout_seconds=30, memory_bytes=memory_bytes)
+    reader = DeskReader(data, timeout_seconds=30, memory_bytes=memory_bytes)
     by_name = {one.name: one for one in await reader.collections("default")}
     return await reader.open(by_name[name])
 
@@ -192,7 +192,7 @@ async def test_what_nobody_searches_gives_its_place(
         async with await small_desk.writing(tmp_path, collection=name) as writer:
             await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
     size = (await _size(await _opened(tmp_path))) * 3 // 2
-    reader = Reader(tmp_path, timeout_seconds=30, memory_bytes=size)
+    reader = DeskReader(tmp_path, timeout_seconds=30, memory_bytes=size)
     first, second = [await reader.open(one) for one in await reader.collections("default")]
     assert await _copied(first)
     assert not await _copied(second)  # the first was searched just now
@@ -291,7 +291,7 @@ async def test_tables_are_copied_one_after_another(small_desk: ModuleType, tmp_p
         async with await small_desk.writing(tmp_path, collection=name) as writer:
             await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
     size = (await _size(await _opened(tmp_path))) * 3 // 2
-    reader = Reader(tmp_path, timeout_seconds=30, memory_bytes=size)
+    reader = DeskReader(tmp_path, timeout_seconds=30, memory_bytes=size)
     tables = [await reader.open(one) for one in await reader.collections("default")]
     async with anyio.create_task_group() as tasks:
         for table in tables:
@@ -334,7 +334,7 @@ async def test_searches_at_the_same_time_open_and_copy_a_table_once(
 ) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
-    reader, opened = Reader(tmp_path, timeout_seconds=30, memory_bytes=ROOMY), []
+    reader, opened = DeskReader(tmp_path, timeout_seconds=30, memory_bytes=ROOMY), []
     (collection,) = await reader.collections("default")
 
     async def open_() -> None:

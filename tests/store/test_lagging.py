@@ -28,13 +28,13 @@ import anyio
 
 import rag.store
 from rag.errors import StoreError
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 ALL = "(true)"
 
 
 async def main():
-    reader = Reader(Path(sys.argv[1]), timeout_seconds=60)
+    reader = DeskReader(Path(sys.argv[1]), timeout_seconds=60)
     (collection,) = await reader.collections("default")
     table = await reader.open(collection)
     walk = table.source_batches(ALL, ["id"], 5)

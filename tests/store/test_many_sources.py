@@ -9,7 +9,7 @@ import pytest
 from rag.corpus import Access
 from rag.store.read import schema
 from rag.store.read.connection import connect
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write import access_writer, table_maintenance
 from rag.store.write.access_writer import access_table, change_access
 
@@ -58,7 +58,7 @@ async def test_changes_and_purges_keep_each_source_once(small_desk: ModuleType, 
 
 
 async def _check(data: Path, changed: str, removed: str, hidden: str) -> None:
-    reader = Reader(data, timeout_seconds=15)
+    reader = DeskReader(data, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     table = await reader.open(collection)
     found = await table.sources([changed, removed, hidden])

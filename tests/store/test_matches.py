@@ -23,7 +23,7 @@ def _matches(texts: list[str], query: list[str], order: int = 1) -> Matches:
     mean = sum(map(len, texts)) / len(texts)
     rows = Rows(pa.array(ids), np.array([len(texts[ord(id_) - 97]) / mean for id_ in ids]))
     holding = [[id_ for id_ in ids if word in texts[ord(id_) - 97]] for word in query]
-    return Matches(rows, query, [rows.marked(pa.chunked_array([some], pa.string())) for some in holding])
+    return Matches(rows, query, [rows.mask_of(pa.chunked_array([some], pa.string())) for some in holding])
 
 
 def _bm25(texts: list[str], query: list[str], text: str, *, most: int = 99) -> float:
@@ -64,8 +64,8 @@ def test_the_order_in_which_rows_are_found_changes_no_bit(
 def test_equals_are_ordered_by_id_and_only_those_among_which_it_is_looked_count() -> None:
     known = _matches(["a", "a", "a", "b", "a"], ["a"], order=-1)
     assert list(known.first(2)) == ["a", "b"]
-    assert list(known.first(2, known.rows.marked(pa.chunked_array([["e", "b", "z"]])))) == ["b", "e"]
-    assert known.first(9, known.rows.marked(pa.chunked_array([[]], pa.string()))) == {}
+    assert list(known.first(2, known.rows.mask_of(pa.chunked_array([["e", "b", "z"]])))) == ["b", "e"]
+    assert known.first(9, known.rows.mask_of(pa.chunked_array([[]], pa.string()))) == {}
 
 
 def test_what_nobody_holds_is_no_match() -> None:

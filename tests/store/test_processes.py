@@ -18,7 +18,7 @@ from rag.errors import BusyError
 from rag.search.desk import Desk
 from rag.store.read import schema
 from rag.store.read.connection import connect
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def _begin(process: subprocess.Popen[str]) -> None:
 
 
 def _desk(small_desk: ModuleType, data: Path) -> Desk:
-    return Desk(Reader(data, timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
+    return Desk(DeskReader(data, timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
 
 
 async def test_what_another_process_commits_is_found_by_an_open_reader(
@@ -110,7 +110,7 @@ async def test_a_writer_in_another_process_turns_this_one_away(
     replacing.kill()
     replacing.wait(60)
     async with await small_desk.writing(tmp_path) as writer:
-        assert set(await writer.known()) <= {"a", *map(str, range(99))}
+        assert set(await writer.known_sources()) <= {"a", *map(str, range(99))}
 
 
 async def test_ingestion_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
@@ -154,7 +154,7 @@ def _change(documents: Path, number: int) -> None:
 
 async def _whole(data: Path) -> dict[str, list[str]]:
     """Every source's chunks by its URI, none of which is missing or wrong."""
-    reader = Reader(data, timeout_seconds=15)
+    reader = DeskReader(data, timeout_seconds=15)
     found = {}
     for collection in await reader.collections("default"):
         table = await reader.open(collection)
@@ -162,7 +162,7 @@ async def _whole(data: Path) -> dict[str, list[str]]:
             read = await table.text(source.id)
             assert read
             stored, _, text = read
-            chunks = await table.between(stored, 0, 999, "(true)")
+            chunks = await table.chunks_between(stored, 0, 999, "(true)")
             assert [chunk.seq for chunk in chunks] == list(range(source.chunk_count))
             assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
             found[source.uri] = [chunk.text for chunk in chunks]

@@ -9,7 +9,7 @@ import pytest
 
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write import evaluation_runs, table_maintenance
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def _versions(table: lancedb.AsyncTable) -> list[int]:
 
 
 async def _reader(data: Path) -> CollectionReader:
-    reader = Reader(data, timeout_seconds=15)
+    reader = DeskReader(data, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     return await reader.open(collection)
 

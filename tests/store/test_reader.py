@@ -16,7 +16,7 @@ from lancedb.query import AsyncVectorQuery
 from rag.errors import BusyError, StoreError
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import MAX_TERMS
 from rag.store.write import table_maintenance
 from rag.store.write.change_collection import drop_collection, open_writer
@@ -54,7 +54,7 @@ NASTY = [
 
 
 async def _opened(data: Path) -> CollectionReader:
-    reader = Reader(data, timeout_seconds=15)
+    reader = DeskReader(data, timeout_seconds=15)
     (found,) = await reader.collections("default")
     return await reader.open(found)
 
@@ -65,12 +65,12 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 async def test_a_folder_that_is_not_there_has_no_collections_and_is_not_made(tmp_path: Path) -> None:
-    assert await Reader(tmp_path / "data", timeout_seconds=15).collections("default") == ()
+    assert await DeskReader(tmp_path / "data", timeout_seconds=15).collections("default") == ()
     assert _files(tmp_path) == {}
 
 
 async def test_an_empty_folder_has_no_collections_and_stays_empty(tmp_path: Path) -> None:
-    assert await Reader(tmp_path, timeout_seconds=15).collections("default") == ()
+    assert await DeskReader(tmp_path, timeout_seconds=15).collections("default") == ()
     assert _files(tmp_path) == {}
 
 
@@ -85,7 +85,7 @@ async def test_a_relative_folder_is_no_cloud_address_whatever_its_name(
 
 
 async def test_an_open_reader_sees_what_appears_later(small_desk: ModuleType, tmp_path: Path) -> None:
-    reader = Reader(tmp_path / "data", timeout_seconds=15)
+    reader = DeskReader(tmp_path / "data", timeout_seconds=15)
     assert await reader.collections("default") == ()
     async with await small_desk.writing(tmp_path / "data") as writer:
         (collection,) = await reader.collections("default")
@@ -119,7 +119,7 @@ async def test_a_source_comes_back_as_it_was_written(small_desk: ModuleType, tmp
     assert found
     stored, outline, text = found
     assert (stored.source, outline, text) == (item.source, item.outline, item.text)
-    chunks = await table.between(stored, 0, 9, ALL)
+    chunks = await table.chunks_between(stored, 0, 9, ALL)
     assert [(one.seq, one.page, one.section) for one in chunks] == [
         (0, 1, ("Häder 'one' 😀",)),
         (1, 2, ("Häder 'one' 😀",)),
@@ -136,7 +136,7 @@ async def test_chunks_are_found_by_position_and_by_number(small_desk: ModuleType
     stored = (await table.sources([item.source.id]))[item.source.id]
 
     async def touching(start: int, end: int) -> str:
-        return "".join(one.text[0] for one in await table.touching(stored, start, end, ALL))
+        return "".join(one.text[0] for one in await table.chunks_touching(stored, start, end, ALL))
 
     assert [await touching(*window) for window in ((0, 1), (3, 7), (4, 6), (0, 99), (23, 30))] == [
         "a",
@@ -145,8 +145,8 @@ async def test_chunks_are_found_by_position_and_by_number(small_desk: ModuleType
         "abcd",
         "",
     ]
-    assert [one.seq for one in await table.between(stored, -1, 1, ALL)] == [0, 1]
-    assert [one.seq for one in await table.between(stored, 3, 9, ALL)] == [3]
+    assert [one.seq for one in await table.chunks_between(stored, -1, 1, ALL)] == [0, 1]
+    assert [one.seq for one in await table.chunks_between(stored, 3, 9, ALL)] == [3]
 
 
 async def test_pages_bring_every_source_once_and_in_order(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ async def test_the_cache_grows_with_the_indexes_up_to_its_limit(
         return await connect(data, index_cache_bytes=index_cache_bytes)
 
     monkeypatch.setattr("rag.store.read.desk_reader.connect", connected)
-    reader = Reader(tmp_path, timeout_seconds=15, index_cache_bytes=most)
+    reader = DeskReader(tmp_path, timeout_seconds=15, index_cache_bytes=most)
     async with await small_desk.writing(tmp_path) as writer:
         for count in (1, 300):
             item = small_desk.new_source(writer, "a", *(f"pendulum{count} word{n}" for n in range(count)))
@@ -410,7 +410,7 @@ async def test_the_files_of_superseded_indexes_do_not_stay_open(
         return sum(target.is_relative_to(tmp_path) and "_indices" in target.parts for target in targets)
 
     monkeypatch.setattr("rag.store.read.desk_reader.MOST_SUPERSEDED", 3)
-    reader, most = Reader(tmp_path, timeout_seconds=15), 0
+    reader, most = DeskReader(tmp_path, timeout_seconds=15), 0
     async with await small_desk.writing(tmp_path) as writer:
         for count in range(1, 16):
             words = (f"pendulum{number}" for number in range(20 * count))
@@ -438,7 +438,9 @@ async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
             assert len(await table.dense(item.vectors[7], 9, ALL)) == 9
             assert len(await table.sparse("pendulum", 9, ALL)) == 9
             stored = (await table.sources([item.source.id]))[item.source.id]
-            assert [one.text for one in await table.between(stored, 7, 7, ALL)] == ["pendulum number 7"]
+            assert [one.text for one in await table.chunks_between(stored, 7, 7, ALL)] == [
+                "pendulum number 7"
+            ]
             await writer.replace([small_desk.new_source(writer, f"b{number}", f"other {number}")])
             await writer.finish()
 
@@ -447,7 +449,7 @@ async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
 async def test_a_dropped_collection_that_is_made_again_is_seen_anew(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    reader = Reader(tmp_path, timeout_seconds=15)
+    reader = DeskReader(tmp_path, timeout_seconds=15)
     (query,) = small_desk.vectors(["pendulum"])
     for text in ("pendulum first", "pendulum second", "pendulum third"):
         async with await small_desk.writing(tmp_path) as writer:
@@ -475,13 +477,13 @@ async def test_chunks_of_a_source_that_was_replaced_since_are_not_mistaken_for_n
         table = await _opened(tmp_path)
         (source,) = await table.listing()
         stored = (await table.sources([source.id]))[source.id]
-        assert await table.between(stored, 5, 9, ALL) == ()
+        assert await table.chunks_between(stored, 5, 9, ALL) == ()
         await writer.replace([small_desk.new_source(writer, "a", "uno")])
         with pytest.raises(BusyError):
-            await table.between(stored, 0, 0, ALL)
+            await table.chunks_between(stored, 0, 0, ALL)
         await writer.remove([source.id])
         with pytest.raises(BusyError):
-            await table.touching(replace(stored, generation="x"), 0, 3, ALL)
+            await table.chunks_touching(replace(stored, generation="x"), 0, 3, ALL)
 
 
 async def test_reading_writes_nothing_and_takes_no_lock(small_desk: ModuleType, tmp_path: Path) -> None:

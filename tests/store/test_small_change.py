@@ -14,7 +14,7 @@ from rag.corpus import Principal
 from rag.search.desk import Desk
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_maintenance
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _files(data: Path) -> dict[str, int]:
 
 
 async def _unindexed(data: Path) -> int:
-    reader = Reader(data, timeout_seconds=15)
+    reader = DeskReader(data, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     return (await (await reader.open(collection)).statistics()).unindexed
 
@@ -76,7 +76,7 @@ async def test_a_changed_document_is_found_at_once_and_costs_what_it_weighs_unti
 
     assert await _changed(small_desk, tmp_path, 1, "astrolabe") < whole / 8
     assert await _unindexed(tmp_path) == PASSAGES
-    desk = Desk(Reader(tmp_path, timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
+    desk = Desk(DeskReader(tmp_path, timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
     for mode in ("dense", "sparse", "hybrid"):
         request = SearchRequest("astrolabe", mode=mode)
         hits = (await desk.search(Principal("default"), request)).hits

@@ -130,7 +130,7 @@ async def test_a_source_that_lacks_chunks_is_seen_until_it_is_stored_again(
     for _ in range(2):
         looked.clear()
         async with await small_desk.writing(tmp_path) as writer:
-            known = await writer.known()
+            known = await writer.known_sources()
             assert not known["a"].digest
             assert known["b"].digest
             assert "leftovers" in looked
@@ -140,7 +140,7 @@ async def test_a_source_that_lacks_chunks_is_seen_until_it_is_stored_again(
         await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
         await writer.finish()
     async with await small_desk.writing(tmp_path) as writer:
-        assert (await writer.known())["a"].digest
+        assert (await writer.known_sources())["a"].digest
         await writer.finish()
     assert collection_tables.is_swept(tmp_path, collection)
 

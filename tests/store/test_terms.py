@@ -11,7 +11,7 @@ from rag.store.read.word_analysis import (
     search_terms,
     stems,
     terms_of,
-    words_had,
+    words_in_text,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_words_of_a_query_have_all_forms_that_the_index_may_have_of_them(
     query: str, language: Language, expected: str
 ) -> None:
     found = query_words(query, [language])
-    shown = [f"{one.written}={'/'.join('+'.join(form) for form in one.forms)}" for one in found]
+    shown = [f"{one.text}={'/'.join('+'.join(form) for form in one.forms)}" for one in found]
     assert shown == expected.split()
 
 
@@ -103,7 +103,7 @@ SAME = [
 def _share(query: str, text: str) -> float:
     """The share of the query's words, each counted once, that a text has."""
     words = {word.forms: word for word in query_words(query, ["English"])}.values()
-    return len(words_had(words, text, "English")) / max(1, len(words))
+    return len(words_in_text(words, text, "English")) / max(1, len(words))
 
 
 @pytest.mark.parametrize("written", SAME, ids=lambda one: one[0])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.strict_reader import readable_only
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ EVERYTHING = "(true)"
 
 
 async def _reader(data: Path) -> CollectionReader:
-    reader = Reader(data, timeout_seconds=10)
+    reader = DeskReader(data, timeout_seconds=10)
     (collection,) = await reader.collections("default")
     return await reader.open(collection)
 

@@ -16,7 +16,7 @@ from rag.corpus import Access, EmbedderIdentity
 from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_maintenance
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import drop_collection
@@ -39,7 +39,7 @@ EXPECTED = {"chunks": "replaced", "sources": "added"}
 
 
 async def _opened(data: Path, collection: str = "documents", tenant: str = "default") -> CollectionReader:
-    reader = Reader(data, timeout_seconds=15)
+    reader = DeskReader(data, timeout_seconds=15)
     (found,) = [one for one in await reader.collections(tenant) if one.name == collection]
     return await reader.open(found)
 
@@ -58,7 +58,7 @@ async def _texts(data: Path) -> dict[str, list[str]]:
     found = {}
     for source in await table.listing():
         stored = (await table.sources([source.id]))[source.id]
-        found[source.uri] = [chunk.text for chunk in await table.between(stored, 0, 999, "(true)")]
+        found[source.uri] = [chunk.text for chunk in await table.chunks_between(stored, 0, 999, "(true)")]
     return found
 
 
@@ -229,7 +229,7 @@ async def test_a_source_that_lacks_chunks_counts_as_changed(small_desk: ModuleTy
         await writer.replace([damaged, small_desk.new_source(writer, "b", "whole")])
     await (await _chunks(tmp_path)).delete(f"id = '{damaged.source.id}/1'")
     async with await small_desk.writing(tmp_path) as writer:
-        known = await writer.known()
+        known = await writer.known_sources()
     assert not known["a"].digest
     assert known["b"].digest
 
@@ -400,7 +400,7 @@ async def test_collections_and_tenants_do_not_see_each_other(small_desk: ModuleT
         (stored,) = await table.chunks([f"{source.id}/0"], "(true)")
         assert stored.chunk.text == f"pendulum of {tenant} {name}"
     assert len(ids) == 3
-    assert [one.name for one in await Reader(tmp_path, timeout_seconds=15).collections("acme")] == [
+    assert [one.name for one in await DeskReader(tmp_path, timeout_seconds=15).collections("acme")] == [
         "documents"
     ]
 
@@ -427,7 +427,9 @@ async def test_a_dropped_collection_is_gone_and_the_others_stay(
             await writer.replace([small_desk.new_source(writer, "a", name)])
     table = await _opened(tmp_path)
     await drop_collection(tmp_path, table.collection)
-    assert [one.name for one in await Reader(tmp_path, timeout_seconds=15).collections("default")] == ["more"]
+    assert [one.name for one in await DeskReader(tmp_path, timeout_seconds=15).collections("default")] == [
+        "more"
+    ]
     assert not list(database_folder(tmp_path).glob("*src_documents*"))
     assert (await (await _opened(tmp_path, "more")).listing())[0].uri == "a"
 
@@ -439,7 +441,7 @@ async def test_what_a_kill_during_the_making_of_a_collection_left_is_replaced(
         (database_folder(tmp_path) / f"{table('default', 'documents')}.lance" / "data").mkdir(parents=True)
     (database_folder(tmp_path) / f"{schema.COLLECTIONS}.lance").mkdir()
     (tmp_path / "key").write_bytes(bytes(32))
-    assert await Reader(tmp_path, timeout_seconds=15).collections("default") == ()
+    assert await DeskReader(tmp_path, timeout_seconds=15).collections("default") == ()
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "one")])
     assert await _texts(tmp_path) == {"a": ["one"]}

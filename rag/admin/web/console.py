@@ -27,7 +27,7 @@ from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskErr
 from rag.home import data_folder_problem
 from rag.report.text_and_html import Html, counted, one_line, shortened
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Console:
     config: Path
     door: Door
     desk: Desk
-    reader: Reader
+    reader: DeskReader
     health: Health
     uploads: Path
     source_lists: SourceLists = field(default_factory=SourceLists)

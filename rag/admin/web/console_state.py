@@ -280,7 +280,7 @@ class SourceLists:
         key = collection.tenant, collection.name
         cached = self._cached.get(key)
         if cached is None or (cached.collection, cached.version) != (collection, version):
-            cached = self._cached[key] = _indexed(collection, version, await table.stored())
+            cached = self._cached[key] = _indexed(collection, version, await table.all_sources())
         return cached
 
 

@@ -127,7 +127,7 @@ async def document(console: Console, request: Request) -> Response:
         rights=in_words(stored.access),
         kind_of=kind_of,
         drawn=with_tables,
-        passages=await table.between(stored, first, first + PASSAGES - 1, EVERY_CHUNK),
+        passages=await table.chunks_between(stored, first, first + PASSAGES - 1, EVERY_CHUNK),
         number=page,
         pages=pages,
         address=f"/documents/{stored.id}?page=",
@@ -245,7 +245,7 @@ async def _named_sources(console: Console, parameters: Mapping[str, str]) -> lis
         (table, [source.stored for source in (await console.source_lists.of(table)).sources])
         for table in await console.tables()
     ]
-    return select_sources(stored, await console.reader.gone(console.tenant), (name,))
+    return select_sources(stored, await console.reader.removed_records(console.tenant), (name,))
 
 
 def requested_change(settings: Settings, parameters: Mapping[str, str]) -> Callable[[Access | None], Access]:

@@ -21,7 +21,7 @@ from rag.admin.web.console import Console, EntryError, entry, number_in, see_oth
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.run_history import runs_of
-from rag.store.write.desk_folder import cannot, make_private
+from rag.store.write.desk_folder import make_private, unwritable
 from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def save_uploads(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes
         make_private(folder)
         return [_save_file(folder, name, file) for name, (_, file) in zip(names, files, strict=True)]
     except OSError as error:
-        raise cannot(f"The folder {folder} can't be written", error) from error
+        raise unwritable(f"The folder {folder} can't be written", error) from error
 
 
 def _save_file(folder: Path, name: str, file: BinaryIO) -> Path:

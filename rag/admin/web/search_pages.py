@@ -28,7 +28,7 @@ from rag.evaluate.sets.question_files import JudgedLine, file_content, judged_li
 from rag.ingest.run_progress import SilentProgress
 from rag.report.text_and_html import counted
 from rag.search.why_not import SourceTrace
-from rag.store.write.desk_folder import cannot, judged_folder, make_private, write_whole
+from rag.store.write.desk_folder import judged_folder, make_private, unwritable, write_whole
 from rag.uris import split_id
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _write(file: Path, lines: list[JudgedLine]) -> None:
     try:
         make_private(file.parent)
     except OSError as error:
-        raise cannot(f"The folder {file.parent} can't be made", error) from error
+        raise unwritable(f"The folder {file.parent} can't be made", error) from error
     write_whole(file, file_content(lines))
 
 

@@ -169,7 +169,7 @@ async def _from_source(table: CollectionReader, source: Source) -> Skeleton:
     """A passage from the middle of the source: beginnings are often boilerplate."""
     stored = (await table.sources([source.id]))[source.id]
     middle = source.chunk_count // 2
-    (chunk,) = await table.between(stored, middle, middle, EVERYTHING)
+    (chunk,) = await table.chunks_between(stored, middle, middle, EVERYTHING)
     path = source.metadata.get("path", source.id)
     below = chunk.section[1:] if chunk.section[:1] == (source.title,) else chunk.section
     passage = textwrap.shorten(chunk.text, PASSAGE_CHARS, placeholder=" …")

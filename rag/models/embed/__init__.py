@@ -46,7 +46,7 @@ class Embedder(Protocol):
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
         """The model's tokens in `text`, in order, each as (start, end) in characters."""
 
-    def known(self, text: str) -> float:
+    def vocabulary_share(self, text: str) -> float:
         """The share of a text, from 0 to 1, that the model knows by its vocabulary; 1 if nothing tells.
 
         The model has learnt nothing of a text of which it knows 0. A long text is judged by a sample, in a
@@ -83,9 +83,9 @@ class WrappedEmbedder:
         """As `Embedder.token_spans`."""
         return self.inner.token_spans(text)
 
-    def known(self, text: str) -> float:
-        """As `Embedder.known`."""
-        return self.inner.known(text)
+    def vocabulary_share(self, text: str) -> float:
+        """As `Embedder.vocabulary_share`."""
+        return self.inner.vocabulary_share(text)
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Embedders:
         """The cosine that this embedder gives to unrelated texts, if the settings have one."""
         return self.settings[name].baseline if name in self.settings else None
 
-    async def named(self, name: str) -> Embedder:
+    async def embedder(self, name: str) -> Embedder:
         """The embedder of this name.
 
         Raises:

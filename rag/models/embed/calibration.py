@@ -107,7 +107,7 @@ PAIRS_BY_LANGUAGE: dict[str, tuple[tuple[str, str], ...]] = {
 """Questions and passages that answer them, and no other of their language, in the words of everyday texts."""
 
 
-async def measured(embedder: Embedder) -> Calibration:
+async def measured_calibration(embedder: Embedder) -> Calibration:
     """The model's own scale, from texts in seven languages, in the one that it tells apart best.
 
     A model finds everything alike in a language that it doesn't know, so the language with the largest
@@ -135,7 +135,7 @@ async def _in_language(embedder: Embedder, pairs: Sequence[tuple[str, str]]) -> 
     return (float(cosines.sum()) - answers) / mismatches, answers / len(pairs)
 
 
-def of_passages(sources: Sequence[str], vectors: Vectors) -> float | None:
+def unrelated_cosine(sources: Sequence[str], vectors: Vectors) -> float | None:
     """The cosine of unrelated texts by the passages of a collection; None if there are too few.
 
     It is the lower quartile over pairs of different sources. Their mean says more of the collection than of

@@ -77,7 +77,7 @@ def cache_file(data: Path) -> Path:
 class EmbeddingCache:
     """The entries of one model and tenant. Safe to use from several threads and processes.
 
-    `most` is the size in bytes that the whole cache may have. `notes` say what happened to it, for the
+    `max_bytes` is the limit of the whole cache. `notes` say what happened to it, for the
     report. It never raises: what can't be read counts as missing, and what can't be written is left out.
     """
 
@@ -86,7 +86,7 @@ class EmbeddingCache:
     tenant: str
     collection: str
     model: str
-    most: int
+    max_bytes: int
     notes: list[str] = field(default_factory=list)
     _connection: sqlite3.Connection | None = None
     _off: bool = False
@@ -100,7 +100,7 @@ class EmbeddingCache:
     def _model(self) -> bytes:
         return hashlib.blake2b(f"{self.tenant}\0{self.model}".encode(), key=self.key, digest_size=16).digest()
 
-    def known(self, texts: Iterable[str]) -> dict[str, Vectors]:
+    def vectors(self, texts: Iterable[str]) -> dict[str, Vectors]:
         """The vectors of those texts that have one here."""
         keys = {text_key(self.key, self._model, text): text for text in texts}
 
@@ -183,11 +183,11 @@ class EmbeddingCache:
 
     def _trim(self, connection: sqlite3.Connection) -> None:
         size = _size(connection)
-        if size <= self.most:
+        if size <= self.max_bytes:
             return
         with connection:
             (rows,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
-            surplus = ceil(rows * (1 - self.most * FILLED / size))
+            surplus = ceil(rows * (1 - self.max_bytes * FILLED / size))
             connection.execute(
                 "DELETE FROM vectors WHERE rowid IN (SELECT rowid FROM vectors ORDER BY used, rowid LIMIT ?)",
                 [surplus],
@@ -347,7 +347,7 @@ class CachedEmbedder(WrappedEmbedder):
         if kind == "query":
             return await self.inner.embed(texts, kind)
         dimension = self.identity.dimension
-        vectors = await to_thread.run_sync(self.cache.known, texts)
+        vectors = await to_thread.run_sync(self.cache.vectors, texts)
         vectors = {text: vector for text, vector in vectors.items() if vector.shape == (dimension,)}
         used, missing = list(vectors), [text for text in dict.fromkeys(texts) if text not in vectors]
         self.cached += len(texts) - len(missing)

@@ -80,10 +80,10 @@ class LocalEmbedder:
         """The model's own tokens."""
         return self.tokens.spans(text)
 
-    def known(self, text: str) -> float:
+    def vocabulary_share(self, text: str) -> float:
         """As its tokens say for the built-in model, and one whose facts say that it is for one language."""
         of_one = self.facts.multilingual is False if self.facts else self.identity.model == BUILTIN_NAME
-        return self.tokens.known(text) if of_one else 1.0
+        return self.tokens.vocabulary_share(text) if of_one else 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """One vector of unit length per text; texts longer than the window are truncated."""

@@ -33,7 +33,7 @@ CONTROL = "refdesk"
 
 
 @dataclass(slots=True)
-class Sent:
+class SentTexts:
     """What an endpoint was sent and answered: texts, and their tokens as it reports them.
 
     `unreported` counts the texts of answers without a number of tokens.
@@ -61,7 +61,7 @@ class VectorModel:
     endpoint: Endpoint
     settings: EmbedderSettings
     encoding: Encoding | None = None
-    sent: Sent = field(default_factory=Sent)
+    sent: SentTexts = field(default_factory=SentTexts)
 
     async def vectors(self, texts: Sequence[str], dimension: int = 0, kind: TextKind = "document") -> Vectors:
         """One vector of unit length per text, in order; each has `dimension` components, unless that is 0.
@@ -164,7 +164,7 @@ class RemoteEmbedder:
             for span in _split(start, end, whole=end - start <= LONGEST_TOKEN and text[start:end].isascii())
         ]
 
-    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+    def vocabulary_share(self, text: str) -> float:  # noqa: ARG002 the protocol's
         """1, because the model's vocabulary is unknown."""
         return 1.0
 
@@ -243,7 +243,7 @@ async def remote_embedder(
     ) as endpoint:
         model = VectorModel(endpoint, settings)
         control = await _probed(model) if probe else None
-        model.sent = Sent()
+        model.sent = SentTexts()
         dimension = settings.dimensions or 0 if control is None else control.shape[1]
         body = settings.options.of_documents
         identity = EmbedderIdentity(
@@ -300,18 +300,18 @@ class TooFastError(Exception):
 class BatchSize:
     """How many texts an endpoint takes at once, as learnt until now; kept as long as its embedder.
 
-    `most` is the limit of the settings, or what the endpoint accepted when it refused more. `now` is smaller
+    `limit` is that of the settings, or what the endpoint accepted when it refused more. `now` is smaller
     than that while the endpoint limits the rate. `tokens` limits the sum of a batch of several texts.
     """
 
-    most: int
+    limit: int
     now: int
     tokens: int
     accepted: int = 0
     grows_after: int = GROWS_AFTER
     grew: bool = False
 
-    def taken(self, counts: Sequence[int], start: int) -> int:
+    def next_size(self, counts: Sequence[int], start: int) -> int:
         """How many texts from `start` are the next batch, at least one. `counts` are their tokens."""
         total = 0
         for number, count in enumerate(counts[start : start + self.now]):
@@ -320,9 +320,9 @@ class BatchSize:
                 return number
         return min(self.now, len(counts) - start)
 
-    def limit(self, texts: int) -> None:
+    def shrink_to(self, texts: int) -> None:
         """Take at most this many texts at once."""
-        self.most = self.now = texts
+        self.limit = self.now = texts
 
     def slow_down(self, refused: int) -> None:
         """Halve the batches after one of this size came too fast."""
@@ -333,8 +333,8 @@ class BatchSize:
     def note_accepted(self) -> None:
         """Count an accepted batch. After several in a row, batches grow again."""
         self.accepted += 1
-        if self.accepted >= self.grows_after and self.now < self.most:
-            self.now, self.accepted, self.grew = min(self.most, self.now * 2), 0, True
+        if self.accepted >= self.grows_after and self.now < self.limit:
+            self.now, self.accepted, self.grew = min(self.limit, self.now * 2), 0, True
 
 
 async def in_batches(
@@ -355,7 +355,7 @@ async def in_batches(
     refused: list[tuple[int, int]] = []  # where a refused batch ends, and the limit before it
     done = hurried = 0
     while done < len(texts):
-        batch = texts[done : done + size.taken(counts, done)]
+        batch = texts[done : done + size.next_size(counts, done)]
         try:
             part = await request(batch)
         except TooFastError as error:
@@ -365,11 +365,11 @@ async def in_batches(
             continue
         except RefusedError as error:
             if len(batch) > 1:
-                refused.append((done + len(batch), size.most))
-                size.limit(len(batch) // 2)
+                refused.append((done + len(batch), size.limit))
+                size.shrink_to(len(batch) // 2)
                 continue
             part = await alone(error)
-            size.limit(next((before for end, before in refused if end > done), size.most))
+            size.shrink_to(next((before for end, before in refused if end > done), size.limit))
         size.note_accepted()
         hurried = 0
         done += len(batch)

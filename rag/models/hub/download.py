@@ -31,7 +31,7 @@ class WrongBytesError(ProviderError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HubCommit:
     """Where a file comes from: the hub, the repository and the commit."""
 
     hub: Hub
@@ -43,7 +43,7 @@ class Place:
         return self.hub.file_url(self.repository, self.commit, file.path)
 
 
-def download(origin: Place, file: RemoteFile, target: Path, came: Callable[[int], None]) -> str:
+def download(origin: HubCommit, file: RemoteFile, target: Path, came: Callable[[int], None]) -> str:
     """Fetch a file to `target`, and return its SHA-256. `came` is told of the bytes as they come.
 
     What an interrupted download left is used. A connection that breaks is made again.
@@ -73,7 +73,7 @@ def download(origin: Place, file: RemoteFile, target: Path, came: Callable[[int]
     )
 
 
-def _append(origin: Place, file: RemoteFile, part: Path, came: Callable[[int], None]) -> None:
+def _append(origin: HubCommit, file: RemoteFile, part: Path, came: Callable[[int], None]) -> None:
     """Fetch what `part` lacks.
 
     Raises:

@@ -26,7 +26,7 @@ from rag.search.query_vectors import is_remote
 from rag.search.recall import Query
 from rag.search.source_window import between_words, centred
 from rag.search.stages.surroundings import in_sections
-from rag.store.read.word_analysis import MAX_TERMS, query_terms, spelled_out, stop_languages
+from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages, with_name_forms
 from rag.text.segments import Span, sentences, with_indent
 
 if TYPE_CHECKING:
@@ -227,8 +227,8 @@ def _first(parts: Sequence[Excerpt], hit: Hit) -> Excerpt:
 
 def _by_words(parts: Sequence[Excerpt], query: str, languages: Sequence[Language]) -> Excerpt | None:
     """The part with the rarest words of the query, None if none has any."""
-    terms = spelled_out(" ".join(query_terms(query, languages)[:MAX_TERMS])).split()
-    scores = shared_rarity([spelled_out(part.text) for part in parts], terms)
+    terms = with_name_forms(" ".join(query_terms(query, languages)[:MAX_TERMS])).split()
+    scores = shared_rarity([with_name_forms(part.text) for part in parts], terms)
     if not any(scores):
         return None
     return _shortened(parts[scores.index(max(scores))], terms)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from rag.answers import Hit, SearchRequest
 from rag.config.profiles import GraphStage
 from rag.errors import BusyError, InvalidRequestError
-from rag.rank.references import linked, name_of, named
+from rag.rank.references import linked_ids, name_of, names_in
 from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import Query, fuse, recall
@@ -161,10 +161,10 @@ async def _referred(seeds: Sequence[Hit], view: View) -> list[tuple[str, float]]
     by_link: list[tuple[float, str]] = []
     for seed in seeds:
         weight, own, text = max(seed.score, 0.0), seed.source.id, seed.chunk.text
-        found = named(text, set(names.values()) - {name_of(seed.source.title)})
+        found = names_in(text, set(names.values()) - {name_of(seed.source.title)})
         by_name += [(weight, id_, name) for id_, name in names.items() if name in found and id_ != own]
         if seed.source.collection == view.table.collection.name:
-            leads_to = linked(text, seed.source.metadata.get("path", ""), paths) - {own}
+            leads_to = linked_ids(text, seed.source.metadata.get("path", ""), paths) - {own}
             by_link += [(weight, id_) for id_ in leads_to]
     sources = await view.table.sources({*(id_ for _, id_, _ in by_name), *(id_ for _, id_ in by_link)})
     admitted = {id_ for id_, source in sources.items() if view.admits(source)}
@@ -200,7 +200,7 @@ async def _having(name: str, view: View) -> list[StoredChunk]:
 async def _mentioning(name: str, views: Sequence[View]) -> set[str]:
     """The readable sources that have a name in a passage, if it is no common phrase."""
     rows = await concurrently([partial(_having, name, view) for view in views])
-    return {row.chunk.source_id for having in rows for row in having if named(row.body, [name])}
+    return {row.chunk.source_id for having in rows for row in having if names_in(row.body, [name])}
 
 
 async def _passages(sources: set[str], query: Query, state: SearchState) -> list[Hit]:

@@ -155,5 +155,5 @@ async def distinct(
     hits: Sequence[Hit], stage: DedupeStage, _query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits without those that nearly repeat a better one."""
-    kept = diversity.distinct([hit.text for hit in hits], threshold=stage.threshold).kept
+    kept = diversity.distinct([hit.text for hit in hits], threshold=stage.threshold).unique
     return [hits[index] for index in kept]

@@ -10,7 +10,7 @@ from rag.answers import Hit
 from rag.config.profiles import ThresholdSettings
 from rag.corpus import Collection, Distance, Language
 from rag.search.recall import Query
-from rag.store.read.word_analysis import MAX_TERMS, Word, query_words, words_had
+from rag.store.read.word_analysis import MAX_TERMS, Word, query_words, words_in_text
 from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ def lacks_evidence(hits: Sequence[Hit], query: Query, plan: SearchPlan) -> bool:
     if near and not identify:
         return False  # comparing words takes longer
     had = [
-        words_had(asked[language], _described(hit, plan), language)
+        words_in_text(asked[language], _described(hit, plan), language)
         for hit, language in zip(first, languages, strict=True)
     ]
-    there = {word.written for words in had for word in words}
+    there = {word.text for words in had for word in words}
     if identify and not there:
         return True
     return all(
@@ -141,7 +141,7 @@ def _words(query: str, language: Language) -> ValuesView[Word]:
     """The words of the query that count, each once."""
     words = query_words(query, [language])[:MAX_TERMS]
     return {
-        word.forms: word for word in words if word.written.casefold().replace("’", "'") not in FRAME
+        word.forms: word for word in words if word.text.casefold().replace("’", "'") not in FRAME
     }.values()
 
 
@@ -156,5 +156,5 @@ def _share(asked: ValuesView[Word], had: frozenset[Word], there: set[str]) -> fl
 
     Example: "dress code", of which this hit has code, and none has dress -> 1/4.
     """
-    missing = sum(word.written not in there for word in asked)
+    missing = sum(word.text not in there for word in asked)
     return len(had) / (len(asked) + (MISSING - 1) * missing) if asked else None

@@ -19,30 +19,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from anyio import to_thread
 
 from rag.access.keys import KEYS
 from rag.access.tenants import tenants
 from rag.errors import BusyError, ConfigurationError, StoreError
-from rag.store.bucket.bucket_objects import creates_once, delete, digest_of, listed, put, put_over
-from rag.store.bucket.bucket_turns import TURNS, check_turn, take_turn, unfit
+from rag.home import Bucket, Home
+from rag.store.bucket.bucket_objects import creates_once, delete, digest_of, object_facts, put, put_over
+from rag.store.bucket.bucket_turns import TURNS, check_turn, take_turn, unfit_store
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, engine_errors, table_folder
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.desk_folder import read_key
 from rag.store.write.locks import locked
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from rag.home import Bucket, Home
 
 LEDGER = "copied.json"
 SENDERS = 8  # at once
@@ -59,7 +56,7 @@ class _Note(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyResult:
     """How many objects the bucket holds now, how many were sent and deleted, and its documents' rows."""
 
     objects: int
@@ -69,7 +66,7 @@ class Copied:
     rows: Mapping[str, int]
 
 
-async def copy_to_bucket(data: Path, bucket: Bucket, *, replace: bool = False) -> Copied:
+async def copy_to_bucket(data: Path, bucket: Bucket, *, replace: bool = False) -> CopyResult:
     """Copy a desk. Nobody can write to its collections meanwhile; rights and keys can be changed.
 
     Keys and rights don't wait for whoever writes to a collection: they are copied before all else, and
@@ -82,7 +79,7 @@ async def copy_to_bucket(data: Path, bucket: Bucket, *, replace: bool = False) -
         StoreError: the bucket can't be read or written, or what it holds isn't what was sent.
     """
     names = _tenants(data)
-    reader = Reader(data, timeout_seconds=WAIT_SECONDS)
+    reader = DeskReader(data, timeout_seconds=WAIT_SECONDS)
     with ExitStack() as locks:
         target = locks.enter_context(_copying(data, bucket, replace=replace))
         await to_thread.run_sync(target.send_rights)
@@ -98,7 +95,7 @@ async def copy_to_bucket(data: Path, bucket: Bucket, *, replace: bool = False) -
         rows = await _rows(bucket, versions)
         if rows != await _rows(data, versions):
             raise StoreError(f"{bucket} has other rows than {data}. Run the same command again.")
-    return Copied(**copied, rows=rows)
+    return CopyResult(**copied, rows=rows)
 
 
 async def copy_rights(data: Path, bucket: Bucket, *, replace: bool = False) -> int:
@@ -210,9 +207,9 @@ def _below(folder: Path) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
 
 
-def held_of_desk(bucket: Bucket) -> dict[str, tuple[int, str | None]]:
+def desk_objects(bucket: Bucket) -> dict[str, tuple[int, str | None]]:
     """What a bucket holds beside turns: sizes and tags by name."""
-    objects = listed(bucket).items()
+    objects = object_facts(bucket).items()
     return {name: facts for name, facts in objects if not name.startswith(f"{TURNS}/")}
 
 
@@ -244,7 +241,7 @@ class _Target:
             BusyError: another copy began in the same moment.
         """
         self.desk = hashlib.sha256(b"refdesk copy\0" + read_key(self.data)).hexdigest()
-        self.present = held_of_desk(self.bucket)
+        self.present = desk_objects(self.bucket)
         content = self.noted = self.bucket.read(LEDGER)
         elsewhere = "Name an empty bucket or prefix: --to s3://bucket/prefix."
         if content is None:
@@ -254,7 +251,7 @@ class _Target:
                     f"{elsewhere}"
                 )
             if not creates_once(self.bucket):
-                raise unfit(self.bucket)
+                raise unfit_store(self.bucket)
             self._take_turn(replace=replace)
             self.note()
             return
@@ -272,7 +269,7 @@ class _Target:
 
     def _take_turn(self, *, replace: bool) -> None:
         self.turn = take_turn(self.bucket, self.data, replace=replace)
-        self.present = held_of_desk(self.bucket)
+        self.present = desk_objects(self.bucket)
 
     def send_rights(self) -> set[str]:
         """Send keys, tenants and access records, unless they are as they were sent. Returns their names."""
@@ -343,7 +340,7 @@ class _Target:
         Raises:
             StoreError: they differ.
         """
-        objects, notes = held_of_desk(self.bucket), self.notes
+        objects, notes = desk_objects(self.bucket), self.notes
         wrong = [name for name in expected if objects.get(name) != (notes[name].size, notes[name].tag)]
         if wrong or objects.keys() - expected - {LEDGER}:
             raise StoreError(

@@ -15,9 +15,10 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anyio import to_thread
 
@@ -25,17 +26,13 @@ from rag.access.keys import KEYS
 from rag.access.tenants import tenants
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket, data_folder_problem
-from rag.store.bucket.bucket_copy import ACCESS_TABLES, LEDGER, SENDERS, held_of_desk
+from rag.store.bucket.bucket_copy import ACCESS_TABLES, LEDGER, SENDERS, desk_objects
 from rag.store.bucket.bucket_objects import fetch
 from rag.store.bucket.bucket_turns import last_turn, note_fetched, token_of
 from rag.store.read import schema
-from rag.store.read.desk_reader import Reader
-from rag.store.write.desk_folder import FETCHING, cannot, flush_folder, prepare
+from rag.store.read.desk_reader import DeskReader
+from rag.store.write.desk_folder import FETCHING, flush_folder, prepare, unwritable
 from rag.store.write.locks import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 KEY = "key"
 PARTS = ("tenants", KEYS, "tables", "runs", KEY)
@@ -64,7 +61,7 @@ async def fetch_from_bucket(bucket: Bucket, data: Path) -> Fetched:
     with locked(data, "catalog", seconds=WAIT_SECONDS):
         _check_room(data)
         sizes = await to_thread.run_sync(_fetched, bucket, data)
-        reader = Reader(data, timeout_seconds=WAIT_SECONDS)
+        reader = DeskReader(data, timeout_seconds=WAIT_SECONDS)
         documents = {
             f"{tenant}/{collection.name}": await (await reader.open(collection)).source_count()
             for tenant in tenants(data)
@@ -93,7 +90,7 @@ def _fetched(bucket: Bucket, data: Path) -> dict[str, int]:
     """Fetch all objects into their places. Returns their sizes by name."""
     turn = last_turn(bucket)
     token = token_of(bucket, turn)
-    there = held_of_desk(bucket)
+    there = desk_objects(bucket)
     if KEY not in there:
         raise ConfigurationError(f"There is no desk in {bucket} to fetch. Nothing was written.")
     staged, names = data / FETCHING, [name for name in there if name.partition("/")[0] in PARTS]
@@ -102,7 +99,7 @@ def _fetched(bucket: Bucket, data: Path) -> dict[str, int]:
         with ThreadPoolExecutor(SENDERS) as threads:
             for _ in threads.map(lambda name: _fetch(bucket, name, staged / name, notes.get(name)), names):
                 pass
-        if (last_turn(bucket), held_of_desk(bucket)) != (turn, there):
+        if (last_turn(bucket), desk_objects(bucket)) != (turn, there):
             raise BusyError(f"Somebody copied to {bucket} meanwhile. Run the same command again.")
         for path in _places(data):  # what a fetch that was killed has put there
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -114,7 +111,7 @@ def _fetched(bucket: Bucket, data: Path) -> dict[str, int]:
             flush_folder(folder)
         shutil.rmtree(staged)
     except OSError as error:
-        raise cannot(f"The data folder {data} can't be written", error) from error
+        raise unwritable(f"The data folder {data} can't be written", error) from error
     prepare(data)
     return {name: there[name][0] for name in names}
 

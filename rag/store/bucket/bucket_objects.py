@@ -91,7 +91,7 @@ def delete(bucket: Bucket, names: Iterable[str]) -> None:
         raise bucket.failure("written", error) from error
 
 
-def listed(bucket: Bucket, prefix: str | None = None) -> dict[str, tuple[int, str | None]]:
+def object_facts(bucket: Bucket, prefix: str | None = None) -> dict[str, tuple[int, str | None]]:
     """The sizes and tags of all objects, by name.
 
     Raises:
@@ -147,7 +147,7 @@ SKEW_SECONDS = 60  # S3 refuses requests by clocks that are 15 minutes off
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class BucketCheck:
     """What a check found out. A note is no mistake, but could be one."""
 
     check: str
@@ -155,30 +155,30 @@ class Checked:
     text: str
 
 
-def check_bucket(bucket: Bucket) -> Iterator[Checked]:
+def check_bucket(bucket: Bucket) -> Iterator[BucketCheck]:
     """Try what servers and writers need of a bucket. What is written is deleted again.
 
     Raises:
         ConfigurationError: the address or an option is not valid, or the package is not installed.
     """
     try:
-        yield Checked("answers", "fine", _answers(bucket))
+        yield BucketCheck("answers", "fine", _answers(bucket))
     except StoreError as error:
-        yield Checked("answers", "wrong", str(error).removesuffix(" Run refdesk-admin doctor storage."))
+        yield BucketCheck("answers", "wrong", str(error).removesuffix(" Run refdesk-admin doctor storage."))
         return
     probe = f"{PROBES}/{uuid.uuid4().hex}"
     try:
         put(bucket, probe, probe.encode())
     except StoreError:
         text = "These credentials can only read: right for servers. The checks that write were left out."
-        yield Checked("rights", "fine", text)
+        yield BucketCheck("rights", "fine", text)
     else:
         checks = [*_writing(bucket, probe)]
         yield from checks
         if any(check.state == "wrong" for check in checks):
             return  # nobody should copy a desk to it
     problem = data_folder_problem(bucket)
-    yield Checked("desk", "note" if problem else "fine", problem or f"There is a desk in {bucket}.")
+    yield BucketCheck("desk", "note" if problem else "fine", problem or f"There is a desk in {bucket}.")
 
 
 def _answers(bucket: Bucket) -> str:
@@ -193,19 +193,19 @@ def _answers(bucket: Bucket) -> str:
     return f"A small request takes {1000 * usual:.0f} ms, and took {1000 * longest:.0f} ms at most."
 
 
-def _writing(bucket: Bucket, probe: str) -> Iterator[Checked]:
+def _writing(bucket: Bucket, probe: str) -> Iterator[BucketCheck]:
     try:
-        yield Checked(
+        yield BucketCheck(
             "rights",
             "note",
             "These credentials can write. Give servers others, which can only list and read.",
         )
         yield _clock(bucket, probe)
-        is_visible = bucket.read(probe) == probe.encode() and probe in listed(bucket, PROBES)
+        is_visible = bucket.read(probe) == probe.encode() and probe in object_facts(bucket, PROBES)
         text = "What is written is read and listed at once."
         if not is_visible:
             text = "What was just written can't be read or isn't listed yet: servers could miss revocations."
-        yield Checked("read after write", "fine" if is_visible else "wrong", text)
+        yield BucketCheck("read after write", "fine" if is_visible else "wrong", text)
         once = creates_once(bucket)
         text = "Of several writers that create an object, one succeeds."
         if not once:
@@ -213,14 +213,14 @@ def _writing(bucket: Bucket, probe: str) -> Iterator[Checked]:
                 "It ignores If-None-Match: what one writer has committed, another can replace. Use another "
                 "object store; nothing is copied to this one."
             )
-        yield Checked("conditional writes", "fine" if once else "wrong", text)
+        yield BucketCheck("conditional writes", "fine" if once else "wrong", text)
     except StoreError as error:
-        yield Checked("writing", "wrong", str(error).removesuffix(" Run refdesk-admin doctor storage."))
+        yield BucketCheck("writing", "wrong", str(error).removesuffix(" Run refdesk-admin doctor storage."))
     finally:
         delete(bucket, [probe])
 
 
-def _clock(bucket: Bucket, probe: str) -> Checked:
+def _clock(bucket: Bucket, probe: str) -> BucketCheck:
     """Compare the time at which the store says that an object was written with ours."""
     try:
         written_at: datetime = bucket.store.head(probe)["last_modified"]
@@ -228,7 +228,7 @@ def _clock(bucket: Bucket, probe: str) -> Checked:
         raise bucket.failure("read", error) from error
     skew = abs((datetime.now(UTC) - written_at).total_seconds())
     text = f"The clocks of this machine and of the store differ by {skew:.0f} s."
-    return Checked("clock", "fine" if skew < SKEW_SECONDS else "wrong", text)
+    return BucketCheck("clock", "fine" if skew < SKEW_SECONDS else "wrong", text)
 
 
 def creates_once(bucket: Bucket) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rag.errors import BusyError, ConfigurationError
 from rag.home import Bucket
-from rag.store.bucket.bucket_objects import delete, listed, put_new
+from rag.store.bucket.bucket_objects import delete, object_facts, put_new
 from rag.store.write.desk_folder import spending_reserve, write_whole
 
 TURNS = "copying"
@@ -50,7 +50,7 @@ def take_turn(bucket: Bucket, data: Path, *, replace: bool) -> int:
     if not put_new(bucket, _name(last + 1), token.encode()):
         raise BusyError(f"Another copy to {bucket} has just begun. Try again later.")
     if put_new(bucket, _name(last + 1), token.encode()):  # the copy came here from another store
-        raise unfit(bucket)
+        raise unfit_store(bucket)
     _note(data, bucket, [token])
     delete(bucket, map(_name, numbers))
     return last + 1
@@ -81,7 +81,7 @@ def note_fetched(data: Path, bucket: Bucket, token: str) -> None:
     _note(data, bucket, [token])
 
 
-def unfit(bucket: Bucket) -> ConfigurationError:
+def unfit_store(bucket: Bucket) -> ConfigurationError:
     """The error to raise if a store can't keep concurrent writers apart."""
     return ConfigurationError(
         f"The object store of {bucket} ignores If-None-Match: what one writer has committed, another could "
@@ -94,7 +94,7 @@ def _name(number: int) -> str:
 
 
 def _numbers(bucket: Bucket) -> list[int]:
-    return [int(name.rpartition("/")[2]) for name in listed(bucket, TURNS)]
+    return [int(name.rpartition("/")[2]) for name in object_facts(bucket, TURNS)]
 
 
 def _noted(data: Path) -> dict[str, list[str]]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rag.access.tenants import tenant_file
+from rag.corpus import Collection
 from rag.errors import ConfigurationError, StoreError
 from rag.store.care.table_damage import table_damage
 from rag.store.care.tenant_restore import LOCK, RESTORING
@@ -25,12 +28,7 @@ from rag.store.write.desk_folder import RESERVE_BYTES, note_tenant, prepare, res
 from rag.store.write.locks import held_locks, locked
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from pathlib import Path
-
     import lancedb
-
-    from rag.corpus import Collection
 
 KEY_BYTES = 32
 FIX = "Run refdesk-admin doctor --fix."
@@ -55,13 +53,13 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenFolder:
     """A data folder whose catalog could be read."""
 
     data: Path
     database: lancedb.AsyncConnection
     collections: Sequence[Collection]
-    held: frozenset[str] = field(default_factory=frozenset)
+    locks: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def own(self) -> list[Collection]:
@@ -69,7 +67,7 @@ class Opened:
         return [collection for collection in self.collections if not collection.attached]
 
 
-Check: TypeAlias = "Callable[[Opened], Awaitable[list[Finding]]]"
+Check: TypeAlias = "Callable[[OpenFolder], Awaitable[list[Finding]]]"
 
 
 async def check_files(data: Path) -> list[Finding]:
@@ -116,13 +114,13 @@ def _check_key(data: Path) -> Finding:
     )
 
 
-async def open_folder(data: Path) -> tuple[Opened | None, Finding]:
+async def open_folder(data: Path) -> tuple[OpenFolder | None, Finding]:
     """The folder with its catalog, and what was found of that; None if it can't be read."""
     folder = table_folder(data, schema.COLLECTIONS)
     database = await connect(data)
     locks = frozenset(held_locks(data))
     if not folder.exists():
-        return Opened(data, database, (), locks), Finding("catalog", "collections")
+        return OpenFolder(data, database, (), locks), Finding("catalog", "collections")
     if table_maintenance.empty_manifests(folder):
         mend = partial(repair, folder)
         return None, Finding("catalog", "collections", "A power failure left it unreadable.", FIX, mend)
@@ -138,7 +136,7 @@ async def open_folder(data: Path) -> tuple[Opened | None, Finding]:
         remedy = "Restore a backup into a new data folder (refdesk-admin restore FILE --data DIR)."
         return None, Finding("catalog", "collections", "It is damaged: no document can be found.", remedy)
     collections.sort(key=lock_name)
-    return Opened(data, database, collections, locks), Finding("catalog", "collections")
+    return OpenFolder(data, database, collections, locks), Finding("catalog", "collections")
 
 
 def lock_name(collection: Collection) -> str:
@@ -151,7 +149,7 @@ async def repair(folder: Path) -> None:
     table_maintenance.repair(folder)
 
 
-async def check_tenants(desk: Opened) -> list[Finding]:
+async def check_tenants(desk: OpenFolder) -> list[Finding]:
     """Whether every tenant that has collections is known, so that it can be named."""
     findings = []
     for tenant in sorted({collection.tenant for collection in desk.collections}):
@@ -166,7 +164,7 @@ async def _note_tenant(data: Path, tenant: str) -> None:
     note_tenant(data, tenant)
 
 
-async def check_access(desk: Opened) -> list[Finding]:
+async def check_access(desk: OpenFolder) -> list[Finding]:
     """Whether the access records of each tenant can be read. Older ones are never put in their place."""
     findings = []
     for tenant in sorted({collection.tenant for collection in desk.collections}):
@@ -179,7 +177,7 @@ async def check_access(desk: Opened) -> list[Finding]:
     return findings
 
 
-async def _records_of(desk: Opened, tenant: str) -> Finding:
+async def _records_of(desk: OpenFolder, tenant: str) -> Finding:
     try:
         damaged = await table_damage(desk.database, schema.access_table(tenant))
     except StoreError as error:
@@ -191,42 +189,42 @@ async def _records_of(desk: Opened, tenant: str) -> Finding:
     return Finding("access records", tenant)
 
 
-async def check_stray(desk: Opened) -> list[Finding]:
+async def check_stray(desk: OpenFolder) -> list[Finding]:
     """Whether there is something in the folder that nothing uses."""
     findings = []
     restoring = desk.data / RESTORING
-    if restoring.exists() and LOCK not in desk.held:
+    if restoring.exists() and LOCK not in desk.locks:
         problem = "A restore was killed before it was in force. If collections are missing, run it again."
         findings.append(Finding("stray", RESTORING, problem, FIX, partial(_remove_restoring, desk)))
     spool = desk.data / "spool"
     for folder in sorted(spool.iterdir()) if spool.is_dir() else ():
-        if folder.name not in desk.held:
+        if folder.name not in desk.locks:
             problem = "A killed run left copies of documents."
             mend = partial(_remove_spool, desk, folder)
             findings.append(Finding("stray", f"spool/{folder.name}", problem, FIX, mend))
-    if "catalog" not in desk.held and LOCK not in desk.held:
+    if "catalog" not in desk.locks and LOCK not in desk.locks:
         findings += _stray_tables(desk)
     return findings or [Finding("stray", str(desk.data))]
 
 
-async def _remove_restoring(desk: Opened) -> None:
+async def _remove_restoring(desk: OpenFolder) -> None:
     with locked(desk.data, LOCK, seconds=0):
         shutil.rmtree(desk.data / RESTORING)
 
 
-async def _remove_spool(desk: Opened, folder: Path) -> None:
+async def _remove_spool(desk: OpenFolder, folder: Path) -> None:
     with locked(desk.data, folder.name, seconds=0):
         shutil.rmtree(folder)
 
 
-def _stray_tables(desk: Opened) -> list[Finding]:
+def _stray_tables(desk: OpenFolder) -> list[Finding]:
     """Tables of collections that the catalog doesn't have: a killed command left them."""
     named = {f"{name}.lance" for own in desk.own for name in collection_tables.named_tables(own)}
     folder = database_folder(desk.data)
-    findings = [_unfinished(own) for own in desk.own if own.coming and lock_name(own) not in desk.held]
+    findings = [_unfinished(own) for own in desk.own if own.coming and lock_name(own) not in desk.locks]
     for name in sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ():
         kind, _, key = name.removesuffix(".lance").partition("__tenant_")
-        is_held = ".".join(key.partition("__build_")[0].split("__src_")) in desk.held
+        is_held = ".".join(key.partition("__build_")[0].split("__src_")) in desk.locks
         if kind in {"chunks", "sources"} and name not in named and not is_held:
             problem = "The catalog has no collection for this table. Nobody finds what is in it."
             remedy = (
@@ -248,7 +246,7 @@ def _unfinished(collection: Collection) -> Finding:
     )
 
 
-async def _drop(desk: Opened, tenant: str, name: str) -> None:
+async def _drop(desk: OpenFolder, tenant: str, name: str) -> None:
     """Drop the tables of a collection that the catalog doesn't have, or of builds that its row lacks."""
     name, _, _ = name.partition("__build_")
     collection = next((own for own in desk.own if lock_name(own) == f"{tenant}.{name}"), None)

@@ -9,24 +9,22 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rag.corpus import Access, Build, Collection, Vectors
 from rag.errors import StoreError
 from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
 from rag.store.write import table_maintenance, table_rows
 from rag.store.write.collection_tables import create_tables, table_names, with_build
-from rag.store.write.table_rows import WholeSource, sampled
+from rag.store.write.table_rows import WholeSource, sample_vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     import lancedb
-
-    from rag.corpus import Access, Build, Collection, Vectors
 
 
 class RebuildTarget:
@@ -49,7 +47,7 @@ class RebuildTarget:
 
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         """As `CollectionWriter.sample`."""
-        return await sampled(self._chunks, limit)
+        return await sample_vectors(self._chunks, limit)
 
     async def ids(self) -> set[str]:
         """The ids of the sources that it has anything of: a kill can leave chunks without their source."""

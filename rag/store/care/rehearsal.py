@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -16,15 +18,11 @@ from rag.store.write.access_claim import Claim, settle
 from rag.store.write.access_writer import AccessTable
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import read_key
+from rag.store.write.table_rows import KnownSource, NewSource, SourceMove
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-    from datetime import timedelta
-
     import lancedb
     import pyarrow as pa
-
-    from rag.store.write.table_rows import KnownSource, Moved, NewSource
 
 _NO_KEY = b"no data folder yet"
 
@@ -55,11 +53,13 @@ class Rehearsal(CollectionWriter):
         self.after = dict(records)
         self._exists = tables is not None
 
-    async def known(self, records: Mapping[str, AccessRecord] | None = None) -> dict[str, KnownSource]:
+    async def known_sources(
+        self, records: Mapping[str, AccessRecord] | None = None
+    ) -> dict[str, KnownSource]:
         """The stored sources by URI; none of a collection that doesn't exist."""
         records = self.before if records is None else records
         if self._exists:
-            return await super().known(_WithLost(records, self.collection.name))
+            return await super().known_sources(_WithLost(records, self.collection.name))
         self.ids.learn(record for record in records.values() if record.collection == self.collection.name)
         return {}
 
@@ -85,7 +85,7 @@ class Rehearsal(CollectionWriter):
         """The records that these claims would lead to."""
         return self._settled(claims)
 
-    async def move(self, moved: Mapping[str, Moved]) -> dict[str, AccessRecord]:
+    async def move(self, moved: Mapping[str, SourceMove]) -> dict[str, AccessRecord]:
         """The records that these sources would have at their new URIs."""
         return self._settled({id_: (move.uri, move.claim) for id_, move in moved.items()})
 
@@ -100,7 +100,7 @@ class Rehearsal(CollectionWriter):
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Nothing."""
 
-    async def analyse_anew(self, ids: Sequence[str], language: Language) -> None:
+    async def reanalyse(self, ids: Sequence[str], language: Language) -> None:
         """Nothing."""
 
     async def remember(self, folders: Mapping[str, Access]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from rag.corpus import Access, Collection
 from rag.errors import StoreError
 from rag.report.text_and_html import counted
-from rag.store.care.folder_checks import FIX, Finding, Mend, Opened, lock_name
+from rag.store.care.folder_checks import FIX, Finding, Mend, OpenFolder, lock_name
 from rag.store.care.table_damage import disagreements, index_problem, roll_back, table_damage, torn_copies
 from rag.store.read.connection import CHECK_THE_DISK
 from rag.store.write import table_maintenance
@@ -17,21 +19,15 @@ from rag.store.write.collection_tables import forget_swept
 from rag.store.write.collection_writer import table_folders
 from rag.store.write.locks import locked
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from rag.corpus import Access, Collection
-
 NAMED = 5  # documents in a finding; --fix mends all
 
 
-async def check_tables(desk: Opened) -> list[Finding]:
+async def check_tables(desk: OpenFolder) -> list[Finding]:
     """Whether every row of every collection can be read, and every index."""
     return [await _check_tables(desk, collection) for collection in desk.own]
 
 
-async def _check_tables(desk: Opened, collection: Collection) -> Finding:
+async def _check_tables(desk: OpenFolder, collection: Collection) -> Finding:
     part = lock_name(collection)
     for folder in table_folders(desk.data, collection):
         if not folder.exists():
@@ -64,32 +60,32 @@ async def _check_tables(desk: Opened, collection: Collection) -> Finding:
     return Finding("tables", part)
 
 
-async def repair_collection(desk: Opened, collection: Collection) -> None:
+async def repair_collection(desk: OpenFolder, collection: Collection) -> None:
     """Remove what a killed run left in the tables of a collection, whatever is noted of them."""
     forget_swept(desk.data, collection.tenant, collection.name)
     async with open_writer(desk.data, collection):  # which repairs and sweeps
         pass
 
 
-async def _make_anew(desk: Opened, collection: Collection) -> None:
+async def _make_anew(desk: OpenFolder, collection: Collection) -> None:
     await make_tables_anew(desk.data, collection)
     await repair_collection(desk, collection)
     await _let_readers_open_anew(desk, collection)
 
 
-async def _roll_back(desk: Opened, collection: Collection, folder: Path) -> None:
+async def _roll_back(desk: OpenFolder, collection: Collection, folder: Path) -> None:
     with locked(desk.data, lock_name(collection), seconds=0):
         await roll_back(desk.database, folder)
     await repair_collection(desk, collection)
     await _let_readers_open_anew(desk, collection)
 
 
-async def _let_readers_open_anew(desk: Opened, collection: Collection) -> None:
+async def _let_readers_open_anew(desk: OpenFolder, collection: Collection) -> None:
     """Commit to the catalog, so that servers forget rows in memory: versions and addresses now come again."""
     await change_collection(desk.data, collection.tenant, collection.name, lambda now: now)
 
 
-async def check_indexes(desk: Opened) -> list[Finding]:
+async def check_indexes(desk: OpenFolder) -> list[Finding]:
     """Whether every index is there, can be read and has its rows."""
     findings = []
     for collection in desk.own:
@@ -99,23 +95,23 @@ async def check_indexes(desk: Opened) -> list[Finding]:
     return findings
 
 
-async def _index(desk: Opened, collection: Collection) -> None:
+async def _index(desk: OpenFolder, collection: Collection) -> None:
     async with open_writer(desk.data, collection, mends_indexes=True):
         pass
 
 
-async def check_leftovers(desk: Opened) -> list[Finding]:
+async def check_leftovers(desk: OpenFolder) -> list[Finding]:
     """Whether chunks, sources and access records agree."""
     findings = []
     for collection in desk.own:
         problem, remedy, mend = "", "", None
-        if lock_name(collection) not in desk.held:  # a running ingestion is between two steps
+        if lock_name(collection) not in desk.locks:  # a running ingestion is between two steps
             problem, remedy, mend = await _leftovers(desk, collection)
         findings.append(Finding("leftovers", lock_name(collection), problem, remedy, mend))
     return findings
 
 
-async def _leftovers(desk: Opened, collection: Collection) -> tuple[str, str, Mend | None]:
+async def _leftovers(desk: OpenFolder, collection: Collection) -> tuple[str, str, Mend | None]:
     try:
         wrong = await disagreements(desk.database, collection)
     except StoreError:
@@ -132,19 +128,19 @@ async def _leftovers(desk: Opened, collection: Collection) -> tuple[str, str, Me
     return "", "", None
 
 
-async def check_rights(desk: Opened) -> list[Finding]:
+async def check_rights(desk: OpenFolder) -> list[Finding]:
     """Whether the chunks hold copies of the access records that are there."""
     findings = []
     for collection in desk.own:
         copies: Mapping[str, Access | None] = {}
-        if lock_name(collection) not in desk.held:  # a running ingestion is between two steps
+        if lock_name(collection) not in desk.locks:  # a running ingestion is between two steps
             with suppress(StoreError):  # which other findings say
                 copies = await torn_copies(desk.database, collection)
         findings.append(_torn(desk, collection, copies))
     return findings
 
 
-def _torn(desk: Opened, collection: Collection, copies: Mapping[str, Access | None]) -> Finding:
+def _torn(desk: OpenFolder, collection: Collection, copies: Mapping[str, Access | None]) -> Finding:
     if not copies:
         return Finding("rights", lock_name(collection))
     first = sorted(copies)[:NAMED]
@@ -160,13 +156,13 @@ def _torn(desk: Opened, collection: Collection, copies: Mapping[str, Access | No
     return Finding("rights", lock_name(collection), problem, remedy, partial(_mend_rights, desk, collection))
 
 
-async def _mend_rights(desk: Opened, collection: Collection) -> None:
+async def _mend_rights(desk: OpenFolder, collection: Collection) -> None:
     async with open_writer(desk.data, collection) as writer:
         await writer.mend_access(await torn_copies(desk.database, collection))
         await writer.finish()
 
 
-async def check_versions(desk: Opened) -> list[Finding]:
+async def check_versions(desk: OpenFolder) -> list[Finding]:
     """Whether old versions have built up."""
     findings = []
     for collection in desk.own:

@@ -9,11 +9,14 @@ only what both let in.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.access.rule import access_of
+from rag.corpus import Access, Collection
 from rag.errors import StoreError
 from rag.store.read import schema
 from rag.store.read.connection import disk_fault, engine_errors
@@ -21,13 +24,8 @@ from rag.store.write import table_maintenance
 from rag.store.write.collection_tables import table_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
     import lancedb
     import pyarrow as pa
-
-    from rag.corpus import Access, Collection
 
 ROWS_AT_ONCE = 1_024
 ASIDE = ".damaged"

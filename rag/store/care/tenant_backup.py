@@ -25,6 +25,7 @@ import json
 import os
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,20 +38,17 @@ from anyio import sleep, to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag.access.keys import Keys, keys_file, read_keys
+from rag.corpus import Collection
 from rag.errors import BusyError, ConfigurationError, NotFoundError, StoreError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record
 from rag.store.read.connection import connect, engine_errors
 from rag.store.write.collection_tables import table_names
-from rag.store.write.desk_folder import cannot, flush_folder, read_key
+from rag.store.write.desk_folder import flush_folder, read_key, unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import lancedb
-
-    from rag.corpus import Collection
 
 FORMAT = 1
 ABOUT, KEY, KEYS, CHECKSUMS = "backup.json", "key", "keys.json", "checksums.json"
@@ -58,7 +56,7 @@ MAX_PART_BYTES = 1 << 31  # of a part that is read; ours have some MiB
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
-class Member(BaseModel):
+class BackupCollection(BaseModel):
     """A collection of a backup: its row in the catalog."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,7 +66,7 @@ class Member(BaseModel):
     created_at: str
 
 
-class About(BaseModel):
+class BackupHeader(BaseModel):
     """What a backup is of. `at` is the moment whose state it holds, in ISO 8601."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -77,7 +75,7 @@ class About(BaseModel):
     refdesk: str
     tenant: str
     at: str
-    collections: tuple[Member, ...]
+    collections: tuple[BackupCollection, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class Archive:
     """An archive whose parts match their digests."""
 
     file: Path
-    about: About
+    about: BackupHeader
 
 
 class ArchiveWriter:
@@ -125,7 +123,7 @@ def writing_archive(file: Path) -> Iterator[ArchiveWriter]:
     try:
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".new")
     except OSError as error:
-        raise cannot(f"The backup {file} can't be written", error) from error
+        raise unwritable(f"The backup {file} can't be written", error) from error
     new = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as opened:
@@ -137,7 +135,7 @@ def writing_archive(file: Path) -> Iterator[ArchiveWriter]:
             os.fsync(descriptor)
         new.replace(file)
     except OSError as error:
-        raise cannot(f"The backup {file} can't be written", error) from error
+        raise unwritable(f"The backup {file} can't be written", error) from error
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
@@ -202,9 +200,9 @@ def _stated(end: bytes) -> dict[str, str]:
     return {}
 
 
-def _about(file: Path, content: bytes) -> About:
+def _about(file: Path, content: bytes) -> BackupHeader:
     try:
-        about = About.model_validate_json(content)
+        about = BackupHeader.model_validate_json(content)
     except ValidationError as error:
         raise ConfigurationError(
             f"The backup {file} was made by another version of refdesk. Use that one."
@@ -240,7 +238,7 @@ class SavedCollection:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class BackupResult:
     """A written backup."""
 
     tenant: str
@@ -259,7 +257,7 @@ class _Moment:
     keys: Keys
 
 
-async def back_up(data: Path, tenant: str, file: Path) -> Saved:
+async def back_up(data: Path, tenant: str, file: Path) -> BackupResult:
     """Write a backup of a tenant to a file, which is there when it is complete.
 
     Raises:
@@ -272,10 +270,14 @@ async def back_up(data: Path, tenant: str, file: Path) -> Saved:
         moment = await _moment(database, data, tenant)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     members = tuple(
-        Member(name=row["name"], definition=row["definition"], created_at=row["created_at"].isoformat())
+        BackupCollection(
+            name=row["name"], definition=row["definition"], created_at=row["created_at"].isoformat()
+        )
         for row in moment.rows
     )
-    about = About(format=FORMAT, refdesk=installed("refdesk"), tenant=tenant, at=now, collections=members)
+    about = BackupHeader(
+        format=FORMAT, refdesk=installed("refdesk"), tenant=tenant, at=now, collections=members
+    )
     with writing_archive(file) as archive:
         archive.add(ABOUT, about.model_dump_json(indent=1).encode())
         archive.add(KEY, read_key(data))
@@ -285,7 +287,7 @@ async def back_up(data: Path, tenant: str, file: Path) -> Saved:
         saved = [
             await _collection(archive, collection_record(dict(row)), moment.tables) for row in moment.rows
         ]
-    return Saved(tenant, now, tuple(saved), records, len(moment.keys.keys))
+    return BackupResult(tenant, now, tuple(saved), records, len(moment.keys.keys))
 
 
 async def _collection(

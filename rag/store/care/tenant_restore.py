@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,10 +29,12 @@ import pyarrow.compute as pc
 
 from rag.access.keys import parsed_keys
 from rag.access.rule import narrower, same_access
+from rag.corpus import AccessRecord, Collection
 from rag.errors import ConfigurationError
 from rag.filters.evaluators import literal
 from rag.originals import local_path
 from rag.store.care import tenant_backup
+from rag.store.care.tenant_backup import Archive
 from rag.store.read import catalog, schema
 from rag.store.read.connection import (
     connect,
@@ -51,12 +54,7 @@ from rag.store.write.source_ids import PURGED, SourceIds
 from rag.uris import ID_CHARS
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-
     import lancedb
-
-    from rag.corpus import AccessRecord, Collection
-    from rag.store.care.tenant_backup import Archive
 
 RESTORING = "restoring"
 """The folder, in the data folder, of a restore that is not in force yet."""
@@ -64,7 +62,7 @@ LOCK = "restore"
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreResult:
     """What a restore did. Sources are named by their paths.
 
     `narrowed` have narrower rights than in the backup. `returned` were removed since the backup. `purged`
@@ -79,7 +77,7 @@ class Restored:
     returned: tuple[str, ...] = ()
     purged: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    untouched: tuple[str, ...] = ()
     keys: bytes = b""
 
 
@@ -96,7 +94,7 @@ class _Loaded:
     sources: dict[str, str] = field(default_factory=dict)
     purged: dict[str, str] = field(default_factory=dict)
 
-    def kept(self, collection: str, kind: str, rows: pa.Table, away: frozenset[str]) -> pa.Table:
+    def wanted_rows(self, collection: str, kind: str, rows: pa.Table, away: frozenset[str]) -> pa.Table:
         """The rows of sources that don't stay away, nor do their copies in tags; sources are noted."""
         column = "id" if kind == "sources" else "source_id"
         for row in rows.select(["id", "uri"]).to_pylist() if kind == "sources" else ():
@@ -116,7 +114,7 @@ async def restore(
     exact: bool = False,
     overwrite: bool = False,
     forgotten: Iterable[str] = (),
-) -> Restored:
+) -> RestoreResult:
     """Bring a checked backup into force, as this tenant.
 
     With `exact` access records are those of the backup, and purged sources come back. `forgotten` are ids of
@@ -160,7 +158,7 @@ async def restore(
             async with open_writer(data, collection) as writer:  # updates labels, and deletes orphans
                 await writer.finish()
     purged = tuple(sorted({local_path(uri) or uri for uri in loaded.purged.values()}))
-    return replace(result, at=backup.about.at, purged=purged, others=untouched, keys=loaded.keys)
+    return replace(result, at=backup.about.at, purged=purged, untouched=untouched, keys=loaded.keys)
 
 
 @contextmanager
@@ -175,7 +173,7 @@ def _folder(data: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _collection(member: tenant_backup.Member, tenant: str) -> Collection:
+def _collection(member: tenant_backup.BackupCollection, tenant: str) -> Collection:
     row = {
         "tenant": tenant,
         "name": member.name,
@@ -259,7 +257,7 @@ async def _load(
                 loaded.records |= {record.id: record for record in stored}
             case ["collections", name, kind, _]:
                 (collection,) = [collection for collection in collections if collection.name == name]
-                rows = loaded.kept(name, kind, tenant_backup.rows_of(content), away)
+                rows = loaded.wanted_rows(name, kind, tenant_backup.rows_of(content), away)
                 await _add(database, tables, collection, kind, rows)
     for collection in collections:
         if not collection.attached:
@@ -304,7 +302,7 @@ async def _switch(
     loaded: _Loaded,
     *,
     exact: bool,
-) -> Restored:
+) -> RestoreResult:
     """Bring the tables and the access records into force. The caller holds the locks of the collections."""
     tenant, names = collections[0].tenant, [collection.name for collection in collections]
     started = time.time()
@@ -332,7 +330,7 @@ async def _switch(
         flush_folder(database_folder(data))
         await stored.add(pa.concat_tables([*map(catalog.collection_row, collections)]))
         table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
-    return Restored(
+    return RestoreResult(
         tenant,
         {name: sum(name == of_source for of_source in loaded.sources.values()) for name in names},
         narrowed=_paths(rights.narrowed),

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio import to_thread
 
 from rag.access.rule import narrower, same_access
+from rag.corpus import Access, AccessRecord
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import timedelta
-
     import lancedb
     import pyarrow as pa
-
-    from rag.corpus import Access, AccessRecord
 
 KEPT = 100_000  # records in the cache, some 30 MB at most
 NAMES_GROUP = f"(array_has_any(labels, ['{schema.GROUP_LABEL}']))"
@@ -78,7 +76,7 @@ class AccessReader:
             self._any[key] = bool(await self._rows(condition, ["id"], limit=1))
         return self._any[key]
 
-    async def seen(self, collection: str, where: str) -> dict[str, Access | None]:
+    async def matching_records(self, collection: str, where: str) -> dict[str, Access | None]:
         """The records of a collection's sources that satisfy the predicate on labels, by id."""
         condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
         rows = await self._table_of(condition, ["id", "revision", *schema.ACCESS_COLUMNS])
@@ -94,7 +92,7 @@ class AccessReader:
         rows = await self._rows(f"{condition} AND {where}", ["id", "revision"])
         return dict(sorted((row["id"], row["revision"]) for row in rows)[:limit])
 
-    async def pending(self) -> tuple[AccessRecord, ...]:
+    async def uncopied_records(self) -> tuple[AccessRecord, ...]:
         """The changed records whose labels the chunks don't hold yet. Tombstones among them let nobody in.
 
         Call `refresh` first: this answers from the cache.
@@ -108,10 +106,10 @@ class AccessReader:
         return self._pending
 
     async def tombstones(self) -> frozenset[str]:
-        """The ids of removed sources whose rows may still be stored; answers as `pending` does."""
-        return frozenset(record.id for record in await self.pending() if record.is_tombstone)
+        """The ids of removed sources whose rows may still be stored; answers as `uncopied_records` does."""
+        return frozenset(record.id for record in await self.uncopied_records() if record.is_tombstone)
 
-    async def gone(self) -> dict[str, AccessRecord]:
+    async def removed_records(self) -> dict[str, AccessRecord]:
         """The records of removed sources, by id."""
         rows = await self._rows(f"(NOT {schema.PRESENT}) AND (collection <> '')", schema.RECORD_COLUMNS)
         return {row["id"]: schema.stored_record(row) for row in rows}
@@ -121,7 +119,7 @@ class AccessReader:
         await self.refresh()
         return bool(await self._rows(NAMES_GROUP, ["id"], limit=1))
 
-    async def named_entries(self) -> set[str]:
+    async def entries(self) -> set[str]:
         """The entries of all lists."""
         await self.refresh()
         table = await self._table_of("(true)", ["allow", "deny"])

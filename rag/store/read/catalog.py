@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,9 +21,6 @@ from rag.corpus import (
 )
 from rag.errors import ConfigurationError
 from rag.store.read import schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def collection_row(collection: Collection) -> pa.Table:

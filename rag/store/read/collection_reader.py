@@ -6,6 +6,15 @@ Nothing here locks or writes. A query whose table version was pruned meanwhile i
 from __future__ import annotations
 
 import json
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import log
@@ -26,14 +35,22 @@ from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.access_reader import NAMES_GROUP, AccessReader
 from rag.store.read.connection import engine_errors
-from rag.store.read.rows_in_memory import Budget, RowsInMemory, TableInMemory, cosines, read_indexes, rounded
+from rag.store.read.rows_in_memory import (
+    MemoryBudget,
+    Positions,
+    RowsInMemory,
+    TableInMemory,
+    cosines,
+    read_indexes,
+    rounded_vectors,
+)
 from rag.store.read.stored_rows import (
     CHUNK_COLUMNS,
     PLACE_COLUMNS,
-    Listed,
-    Place,
+    ListedSource,
     Ranking,
-    Scored,
+    ScoredChunk,
+    SourcePlace,
     Statistics,
     StoredChunk,
     StoredSource,
@@ -44,7 +61,7 @@ from rag.store.read.stored_rows import (
 from rag.store.read.word_analysis import (
     MAX_TERMS,
     Word,
-    asked_languages,
+    query_languages,
     query_terms,
     query_words,
     search_terms,
@@ -52,21 +69,9 @@ from rag.store.read.word_analysis import (
 from rag.uris import page_address
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Iterable,
-        Mapping,
-        Sequence,
-    )
-
     import lancedb
     import numpy.typing as npt
     from lancedb.query import FullTextQuery
-
-    from rag.store.read.rows_in_memory import Positions
 
 T = TypeVar("T")
 
@@ -121,7 +126,7 @@ class CollectionReader:
         timeout_seconds: float,
         scans: anyio.CapacityLimiter,
         url: str = "",
-        memory: Budget | None = None,
+        memory: MemoryBudget | None = None,
         in_bucket: bool = False,
         superseded: Superseded | None = None,
     ) -> None:
@@ -145,7 +150,7 @@ class CollectionReader:
 
     async def warm(self) -> None:
         """Read what searches of tables in a bucket would wait for: rows, indexes and access records."""
-        await self.pending()
+        await self.uncopied_records()
         await self.expiries()
         await self.has_any(NAMES_GROUP)  # any predicate on labels
         with engine_errors("reading indexes"):
@@ -153,7 +158,7 @@ class CollectionReader:
             first = await self._rows(self._sources.query().select(["id"]).limit(1))
             await self.sources(row["id"] for row in first)  # where a file has what, for the sources to come
             if self.memory:
-                await self.memory.filled()
+                await self.memory.wait_until_filled()
             else:
                 await read_indexes(self._chunks)
 
@@ -200,7 +205,7 @@ class CollectionReader:
         """
         column = await self.words_column()
         version = self._words[0]  # the newest: it was just asked for
-        languages = asked_languages(self.collection)
+        languages = query_languages(self.collection)
         if column == schema.TERMS:
             words = await to_thread.run_sync(query_words, text, languages)
             terms, match = search_terms(words), matching(words, every=every)
@@ -252,7 +257,7 @@ class CollectionReader:
         return self._stored_chunks(rows)
 
     def _stored_chunks(self, rows: pa.Table) -> list[StoredChunk]:
-        return stored_chunks(rows, rounded(schema.vectors_of(rows)) if self.memory else None)
+        return stored_chunks(rows, rounded_vectors(schema.vectors_of(rows)) if self.memory else None)
 
     async def chunk_rows(self, build: Callable[[lancedb.AsyncQuery], object]) -> pa.Table:
         """The rows of a query of the chunk table, which `build` makes from a blank one."""
@@ -300,7 +305,9 @@ class CollectionReader:
             await query.to_batches(max_batch_length=rows),
         )
 
-    async def touching(self, source: StoredSource, start: int, end: int, where: str) -> tuple[Chunk, ...]:
+    async def chunks_touching(
+        self, source: StoredSource, start: int, end: int, where: str
+    ) -> tuple[Chunk, ...]:
         """The visible chunks of a source that touch its text[start:end], in order.
 
         Raises:
@@ -308,7 +315,9 @@ class CollectionReader:
         """
         return await self._visible(source, f"(start < {end:d}) AND (end > {start:d}) AND {where}")
 
-    async def between(self, source: StoredSource, first: int, last: int, where: str) -> tuple[Chunk, ...]:
+    async def chunks_between(
+        self, source: StoredSource, first: int, last: int, where: str
+    ) -> tuple[Chunk, ...]:
         """The visible chunks of a source whose seq is from `first` to `last`, both included, in order.
 
         Raises:
@@ -394,9 +403,9 @@ class CollectionReader:
 
     async def listing(self) -> list[Source]:
         """All sources, ordered by id."""
-        return [stored.source for stored in await self.stored()]
+        return [stored.source for stored in await self.all_sources()]
 
-    async def stored(self) -> list[StoredSource]:
+    async def all_sources(self) -> list[StoredSource]:
         """All sources, ordered by id, with who may see them; not those whose removal is in force."""
         with engine_errors("listing sources"):
             rows = await self._rows(self._sources.query().select(schema.SUMMARY_COLUMNS))
@@ -405,18 +414,18 @@ class CollectionReader:
         stored = (await self._with_access([row for row in rows if row["id"] not in removed])).values()
         return sorted(stored, key=lambda source: source.id)
 
-    async def page(self, after: str, limit: int, where: str) -> list[Listed]:
+    async def page(self, after: str, limit: int, where: str) -> list[ListedSource]:
         """Up to `limit` sources whose ids follow `after` and whose labels satisfy the predicate, in order.
 
         Fewer only if there are no more: a record whose source has just been removed doesn't count.
         """
         await self._access.refresh()
-        page: list[Listed] = []
+        page: list[ListedSource] = []
         while missing := limit - len(page):
             chosen = await self._access.page(self.collection.name, after, missing, where)
             sources = await self.sources(chosen)
             page += [
-                Listed(source, source.generation, revision)
+                ListedSource(source, source.generation, revision)
                 for id_, revision in chosen.items()
                 if (source := sources.get(id_))
             ]
@@ -425,9 +434,9 @@ class CollectionReader:
             *_, after = chosen
         return page
 
-    async def holding(
+    async def matching_sources(
         self, where: str, *, after: str = "", first: int | None = None, rows: int | None = None
-    ) -> list[Listed]:
+    ) -> list[ListedSource]:
         """The sources whose ids follow `after` and whose first chunk satisfies the predicate, in order.
 
         With `first`, so many of them; with `rows`, those of any so many chunks.
@@ -442,7 +451,7 @@ class CollectionReader:
         ids = {*sorted({row["source_id"] for row in chosen})[:first]}
         sources = await self.sources(ids)
         listed = [
-            Listed(source, row["generation"], row["revision"])
+            ListedSource(source, row["generation"], row["revision"])
             for row in chosen
             if (source := sources.get(row["source_id"]))
         ]
@@ -479,7 +488,7 @@ class CollectionReader:
         with engine_errors("reading sources"):
             return await self._sources.version(), await self._access.refresh()
 
-    async def places(self, where: str) -> list[Place]:
+    async def places(self, where: str) -> list[SourcePlace]:
         """Where all sources stand whose labels satisfy the predicate, in no order.
 
         It reads only what that takes: 9 us a source, where a summary takes 25.
@@ -487,27 +496,29 @@ class CollectionReader:
         with engine_errors("listing sources"):
             rows = await self._table(self._sources.query().select(PLACE_COLUMNS))
         await self._access.refresh()
-        access = await self._access.seen(self.collection.name, where)
+        access = await self._access.matching_records(self.collection.name, where)
         return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
 
     async def open_documents(self) -> int:
         """How many sources everybody in the tenant may see who isn't denied them."""
         await self._access.refresh()
         return len(
-            await self._access.seen(self.collection.name, predicate(Principal(self.collection.tenant)))
+            await self._access.matching_records(
+                self.collection.name, predicate(Principal(self.collection.tenant))
+            )
         )
 
     async def has_any(self, where: str) -> bool:
-        """Whether any source's labels satisfy the predicate, as of the tenant's last `Reader.refresh`."""
+        """Whether any source's labels satisfy the predicate, as of the tenant's last `DeskReader.refresh`."""
         return await self._access.has_any(self.collection.name, where)
 
-    async def pending(self) -> tuple[AccessRecord, ...]:
+    async def uncopied_records(self) -> tuple[AccessRecord, ...]:
         """The access records of sources whose chunks have stale labels, or wait for their deletion: few.
 
-        As of the tenant's last `Reader.refresh`.
+        As of the tenant's last `DeskReader.refresh`.
         """
         name = self.collection.name
-        return tuple(record for record in await self._access.pending() if record.collection == name)
+        return tuple(record for record in await self._access.uncopied_records() if record.collection == name)
 
     async def _forget_if_changed(self) -> None:
         version = await self._sources.version(), await self._access.refresh()
@@ -615,11 +626,11 @@ def _listed(rows: RowsInMemory, positions: Positions, scores: npt.NDArray[np.flo
 
 def _measured(rows: pa.Table, vector: npt.NDArray[np.float32]) -> Ranking:
     """The list that there would be of rows in memory."""
-    vectors = rounded(schema.vectors_of(rows))
+    vectors = rounded_vectors(schema.vectors_of(rows))
     similarities = cosines(vectors, vector)
     order = np.lexsort((rows["_rowid"].to_numpy(), -similarities))
     return _scored(stored_chunks(rows.take(order), vectors[order]), similarities[order])
 
 
 def _scored(chunks: Iterable[StoredChunk], scores: npt.NDArray[np.floating]) -> Ranking:
-    return [Scored(stored, score) for stored, score in zip(chunks, scores.tolist(), strict=True)]
+    return [ScoredChunk(stored, score) for stored, score in zip(chunks, scores.tolist(), strict=True)]

@@ -6,6 +6,7 @@ are made anew when they have grown too large.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -15,6 +16,7 @@ import anyio.lowlevel
 from anyio import to_thread
 
 from rag.access.tenants import tenants
+from rag.corpus import AccessRecord, Collection, LetterCase
 from rag.home import Bucket, Home
 from rag.originals import Clock
 from rag.runtime import cores
@@ -29,14 +31,11 @@ from rag.store.read.connection import (
     engine_errors,
     open_if_there,
 )
-from rag.store.read.rows_in_memory import Budget
+from rag.store.read.rows_in_memory import MemoryBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import lancedb
 
-    from rag.corpus import AccessRecord, Collection, LetterCase
     from rag.store.read.attached.open_attached import AttachedTables
 
 NO_URLS: Mapping[str, str] = MappingProxyType({})
@@ -46,7 +45,7 @@ MOST_SUPERSEDED = 64  # indexes in the cache, whose files stay open, before it i
 CACHE_ROOM = 1.5  # times as large as the indexes: while they are rewritten, the former ones are there, too
 
 
-class Reader:
+class DeskReader:
     """A desk opened for reading. Every call sees what other processes have committed before it.
 
     In a bucket it sees what they have committed until `consistency_seconds` before it.
@@ -77,7 +76,7 @@ class Reader:
         self._scans = anyio.CapacityLimiter(cores())
         self._cache_bytes = min(index_cache_bytes, INDEX_CACHE_BYTES)
         self._most_cached = index_cache_bytes
-        self._memory = Budget(memory_bytes) if memory_bytes else None
+        self._memory = MemoryBudget(memory_bytes) if memory_bytes else None
         self._superseded = Superseded()
         self.database: lancedb.AsyncConnection | None = None
         self._roomy: lancedb.AsyncConnection | None = None
@@ -210,15 +209,15 @@ class Reader:
             return True  # these tables change without our knowing
         return await (await self._opened_access(tenant)).names_groups()
 
-    async def gone(self, tenant: str) -> dict[str, AccessRecord]:
+    async def removed_records(self, tenant: str) -> dict[str, AccessRecord]:
         """The access records of the tenant's removed sources, by id; they apply if these come back."""
         access = await self._access_if_there(tenant)
-        return await access.gone() if access else {}
+        return await access.removed_records() if access else {}
 
-    async def named_entries(self, tenant: str) -> set[str]:
+    async def entries(self, tenant: str) -> set[str]:
         """The entries of all access lists of the tenant, those of removed sources and of folders included."""
         access = await self._access_if_there(tenant)
-        return await access.named_entries() if access else set()
+        return await access.entries() if access else set()
 
     async def _access_if_there(self, tenant: str) -> AccessReader | None:
         if await self._opened_catalog() is None:

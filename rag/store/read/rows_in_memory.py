@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakSet
 
 import anyio
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 
     from rag.corpus import Vectors
 
-if TYPE_CHECKING:
-    Positions = npt.NDArray[np.int64]
-    Read = Callable[[Any], Awaitable[pa.Table]]
+Positions: TypeAlias = "npt.NDArray[np.int64]"
+"""Places of rows among those in memory, in order."""
+Read: TypeAlias = "Callable[[Any], Awaitable[pa.Table]]"
+"""Runs a query of the engine."""
 
 PAUSE_SECONDS = 0.5
 """Before a copy is made: a command that searches once ends first, and a burst of commits is one change."""
@@ -97,7 +98,7 @@ class RowsInMemory:
         return self.words is not None and self.words.isdisjoint(terms)
 
     def vectors(self, positions: Positions) -> Vectors:
-        """The vectors of these rows, as `rounded` has them."""
+        """The vectors of these rows, as `rounded_vectors` has them."""
         return _joined(self.coarse[positions], self.fine[positions], self.scales[positions])
 
     async def nearest(
@@ -128,7 +129,7 @@ class RowsInMemory:
         return chosen[order], similarities[order]
 
 
-def rounded(vectors: Vectors) -> Vectors:
+def rounded_vectors(vectors: Vectors) -> Vectors:
     """Vectors as rows in memory have them, so that a search gives the same whether they are there or not."""
     return _joined(*_split(vectors))
 
@@ -150,7 +151,7 @@ def _highest(scores: npt.NDArray[np.float32], count: int) -> Positions:
     return np.sort(np.argpartition(scores, len(scores) - count)[-count:])
 
 
-class Budget:
+class MemoryBudget:
     """How many bytes the copies of all tables may take."""
 
     def __init__(self, limit: int) -> None:
@@ -189,7 +190,12 @@ class TableInMemory:
     """
 
     def __init__(
-        self, table: lancedb.AsyncTable, columns: Sequence[str], budget: Budget, *, in_bucket: bool = False
+        self,
+        table: lancedb.AsyncTable,
+        columns: Sequence[str],
+        budget: MemoryBudget,
+        *,
+        in_bucket: bool = False,
     ) -> None:
         self._table = table
         self._columns = columns
@@ -218,7 +224,7 @@ class TableInMemory:
         """Forget the copy."""
         self._rows = None
 
-    async def filled(self) -> None:
+    async def wait_until_filled(self) -> None:
         """Wait until the first copy is made, or doesn't fit or fails."""
         if self.copying is None:
             self._begin()

@@ -7,6 +7,7 @@ access record.
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,8 +15,6 @@ from rag.corpus import Access, Chunk, FieldType, Source, Value, Vectors
 from rag.store.read import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
-
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
@@ -93,7 +92,7 @@ class StoredSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """Where a source stands, and what the gate checks. `path` is empty if it has none."""
 
     id: str
@@ -104,7 +103,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedSource:
     """A source as it is now, and the generation and record revision when the engine listed it."""
 
     stored: StoredSource
@@ -127,24 +126,24 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredChunk:
     """A chunk that a list found, and its score there."""
 
     stored: StoredChunk
     score: float
 
 
-Ranking = list[Scored]
+Ranking = list[ScoredChunk]
 """The chunks that a list found, best first."""
 
 
 def places_of(
     rows: pa.Table, access: Mapping[str, Access | None], declared: Mapping[str, FieldType]
-) -> list[Place]:
+) -> list[SourcePlace]:
     """The places of those rows of the source table that have a record here."""
     columns = (cast("list[str]", rows[name].to_pylist()) for name in PLACE_COLUMNS)
     return [
-        Place(
+        SourcePlace(
             id_,
             json.loads(metadata).get("path", ""),
             title,

@@ -24,12 +24,12 @@ from rag.store.read.schema import TERMS, one_of
 from rag.store.read.stored_rows import (
     CHUNK_COLUMNS,
     Ranking,
-    Scored,
+    ScoredChunk,
     StoredChunk,
     StoredSource,
     stored_chunks,
 )
-from rag.store.read.word_analysis import Word, asked_languages, query_words, search_terms, stems
+from rag.store.read.word_analysis import Word, query_languages, query_words, search_terms, stems
 from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class StrictReader:
         first = rows.slice(0, limit)
         distances = cast("list[float]", first["_distance"].to_pylist())
         pairs = zip(stored_chunks(first), distances, strict=True)
-        return [Scored(stored, 1.0 - distance) for stored, distance in pairs]
+        return [ScoredChunk(stored, 1.0 - distance) for stored, distance in pairs]
 
     async def _nearest(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> pa.Table:
         rows = await self.reader.chunk_rows(
@@ -93,7 +93,7 @@ class StrictReader:
         ours = column == TERMS
         words = query_words(text, self.languages, names=ours)
         terms = search_terms(words)
-        as_written = {word.forms[0][0]: word.written for word in words} if not ours else {}
+        as_written = {word.forms[0][0]: word.text for word in words} if not ours else {}
         holds = {
             term: await self._holding([as_written.get(term, term)], column, self.readable)
             for term in dict.fromkeys(terms)
@@ -110,7 +110,7 @@ class StrictReader:
         places = [indexes[row.id] for row in rows]
         scores = matches.scores(list(zip(places, await self._analysed(rows, column), strict=True)))
         rarest = log(max(len(self.rows), 2))
-        scored = [Scored(row, score / rarest) for row, score in zip(rows, scores, strict=True)]
+        scored = [ScoredChunk(row, score / rarest) for row, score in zip(rows, scores, strict=True)]
         return sorted(scored, key=lambda one: (-one.score, one.stored.id, one.stored.generation))[:limit]
 
     async def _analysed(self, rows: Sequence[StoredChunk], column: str) -> list[list[str]]:
@@ -132,7 +132,7 @@ class StrictReader:
                 query.nearest_to_text(match).where(where + self.hidden).select(["id", "_score"]).limit(ALL)
             )
         )
-        return self.rows.marked(matching["id"])
+        return self.rows.mask_of(matching["id"])
 
 
 def _having_every(words: Iterable[Word], holds: Mapping[str, npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
@@ -173,10 +173,10 @@ async def readable_only(
 
 
 def _languages(collection: Collection, sources: Sequence[StoredSource]) -> tuple[Language, ...]:
-    """As `asked_languages`, of a collection that holds only these sources."""
+    """As `query_languages`, of a collection that holds only these sources."""
     counts = Counter(analysed_in(collection, source.source.metadata) for source in sources)
     ranked = sorted(counts, key=lambda language: (-counts[language], language))
-    return asked_languages(replace(collection, languages=tuple(ranked)))
+    return query_languages(replace(collection, languages=tuple(ranked)))
 
 
 # BM25 over rows, given which of them contain which words.
@@ -195,7 +195,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def marked(self, ids: pa.ChunkedArray[Any]) -> npt.NDArray[np.bool_]:
+    def mask_of(self, ids: pa.ChunkedArray[Any]) -> npt.NDArray[np.bool_]:
         """Which of the rows have one of these ids."""
         return cast("npt.NDArray[np.bool_]", pc.is_in(self.ids, value_set=ids).to_numpy(zero_copy_only=False))
 

@@ -111,7 +111,7 @@ async def matched_sources(
                     break
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
-    return list(scan.found.values()), not (scan.stopped or scope.cancelled_caught)
+    return list(scan.matches.values()), not (scan.stopped or scope.cancelled_caught)
 
 
 async def _read(reader: CollectionReader, where: str, scan: _Scan) -> None:
@@ -144,14 +144,14 @@ class _Scan:
     limiter: anyio.CapacityLimiter
     room: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(AT_ONCE))
     pace: _Pace = field(default_factory=_Pace)
-    found: dict[str, MatchedSource] = field(default_factory=dict)
+    matches: dict[str, MatchedSource] = field(default_factory=dict)
     stopped: bool = False
 
     async def examine(self, batch: pa.RecordBatch) -> None:
         """Scan a batch in a thread."""
         scan = partial(_matched_sources, batch, self.firsts, self.needle, self.until, self.pace)
         matches, whole = await to_thread.run_sync(scan, limiter=self.limiter)
-        self.found |= {source.id: source for source in matches}
+        self.matches |= {source.id: source for source in matches}
         self.stopped = self.stopped or not whole
         self.room.release()
 

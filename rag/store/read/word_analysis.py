@@ -115,7 +115,7 @@ def _whole(text: str, pieces: Sequence[str]) -> str:
     return whole if len(whole) <= _LONGEST else ""
 
 
-def asked_languages(collection: Collection) -> tuple[Language, ...]:
+def query_languages(collection: Collection) -> tuple[Language, ...]:
     """Those in which the index of a collection is asked, most frequent first; at least one."""
     if collection.language != "auto":
         return (collection.language,)
@@ -148,13 +148,13 @@ class Word:
     Each form is one term or several, which must all be there.
     """
 
-    written: str
+    text: str
     forms: tuple[tuple[str, ...], ...]
 
     @property
     def is_identifier(self) -> bool:
         """Whether it is a name that stands for one thing: f3outside, TPL-0042, getUserName; not e-mail."""
-        return len(self.forms) > 1 and bool(_IDENTIFIER.search(self.written))
+        return len(self.forms) > 1 and bool(_IDENTIFIER.search(self.text))
 
 
 def query_words(query: str, languages: Sequence[Language], *, names: bool = True) -> list[Word]:
@@ -231,7 +231,7 @@ def _run(text: str) -> tuple[str, list[_Name]]:
     return "".join(run), names
 
 
-def words_had(words: Iterable[Word], text: str, language: Language) -> frozenset[Word]:
+def words_in_text(words: Iterable[Word], text: str, language: Language) -> frozenset[Word]:
     """Those of the words that `text` contains in any form, compared as in the full-text index.
 
     A name is there as a whole, or with all of its parts together: "outside, on floor 3" has no f3outside.
@@ -263,7 +263,7 @@ def _terms_in_rows(text: str, language: Language) -> list[str]:
     return rows
 
 
-def spelled_out(text: str) -> str:
+def with_name_forms(text: str) -> str:
     """A text, and behind it the other forms of its names, for whoever compares words by other rules.
 
     Example: "PD-1 blocks it" -> "PD-1 blocks it PD 1 PD1".

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -23,6 +24,7 @@ from contextlib import (
 )
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -42,9 +44,6 @@ from rag.store.write.locks import locked
 from rag.store.write.source_ids import PURGED, SourceIds, is_uri
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
     import lancedb
 
 WAIT_SECONDS = 15  # for another change; each takes milliseconds

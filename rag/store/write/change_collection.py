@@ -8,10 +8,13 @@ tables.
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rag.corpus import Collection
 from rag.errors import BusyError, NotFoundError, RefdeskError
 from rag.filters.evaluators import literal
 from rag.store.read import catalog, schema
@@ -26,12 +29,7 @@ from rag.store.write.evaluation_runs import drop_runs
 from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-    from pathlib import Path
-
     import lancedb
-
-    from rag.corpus import Collection
 
 CATALOG_WAIT_SECONDS = 15
 WRITER_WAIT_SECONDS = 5  # outlasts a change of access, which copies labels; not an ingestion
@@ -245,7 +243,7 @@ async def drop_if_empty(data: Path, collection: Collection) -> None:
     """Drop a collection that holds no source, unless that fails or another process is writing to it."""
     with suppress(RefdeskError):
         async with _opened(data, collection) as writer:
-            empty = not await writer.known()
+            empty = not await writer.known_sources()
         if empty:
             await drop_collection(data, collection)
 

@@ -22,8 +22,10 @@ import json
 import re
 import shutil
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
@@ -37,9 +39,6 @@ from rag.store.write import table_maintenance, table_rows
 from rag.store.write.desk_folder import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-
     import lancedb
 
 _BUILD_NUMBER = re.compile(r"(?:__build_(\d+))?\.lance")

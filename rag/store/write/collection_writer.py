@@ -17,14 +17,18 @@ import json
 import secrets
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from anyio import to_thread
 
+from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Vectors
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
@@ -36,16 +40,17 @@ from rag.store.write.access_writer import Around, CollectionAccess, nothing_arou
 from rag.store.write.collection_tables import Values, note_swept
 from rag.store.write.desk_folder import forget_origins, is_full
 from rag.store.write.source_ids import SourceIds
-from rag.store.write.table_rows import KnownSource, Moved, NewSource, WholeSource, sampled, whole_sources
+from rag.store.write.table_rows import (
+    KnownSource,
+    NewSource,
+    SourceMove,
+    WholeSource,
+    sample_vectors,
+    whole_sources,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import timedelta
-    from pathlib import Path
-
     import lancedb
-
-    from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Vectors
 
 CHUNK_KEY = ("id", "generation")  # a killed run can leave two chunks of one id
 _WORDS = pa.schema(
@@ -93,7 +98,9 @@ class CollectionWriter:
         """The id of the source at `uri`; see `SourceIds`."""
         return self.ids.of(uri)
 
-    async def known(self, records: Mapping[str, AccessRecord] | None = None) -> dict[str, KnownSource]:
+    async def known_sources(
+        self, records: Mapping[str, AccessRecord] | None = None
+    ) -> dict[str, KnownSource]:
         """The stored sources by URI. One that lacks chunks has an empty digest, so that it is stored again.
 
         `records` are the tenant's access records, if the caller has read them already.
@@ -161,7 +168,7 @@ class CollectionWriter:
         await self.copy_labels()
         return records
 
-    async def move(self, moved: Mapping[str, Moved]) -> dict[str, AccessRecord]:
+    async def move(self, moved: Mapping[str, SourceMove]) -> dict[str, AccessRecord]:
         """Give sources new URIs and metadata, by id; ids, texts and vectors stay. Returns the records.
 
         The records go first here too: at its new URI a source is never more visible than it may be there.
@@ -182,7 +189,7 @@ class CollectionWriter:
         with engine_errors("reading sources"):
             return (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
 
-    async def whole(self, ids: Sequence[str]) -> list[WholeSource]:
+    async def whole_sources(self, ids: Sequence[str]) -> list[WholeSource]:
         """These sources, with their texts and chunks."""
         with engine_errors("reading sources"):
             sources = await self._sources.query().where(schema.one_of("id", ids)).to_arrow()
@@ -200,7 +207,7 @@ class CollectionWriter:
                 self._changed = True
                 await self._update(rows, ("id", "metadata"))
 
-    async def analyse_anew(self, ids: Sequence[str], language: Language) -> None:
+    async def reanalyse(self, ids: Sequence[str], language: Language) -> None:
         """Give the chunks of these sources the words that they have in this language."""
         with engine_errors("analysing words"):
             self._changed = True
@@ -335,7 +342,7 @@ class CollectionWriter:
 
         A killed run leaves chunks of a generation that no source names, and records of sources that were
         never stored. An interrupted change of access leaves stale labels. A power failure can leave sources
-        that lack chunks: `known` gives these no digest, so the next run stores them again.
+        that lack chunks: `known_sources` gives these no digest, so the next run stores them again.
 
         Looking for chunks is left out if there are none, as the last writer noted.
         """
@@ -410,7 +417,7 @@ class CollectionWriter:
 
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         """The source ids and vectors of at most so many chunks, from all over the collection."""
-        return await sampled(self._chunks, limit)
+        return await sample_vectors(self._chunks, limit)
 
     async def rebuild_indexes(self) -> None:
         """Make all indexes anew, also those that can't be read, and compact the tables."""

@@ -38,11 +38,11 @@ def prepare(data: Path) -> None:
         for folder in (data, data / "locks", data / "tenants", database_folder(data)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise cannot(f"The data folder {data} can't be created", error) from error
+        raise unwritable(f"The data folder {data} can't be created", error) from error
     try:
         _make_reserve(reserve_file(data))
     except OSError as error:
-        raise cannot(f"The data folder's reserve {reserve_file(data)} can't be created", error) from error
+        raise unwritable(f"The data folder's reserve {reserve_file(data)} can't be created", error) from error
 
 
 def make_private(folder: Path) -> None:
@@ -144,7 +144,7 @@ def is_full(error: BaseException | None) -> bool:
     return False
 
 
-def cannot(problem: str, error: OSError) -> RefdeskError:
+def unwritable(problem: str, error: OSError) -> RefdeskError:
     """The error to raise if the data folder can't be written; `what` names the part of it."""
     if error.errno in FULL:
         return StoreError(f"{problem}: {error.strerror}. Free some disk space and try again.")
@@ -236,7 +236,7 @@ def write_whole(file: Path, content: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
-        raise cannot(f"{file} can't be written", error) from error
+        raise unwritable(f"{file} can't be written", error) from error
     flush_folder(file.parent)
 
 

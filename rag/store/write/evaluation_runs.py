@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -16,9 +18,6 @@ from rag.store.write.desk_folder import prepare
 from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     import lancedb
 
 EVAL_RUNS = "eval_runs"

@@ -20,7 +20,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from rag.errors import BusyError, ConfigurationError
-from rag.store.write.desk_folder import cannot
+from rag.store.write.desk_folder import unwritable
 
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -55,7 +55,7 @@ def locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
             "Try again when it has finished."
         ) from error
     except OSError as error:
-        raise cannot(f"The data folder {data} can't be written", error) from error
+        raise unwritable(f"The data folder {data} can't be written", error) from error
     try:
         _note_holder(_file(data, name, "holder"))
         yield

@@ -18,9 +18,11 @@ everything that works on a collection works on a tag, and no version of a table 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -53,9 +55,6 @@ from rag.store.write.locks import locked
 from rag.store.write.source_ids import tag_letters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     import lancedb
 
     from rag.text.flags import Flag
@@ -168,7 +167,7 @@ async def tag_collection(data: Path, collection: Collection, name: str, descript
                 await _indexed(data, database, tag, started)
                 async with access_table(data, tenant) as table:
                     now = await table.records()
-                    await table.forget(left_behind(tag, now))
+                    await table.forget(leftover_records(tag, now))
                     await table.put([*copied_records(tag, before, now, letters)])
                 with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
                     await _check_free(collections, tag)
@@ -267,7 +266,7 @@ def _renamed(rows: pa.Table, letters: str) -> pa.Table:
     return rows
 
 
-def left_behind(tag: Collection, now: Mapping[str, AccessRecord]) -> list[str]:
+def leftover_records(tag: Collection, now: Mapping[str, AccessRecord]) -> list[str]:
     """The ids of records that a tag of this name has left whose making was killed."""
     return [id_ for id_, record in now.items() if record.collection == tag.name and original_id(id_)]
 

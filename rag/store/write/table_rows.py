@@ -1,12 +1,13 @@
 """Sources on their way into the tables and out of them again.
 
-What ingestion hands over (`NewSource`, `Moved`) and the rows that are made of it; what it is told of a stored
-source (`KnownSource`); and what a rebuild takes from one table and puts into another (`WholeSource`).
+Ingestion hands over `NewSource` and `SourceMove`, which become rows here, and reads `KnownSource`. A rebuild
+copies `WholeSource` from one table to another.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.access.rule import labels_of
+from rag.corpus import (
+    Access,
+    AccessRecord,
+    Collection,
+    FileState,
+    Heading,
+    Passage,
+    Source,
+    Value,
+    Vectors,
+)
 from rag.filters.evaluators import microseconds
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
@@ -36,21 +48,7 @@ from rag.store.write.access_claim import Claim
 from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import lancedb
-
-    from rag.corpus import (
-        Access,
-        AccessRecord,
-        Collection,
-        FileState,
-        Heading,
-        Passage,
-        Source,
-        Value,
-        Vectors,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,7 @@ class KnownSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class SourceMove:
     """A source's new URI and metadata, and the access claimed for it there."""
 
     uri: str
@@ -251,7 +249,7 @@ def _visible(chunks: pa.Table, row: Mapping[str, Any]) -> pa.Table:
     return chunks.filter(ours).sort_by("seq")
 
 
-async def sampled(chunks: lancedb.AsyncTable, limit: int) -> tuple[list[str], Vectors]:
+async def sample_vectors(chunks: lancedb.AsyncTable, limit: int) -> tuple[list[str], Vectors]:
     """The source ids and vectors of at most so many chunks, at equal distances in the table.
 
     A chunk for which there is no vector has zeros.

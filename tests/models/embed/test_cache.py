@@ -43,7 +43,7 @@ def test_a_text_is_known_with_its_very_vector_in_another_process_and_collection(
 ) -> None:
     one = cached()
     one.keep([("a", vector(1)), ("b", vector(2))])
-    found = cached(collection="others").known(["b", "c", "a"])
+    found = cached(collection="others").vectors(["b", "c", "a"])
     assert {text: list(found[text]) for text in found} == {"a": list(vector(1)), "b": list(vector(2))}
 
 
@@ -52,8 +52,8 @@ def test_another_tenant_model_or_data_folder_knows_nothing(
     cached: Callable[..., EmbeddingCache], change: dict[str, object]
 ) -> None:
     cached().keep([("a", vector(1))])
-    assert cached().known(["a"])
-    assert not cached(**change).known(["a"])
+    assert cached().vectors(["a"])
+    assert not cached(**change).vectors(["a"])
 
 
 def test_the_file_holds_no_text_and_only_its_owner_may_read_it(
@@ -74,10 +74,10 @@ def test_another_model_behind_the_same_name_is_noticed_and_rounding_is_not(
     first.keep([("a", vector(3))])
     again = cached()
     again.check_model(vector(1) + np.float32(0.0005))
-    assert (bool(again.known(["a"])), again.notes) == (True, [])
+    assert (bool(again.vectors(["a"])), again.notes) == (True, [])
     swapped = cached()
     swapped.check_model(vector(2))
-    assert not swapped.known(["a"])
+    assert not swapped.vectors(["a"])
     assert "another model behind its name" in swapped.notes[0]
 
 
@@ -92,10 +92,10 @@ def test_a_damaged_cache_is_an_empty_one(
     whole = file.read_bytes()
     file.write_bytes(whole[:4096] + b"\xff" * 4096 + whole[8192:] if content is None else content)
     damaged = cached()
-    damaged.known(["1"])
+    damaged.vectors(["1"])
     damaged.keep([("new", vector(9))])
     damaged.keep([("new", vector(9))])
-    assert list(damaged.known(["new"])) == ["new"]
+    assert list(damaged.vectors(["new"])) == ["new"]
     assert damaged.notes == ([] if content == b"" else [damaged.notes[0]])
     assert all("was damaged" in note for note in damaged.notes)
 
@@ -109,13 +109,13 @@ def test_a_cache_that_somebody_else_keeps_locked_is_left_alone(
     other = sqlite3.connect(cache_file(tmp_path), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     try:
-        assert list(one.known(["a"])) == ["a"]  # reading goes on
+        assert list(one.vectors(["a"])) == ["a"]  # reading goes on
         one.keep([("b", vector(2))])
-        assert one.known(["a"]) == {}
+        assert one.vectors(["a"]) == {}
         assert "another process was using it" in one.notes[0]
     finally:
         other.close()
-    assert list(cached().known(["a", "b"])) == ["a"]
+    assert list(cached().vectors(["a", "b"])) == ["a"]
 
 
 def test_two_writers_at_once_lose_nothing(cached: Callable[..., EmbeddingCache]) -> None:
@@ -123,7 +123,7 @@ def test_two_writers_at_once_lose_nothing(cached: Callable[..., EmbeddingCache])
     for n in range(20):
         one.keep([(f"one {n}", vector(n))])
         other.keep([(f"other {n}", vector(n))])
-    assert len(cached().known([f"{who} {n}" for who in ("one", "other") for n in range(20)])) == 40
+    assert len(cached().vectors([f"{who} {n}" for who in ("one", "other") for n in range(20)])) == 40
 
 
 def test_beyond_the_limit_what_was_not_used_for_longest_goes(
@@ -136,7 +136,7 @@ def test_beyond_the_limit_what_was_not_used_for_longest_goes(
     old.keep([(f"new {n}", vector(n, 256)) for n in range(50)], used=[f"old {n}" for n in range(50)])
     old.close()
     assert cache_file(tmp_path).stat().st_size <= 200_000
-    left = cached().known([f"{age} {n}" for age in ("old", "new") for n in range(150)])
+    left = cached().vectors([f"{age} {n}" for age in ("old", "new") for n in range(150)])
     assert {f"new {n}" for n in range(50)} | {f"old {n}" for n in range(50)} <= left.keys()
     assert len(left) < 200
 
@@ -152,12 +152,12 @@ def test_forgetting_a_collection_keeps_its_texts_of_now_and_what_others_own(
     strangers.keep([("goes", vector(5))])
     assert owners(tmp_path, "acme") == {"letters", "others"}
     assert forget(tmp_path, KEY, "acme", texts=["stays"], collections=["letters"]) == 1
-    assert set(letters.known(["stays", "goes", "shared", "theirs"])) == {"stays", "shared", "theirs"}
+    assert set(letters.vectors(["stays", "goes", "shared", "theirs"])) == {"stays", "shared", "theirs"}
     assert vector(2).tobytes() not in cache_file(tmp_path).read_bytes()
     assert vector(1).tobytes() in cache_file(tmp_path).read_bytes()
     forget(tmp_path, KEY, "acme")
-    assert not letters.known(["stays", "shared", "theirs"])
-    assert strangers.known(["goes"])
+    assert not letters.vectors(["stays", "shared", "theirs"])
+    assert strangers.vectors(["goes"])
 
 
 def test_without_a_cache_there_is_nothing_to_forget(tmp_path: Path) -> None:
@@ -184,6 +184,6 @@ for n in range(10_000_000):
         assert writer.stdout.readline() == "ready\n"
         writer.kill()
     one = cached()
-    assert len(one.known([f"text {n}" for n in range(51)])) == 51
+    assert len(one.vectors([f"text {n}" for n in range(51)])) == 51
     one.keep([("after", vector(1, 512))])
-    assert (list(one.known(["after"])), one.notes) == (["after"], [])
+    assert (list(one.vectors(["after"])), one.notes) == (["after"], [])

@@ -10,7 +10,7 @@ import pytest
 
 from rag.config.model_settings import EmbedderSettings
 from rag.models.embed import WrappedEmbedder, open_embedder, unit_rows
-from rag.models.embed.calibration import PAIRS_BY_LANGUAGE, measured, of_passages
+from rag.models.embed.calibration import PAIRS_BY_LANGUAGE, measured_calibration, unrelated_cosine
 from rag.search.recall import AS_IT_IS, RELATED, Meaning
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class Lifted(WrappedEmbedder):
 @pytest.mark.slow
 async def test_the_measurement_gives_the_constant_of_the_built_in_model_and_the_offset_of_others() -> None:
     async with open_embedder(EmbedderSettings(), {}) as builtin:
-        usual = await measured(builtin)
+        usual = await measured_calibration(builtin)
         assert (usual.unrelated, usual.related) == pytest.approx((0.03, 0.69), abs=0.01)
-        common = await measured(Lifted(builtin, common=1.5))
-        shrunk = await measured(Lifted(builtin, own=1.0))
+        common = await measured_calibration(Lifted(builtin, common=1.5))
+        shrunk = await measured_calibration(Lifted(builtin, own=1.0))
     assert common.unrelated == pytest.approx(0.70, abs=0.02)  # 1.5² / (1 + 1.5²) = .69
     assert (shrunk.unrelated, shrunk.related) == pytest.approx((usual.unrelated / 2, 0.345), abs=0.01)
     for scale, answer in ((usual, 0.694), (common, common.related), (shrunk, shrunk.related)):
@@ -79,15 +79,15 @@ def passages(sources: int, of_each: int, common: float) -> tuple[list[str], Vect
 
 def test_passages_of_different_documents_show_what_a_model_gives_to_all() -> None:
     for common, expected in ((0.0, 0.0), (1.0, 0.43), (2.0, 0.77)):
-        found = of_passages(*passages(40, 5, common))
+        found = unrelated_cosine(*passages(40, 5, common))
         assert found == pytest.approx(expected, abs=0.05)
-        assert found == of_passages(*passages(40, 5, common))
+        assert found == unrelated_cosine(*passages(40, 5, common))
 
 
 def test_too_few_passages_or_documents_show_nothing() -> None:
-    assert of_passages(*passages(9, 40, 1.0)) is None
-    assert of_passages(*passages(33, 3, 1.0)) is None
+    assert unrelated_cosine(*passages(9, 40, 1.0)) is None
+    assert unrelated_cosine(*passages(33, 3, 1.0)) is None
     names, vectors = passages(40, 5, 1.0)
     missing = vectors.copy()
     missing[:] = 0  # no vector for any of them
-    assert of_passages(names, missing) is None
+    assert unrelated_cosine(names, missing) is None

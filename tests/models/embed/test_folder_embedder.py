@@ -322,7 +322,7 @@ async def test_only_a_model_for_few_languages_is_asked_what_it_knows_of_a_text(
     folder = write_model(tmp_path / "tiny")
     (folder / FACTS_FILE).write_bytes(facts_as_json(ModelFacts(name="tiny", multilingual=multilingual)))
     async with open_embedder(settings(folder), {}) as embedder:
-        assert embedder.known("погода") == known
+        assert embedder.vocabulary_share("погода") == known
 
 
 def test_the_first_positions_of_some_models_are_no_positions_of_tokens(tmp_path: Path) -> None:

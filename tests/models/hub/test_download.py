@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import constants, get_session
 
 from rag.errors import ConfigurationError
-from rag.models.hub.download import PART, Place, WrongBytesError, download
+from rag.models.hub.download import PART, HubCommit, WrongBytesError, download
 from rag.models.hub.protocol import LaterError, RemoteFile, open_hub
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def hub(hubs: ModuleType) -> Iterator[Hub]:
 
 
 @contextmanager
-def place(hub: Hub, commit: str = "", **environment: str) -> Iterator[Place]:
+def place(hub: Hub, commit: str = "", **environment: str) -> Iterator[HubCommit]:
     with open_hub(hub.environment(**environment)) as opened:
-        yield Place(opened, NAME, commit or "c0ffee" + "0" * 34)
+        yield HubCommit(opened, NAME, commit or "c0ffee" + "0" * 34)
 
 
 def names(folder: Path) -> list[str]:

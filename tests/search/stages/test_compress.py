@@ -15,7 +15,7 @@ from rag.search.recall import Meaning, Query
 from rag.search.stages.detail import compressed
 from rag.search.stages.surroundings import with_neighbors
 from rag.search.view import View
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ DOGS = "Dogs bark. The sun sets late."
 
 
 async def _views(shelf: Shelf) -> dict[str, View]:
-    reader = Reader(shelf.data, timeout_seconds=15)
+    reader = DeskReader(shelf.data, timeout_seconds=15)
     return {one.name: View(await reader.open(one), ME) for one in await reader.collections("default")}
 
 
@@ -40,8 +40,8 @@ async def _all_hits(views: Mapping[str, View]) -> list[Hit]:
     """Every chunk of every source as a hit."""
     hits: list[Hit] = []
     for view in views.values():
-        for stored in await view.table.stored():
-            chunks = await view.table.between(stored, 0, stored.source.chunk_count, view.where)
+        for stored in await view.table.all_sources():
+            chunks = await view.table.chunks_between(stored, 0, stored.source.chunk_count, view.where)
             hits += [Hit(chunk, stored.source, 1 - len(hits) / 100, 0.5) for chunk in chunks]
     return hits
 

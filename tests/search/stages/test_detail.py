@@ -16,7 +16,7 @@ from rag.search.pipeline import NO_HITS_WANTED
 from rag.search.recall import Meaning, Query
 from rag.search.stages.detail import MAX_SNIPPET_CHARS, with_snippets
 from rag.search.view import View
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from tests.search.conftest import ME
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ TABLE = (
 
 async def _shown(shelf: Shelf, query: str, detail: Detail | None, mode: Mode | None = None) -> Answer:
     answer = await shelf.search(query, detail=detail, mode=mode)
-    reader = Reader(shelf.data, timeout_seconds=15)
+    reader = DeskReader(shelf.data, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     for hit in answer.hits:
         opened = await (await reader.open(collection)).text(hit.source.id)
@@ -84,7 +84,7 @@ async def test_without_a_shared_word_the_most_similar_sentence_stands(shelf: She
     await shelf.put("b", "One sentence.")
     hits = (await shelf.search("cats moon")).hits
     (vector,) = shelf.small.vectors(["the moon is down"])
-    reader = Reader(shelf.data, timeout_seconds=15)
+    reader = DeskReader(shelf.data, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     views = (View(await reader.open(collection), ME),)
     counting = shelf.small.Counting(shelf.small.BagOfWords())
@@ -103,10 +103,10 @@ class _Failing:
 
     def __init__(self, shelf: Shelf) -> None:
         bag = shelf.small.BagOfWords()
-        self.identity, self.window, self.known, self.token_spans = (
+        self.identity, self.window, self.vocabulary_share, self.token_spans = (
             bag.identity,
             bag.window,
-            bag.known,
+            bag.vocabulary_share,
             bag.token_spans,
         )
         self._bag = bag
@@ -120,7 +120,7 @@ class _Failing:
 
 async def test_a_failing_embedder_leaves_the_first_sentences_and_that_is_said(shelf: Shelf) -> None:
     await shelf.put("a", "Cats sleep. Dogs bark.")
-    desk = Desk(Reader(shelf.data, timeout_seconds=15), _Failing(shelf), SearchSettings())
+    desk = Desk(DeskReader(shelf.data, timeout_seconds=15), _Failing(shelf), SearchSettings())
     answer = await desk.search(ME, SearchRequest("moon", detail="snippet", mode="dense"))
     assert answer.hits[0].text == "Cats sleep."
     assert "snippet" in answer.degraded

@@ -16,7 +16,7 @@ from rag.corpus import Access, Chunk, Heading, Principal
 from rag.search.stages.surroundings import in_sections, section_around, united, with_neighbors
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.desk_reader import Reader
+from rag.store.read.desk_reader import DeskReader
 from rag.text.segments import Span, trimmed
 from rag.uris import split_id
 
@@ -63,7 +63,7 @@ async def _put(
 
 
 async def _views(shelf: Shelf, principal: Principal = BOB) -> dict[str, View]:
-    reader = Reader(shelf.data, timeout_seconds=15)
+    reader = DeskReader(shelf.data, timeout_seconds=15)
     collections = await reader.collections(principal.tenant)
     return {one.name: View(await reader.open(one), principal) for one in collections}
 
@@ -74,7 +74,7 @@ async def _hits(views: Mapping[str, View], *wanted: tuple[Source, int]) -> list[
     for place, (source, seq) in enumerate(wanted):
         view = views[source.collection]
         stored = (await view.table.sources([source.id]))[source.id]
-        (chunk,) = await view.table.between(stored, seq, seq, view.where)
+        (chunk,) = await view.table.chunks_between(stored, seq, seq, view.where)
         hits.append(Hit(chunk, stored.source, 1 - place / 100, 0.5))
     return hits
 
@@ -105,7 +105,7 @@ async def _check_cited(hit: Hit, view: View) -> None:
     stored = (await view.table.sources([hit.source.id]))[hit.source.id]
     source_id, seqs = split_id(hit.cited)
     assert source_id == hit.source.id
-    cited = await view.table.between(stored, seqs[0], seqs[-1], view.where)
+    cited = await view.table.chunks_between(stored, seqs[0], seqs[-1], view.where)
     for excerpt in hit.excerpts:
         shown = trimmed(excerpt.text, 0, len(excerpt.text))
         assert shown

@@ -22,9 +22,9 @@ from rag.store.read.connection import engine_errors
 from rag.store.read.schema import SOURCES_SCHEMA, SUMMARY_COLUMNS, begin_with, one_of
 from rag.store.read.stored_rows import (
     PLACE_COLUMNS,
-    Listed,
-    Place,
+    ListedSource,
     Ranking,
+    SourcePlace,
     Statistics,
     StoredChunk,
     StoredSource,
@@ -75,8 +75,8 @@ class AttachedAccess:
         """As `AccessReader.tombstones`: none, because rows are removed where the table is written."""
         return frozenset()
 
-    async def seen(self, _collection: str, where: str) -> dict[str, Access | None]:
-        """As `AccessReader.seen`."""
+    async def matching_records(self, _collection: str, where: str) -> dict[str, Access | None]:
+        """As `AccessReader.matching_records`."""
         chosen, records = await self._entries(where), await self.all_records()
         return {id_: records.get(id_) for id_, _ in chosen}
 
@@ -102,7 +102,7 @@ class AttachedAccess:
         revisions = {id_: self._revision(entries) for id_, entries in rows}
         return {id_: revisions[id_] for id_ in sorted(revisions)[:limit]}
 
-    async def pending(self) -> tuple[AccessRecord, ...]:
+    async def uncopied_records(self) -> tuple[AccessRecord, ...]:
         """None: a row has its own rights, not a copy."""
         return ()
 
@@ -183,8 +183,8 @@ class AttachedReader(CollectionReader):
         self.failure = failure
         self.failed = bool(failure)
         attachment = cast("Attachment", collection.attached)
-        self.full_text = index_on(attachment.text, indexes, of_text=True)
-        self.nearest = index_on(attachment.vector, indexes, of_text=False)
+        self.full_text = index_of_column(attachment.text, indexes, of_text=True)
+        self.nearest = index_of_column(attachment.vector, indexes, of_text=False)
         self.reads_all_vectors = bool(attachment.vector) and self.nearest is None
         self.by_words = self.full_text is not None
 
@@ -214,15 +214,15 @@ class AttachedReader(CollectionReader):
         """As `CollectionReader.chunks`. Of rows of one id, the one that is shown comes last."""
         return lowest_last(await self.attempt(super().chunks(ids, where), []))
 
-    async def page(self, after: str, limit: int, where: str) -> list[Listed]:
+    async def page(self, after: str, limit: int, where: str) -> list[ListedSource]:
         """As `CollectionReader.page`."""
         return await self.attempt(super().page(after, limit, where), [])
 
-    async def holding(
+    async def matching_sources(
         self, where: str, *, after: str = "", first: int | None = None, rows: int | None = None
-    ) -> list[Listed]:
-        """As `CollectionReader.holding`."""
-        return await self.attempt(super().holding(where, after=after, first=first, rows=rows), [])
+    ) -> list[ListedSource]:
+        """As `CollectionReader.matching_sources`."""
+        return await self.attempt(super().matching_sources(where, after=after, first=first, rows=rows), [])
 
     async def has_any(self, where: str) -> bool:
         """As `CollectionReader.has_any`."""
@@ -237,7 +237,7 @@ class AttachedReader(CollectionReader):
             yield [self._stored(row, access.get(row["id"])) for row in rows.slice(start, WALKED).to_pylist()]
             await anyio.lowlevel.checkpoint()
 
-    async def places(self, where: str) -> list[Place]:
+    async def places(self, where: str) -> list[SourcePlace]:
         """As `CollectionReader.places`. Rows have no paths."""
         rows, access = await self.attempt(self._with_rights(where, PLACE_COLUMNS), NOTHING)
         return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
@@ -297,7 +297,9 @@ def lowest_last(chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
     return sorted(chunks, key=lambda chunk: chunk.generation, reverse=True)
 
 
-def index_on(column: str | None, indexes: Sequence[IndexConfig], *, of_text: bool) -> IndexConfig | None:
+def index_of_column(
+    column: str | None, indexes: Sequence[IndexConfig], *, of_text: bool
+) -> IndexConfig | None:
     """The full-text or the vector index on a column of another table, None if it has none."""
     kinds = ("FTS",) if of_text else ("Ivf", "Hnsw")
     on_column = (index for index in indexes if column in index.columns)

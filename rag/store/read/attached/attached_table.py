@@ -28,7 +28,7 @@ ENGINES = frozenset({"_distance", "_score", "_rowid"})
 _calls = count()
 
 
-class Memory:
+class TableMemory:
     """What is remembered of an attached table: its ids by ours, and facts on its latest version."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Memory:
         self._facts: dict[str, bool] = {}
         self._version: tuple[object, ...] = ()
 
-    def known(self, id_: str) -> str | None:
+    def their_id(self, id_: str) -> str | None:
         """The other table's id, None if no row with it was read. Which id is which never changes."""
         return self._theirs.get(id_)
 
@@ -61,7 +61,7 @@ class AttachedTable:
     table: lancedb.AsyncTable
     columns: Columns
     collection: Collection
-    memory: Memory
+    memory: TableMemory
 
     @property
     def attachment(self) -> Attachment:
@@ -71,7 +71,7 @@ class AttachedTable:
     @property
     def translation(self) -> Translation:
         """How our SQL reads over the other table."""
-        return Translation(self.columns, self.memory.known, of_chunks=self.kind == "chunks")
+        return Translation(self.columns, self.memory.their_id, of_chunks=self.kind == "chunks")
 
     def query(self) -> AttachedQuery:
         """A query of the rows that have an id and a text."""

@@ -255,12 +255,12 @@ NOTHING, EVERYTHING = "(false)", "(true)"
 class Translation:
     """How our SQL reads over the columns of an attached table.
 
-    `known` is the other table's id for one of ours, if a row with it was read before. A search for that takes
-    a fifth of the time of computing our id for each row, and can use an index.
+    `their_id` maps one of our ids to the other table's, if a row with it was read before. Comparing these
+    takes a fifth of the time of computing our id for each row, and can use an index.
     """
 
     columns: Columns
-    known: Callable[[str], str | None]
+    their_id: Callable[[str], str | None]
     of_chunks: bool
 
     def __call__(self, sql: str) -> str:
@@ -331,7 +331,7 @@ class Translation:
     def _ids(self, ids: Iterable[str], *, is_chunk: bool) -> str:
         if is_chunk:  # each source has one chunk
             ids = [id_.removesuffix("/0") for id_ in ids if id_.endswith("/0")]
-        theirs = {id_: self.known(id_) for id_ in ids}
+        theirs = {id_: self.their_id(id_) for id_ in ids}
         conditions = [
             f"({column} IN ({', '.join(map(literal, values))}))"
             for column, values in (

@@ -12,7 +12,7 @@ import anyio
 from rag.corpus import Attachment, Collection
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.store.read.attached.attached_reader import AttachedReader
-from rag.store.read.attached.attached_table import AttachedTable, Memory, UnreadTable
+from rag.store.read.attached.attached_table import AttachedTable, TableMemory, UnreadTable
 from rag.store.read.attached.column_mapping import columns_of
 from rag.store.read.connection import connect_to, engine_errors
 
@@ -30,7 +30,7 @@ class _Handle:
     """An open table, and what is remembered of it."""
 
     table: lancedb.AsyncTable
-    memory: Memory
+    memory: TableMemory
 
 
 class AttachedTables:
@@ -70,7 +70,7 @@ class AttachedTables:
         key = collection.tenant, collection.name
         try:
             if key not in self._handles:
-                self._handles[key] = _Handle(await open_table(attachment.table), Memory())
+                self._handles[key] = _Handle(await open_table(attachment.table), TableMemory())
             handle = self._handles[key]
             with engine_errors(f"opening the attached table {attachment.table}"):
                 schema = await handle.table.schema()
@@ -125,7 +125,7 @@ def _check_folder(folder: Path) -> None:
         raise StoreError(f"{folder} is not a LanceDB table: it has no folder _versions.")
 
 
-def located(address: str) -> str:
+def absolute_address(address: str) -> str:
     """The absolute path or URI of a table, as a collection stores it.
 
     Raises:

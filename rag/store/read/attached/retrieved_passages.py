@@ -14,7 +14,7 @@ import pyarrow as pa
 from rag.access.rule import EVERYBODY
 from rag.corpus import Attachment, Collection, FieldType, Retrieved
 from rag.store.read.attached.attached_reader import AttachedReader, lowest_last
-from rag.store.read.attached.attached_table import AttachedTable, Memory
+from rag.store.read.attached.attached_table import AttachedTable, TableMemory
 from rag.store.read.attached.column_mapping import columns_of
 from rag.store.read.connection import connect_to, engine_errors
 from rag.store.read.stored_rows import CHUNK_COLUMNS, StoredChunk, stored_chunks
@@ -57,18 +57,18 @@ class HeldReader(AttachedReader):
     async def attributes(self) -> None:
         """Unknown before the search."""
 
-    async def held(self, where: str) -> dict[str, StoredChunk]:
+    async def chunks_by_their_id(self, where: str) -> dict[str, StoredChunk]:
         """The chunks of the passages that satisfy the predicate, by the retriever's own ids."""
         rows = await self.chunk_rows(
             lambda query: query.where(where).select([*CHUNK_COLUMNS, "vector"]).limit(2**31 - 1)
         )
-        known_id = self._attached.memory.known
+        known_id = self._attached.memory.their_id
         chunks = [(known_id(chunk.id.partition("/")[0]), chunk) for chunk in lowest_last(stored_chunks(rows))]
         return {id_: chunk for id_, chunk in chunks if id_ is not None}
 
     def theirs(self, id_: str) -> str | None:
         """The retriever's id for one of ours, None if it was never found."""
-        return self._attached.memory.known(id_)
+        return self._attached.memory.their_id(id_)
 
     def _row(self, passage: Retrieved) -> dict[str, Any]:
         # In this table the entry "*" means everybody, so a retriever may not write it. In doubt: nobody.
@@ -87,7 +87,11 @@ def attachment_of(fields: Sequence[str]) -> Attachment:
 
 
 async def hold_for(
-    kind: type[Held], collection: Collection, memory: Memory, scans: anyio.CapacityLimiter, seconds: float
+    kind: type[Held],
+    collection: Collection,
+    memory: TableMemory,
+    scans: anyio.CapacityLimiter,
+    seconds: float,
 ) -> Held:
     """A reader of this kind, for one request, that holds nothing yet. It takes 1 ms of CPU."""
     schema = _schema(collection)
