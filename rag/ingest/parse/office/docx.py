@@ -1,4 +1,4 @@
-"""Word (DOCX): headings by their styles, lists with their numbers, tables, forms; nothing that was deleted.
+"""Word (DOCX): headings by style, lists with their numbers, tables, forms; without deleted text.
 
 Parse only in the sandbox: the XML of a small file can be large.
 """
@@ -60,10 +60,10 @@ _DRAWN = frozenset({"drawing", "pict", "object"})
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a Word file. Comments and the table of contents are left out.
+    """The document of a Word file, without comments and table of contents.
 
-    Headers and footers stand once, at the end. Pages are those of Word's own last layout, if their number is
-    the one that Word noted.
+    Headers and footers are written once, at the end. Pages are those of Word's last layout, if their number
+    agrees with the one that Word noted.
     """
     package = Package(data)
     main = package.related_as("", "officeDocument") or "word/document.xml"
@@ -92,11 +92,11 @@ def parse(data: bytes, name: str) -> Document:
 
 
 def _pages(package: Package) -> int:
-    """The number of pages that Word noted when it saved the document, 0 if it did not."""
+    """The number of pages that Word noted when it saved the document, else 0."""
     root = package.xml_if_there("docProps/app.xml")
     pages = child(root, "Pages")
-    written = (pages.text or "") if pages is not None else ""
-    return int(written) if written.isdecimal() and len(written) < 6 and written != "1" else 0  # noqa: PLR2004 digits
+    pages_text = (pages.text or "") if pages is not None else ""
+    return int(pages_text) if pages_text.isdecimal() and len(pages_text) < 6 and pages_text != "1" else 0  # noqa: PLR2004 digits
 
 
 class _Reader:
@@ -125,7 +125,7 @@ class _Reader:
         self.unread = 0
 
     def cover(self) -> str:
-        """The largest words on a first page without headings, if they are large; else ""."""
+        """The largest words on a first page without headings, or "" if none are large."""
         if not self._first_page_ended:
             return ""
         largest = max((size for size, _ in self._cover), default=0)
@@ -134,17 +134,17 @@ class _Reader:
 
     def blocks(self, parent: Element) -> None:
         """Write the paragraphs and tables of a body, a cell or a text box."""
-        for one in _blocks(parent):
-            if one.tag == "p":
-                self._paragraph(one)
-            elif one.tag == "tbl":
-                self._table(one)
-            elif one.tag == "altChunk":
-                self._imported(one.get("r:id", ""))
+        for block in _blocks(parent):
+            if block.tag == "p":
+                self._paragraph(block)
+            elif block.tag == "tbl":
+                self._table(block)
+            elif block.tag == "altChunk":
+                self._imported(block.get("r:id", ""))
             self._write_notes()
 
     def _imported(self, id_: str) -> None:
-        """Write the file that Word shows as if it were text of the document."""
+        """Write a file that is imported as text of the document (altChunk)."""
         data = self._part(id_)
         try:
             if data.startswith(ZIP):
@@ -162,7 +162,7 @@ class _Reader:
             self.draft.document(document)
 
     def _part(self, id_: str) -> bytes:
-        """The content of a part that this one refers to, b"" if it isn't there."""
+        """The content of a related part, b"" if it is missing."""
         path = self._related.get(id_, ("", ""))[1]
         try:
             return self._package.read(path)
@@ -170,7 +170,7 @@ class _Reader:
             return b""
 
     def margins(self, body: Element) -> None:
-        """Write the headers and footers, each once and without those that only count pages."""
+        """Write each header and footer once, except those that only number pages."""
         settings = self._package.xml_if_there(self._package.related_as(self._main, "settings"))
         even = is_on(settings, "evenAndOddHeaders")
         sections = [*body.iter("sectPr")]
@@ -180,11 +180,15 @@ class _Reader:
             self.draft.paragraph("\n".join(lines))
 
     def _margins_of(self, section: Element, *, even: bool) -> Iterator[str]:
-        """The parts that hold the headers and footers that are shown in a section."""
-        shown = {"default", *(["first"] if is_on(section, "titlePg") else []), *(["even"] if even else [])}
+        """The parts with the visible headers and footers of a section."""
+        shown_types = {
+            "default",
+            *(["first"] if is_on(section, "titlePg") else []),
+            *(["even"] if even else []),
+        }
         for reference in section:
             is_margin = reference.tag in {"headerReference", "footerReference"}
-            if is_margin and reference.get("type", "default") in shown:
+            if is_margin and reference.get("type", "default") in shown_types:
                 yield self._related.get(reference.get("r:id", ""), ("", ""))[1]
 
     def _margin(self, path: str) -> Iterator[str]:
@@ -212,28 +216,28 @@ class _Reader:
         else:
             self.draft.paragraph(text, bold=self._is_bold(paragraph, style.bold))
         drawn, self._drawn = self._drawn, []
-        for one in drawn:
-            self._figure(one)
+        for drawing in drawn:
+            self._figure(drawing)
 
     def _figure(self, drawn: Element) -> None:
-        """Write what a frame, a chart, a diagram, an embedded sheet or a picture says."""
+        """Write the text of a frame, chart, diagram, embedded sheet or picture."""
         for box in _outermost(drawn, "txbxContent"):
             self.blocks(box)
         for text in picture_words(drawn):
             self.draft.paragraph(text)
-        for one in drawn.iter():
-            if one.tag == "chart" and one.get("r:id"):
-                caption, rows = chart_rows(self._xml(one.get("r:id", "")))
+        for element in drawn.iter():
+            if element.tag == "chart" and element.get("r:id"):
+                caption, rows = chart_rows(self._xml(element.get("r:id", "")))
                 self.draft.paragraph(caption)
                 self.draft.table(rows)
-            elif one.tag == "relIds":
-                for line in diagram_lines(self._xml(one.get("r:dm", ""))):
+            elif element.tag == "relIds":
+                for line in diagram_lines(self._xml(element.get("r:dm", ""))):
                     self.draft.item(line)
-            elif one.tag == "OLEObject":
-                self._embedded(one)
+            elif element.tag == "OLEObject":
+                self._embedded(element)
 
     def _figure_texts(self, drawn: Element) -> Iterator[str]:
-        """The same on one line each, in a cell."""
+        """The lines of a figure in a table cell."""
         inner = _Reader(self._package, self._main)
         inner._figure(drawn)
         self.hidden += inner.hidden
@@ -244,12 +248,12 @@ class _Reader:
         return self._package.xml_if_there(self._related.get(id_, ("", ""))[1])
 
     def _embedded(self, embedded: Element) -> None:
-        """Write a worksheet that lies in the document; other objects are counted."""
+        """Write an embedded worksheet; other objects are counted."""
         if not embedded.get("ProgID", "").startswith("Equation"):
             self.unread += not xlsx.write_embedded(self.draft, self._part(embedded.get("r:id", "")))
 
     def _note_cover(self, paragraph: Element, text: str, level: int) -> None:
-        """Note the large words on the first page, unless a heading is on it."""
+        """Collect the large words on the first page, until a heading is found."""
         if self._first_page_ended:
             return
         if level:
@@ -268,20 +272,20 @@ class _Reader:
         )
 
     def _inline(self, parent: Element) -> str:
-        """The text of a paragraph as it is read: what was inserted stays, and what was deleted doesn't."""
+        """The text of a paragraph, with insertions and without deletions."""
         texts = []
-        for one in parent:
-            if one.tag == "r":
-                texts.append(self._run(one))
-            elif one.tag in _IN_PARAGRAPH:
-                texts.append(self._inline(one))
-            elif one.tag == "sdt":
-                content = child(one, "sdtContent")
+        for element in parent:
+            if element.tag == "r":
+                texts.append(self._run(element))
+            elif element.tag in _IN_PARAGRAPH:
+                texts.append(self._inline(element))
+            elif element.tag == "sdt":
+                content = child(element, "sdtContent")
                 texts.append(self._inline(content) if content is not None else "")
-            elif one.tag == "AlternateContent":
-                texts.append(self._inline(_chosen(one)))
-            elif one.tag in {"oMath", "oMathPara"}:
-                texts.append(f" {linear(one)} ")
+            elif element.tag == "AlternateContent":
+                texts.append(self._inline(_chosen(element)))
+            elif element.tag in {"oMath", "oMathPara"}:
+                texts.append(f" {linear(element)} ")
         return "".join(texts)
 
     def _run(self, run: Element) -> str:
@@ -289,39 +293,39 @@ class _Reader:
         vanish = child(about, "vanish")
         hidden = is_on(about, "vanish") if vanish is not None else self._styles[value(about, "rStyle")].hidden
         if hidden or _is_tiny(about):
-            self.hidden += any((one.text or "").strip() for one in run.iter("t"))
+            self.hidden += any((text.text or "").strip() for text in run.iter("t"))
             return ""
         return "".join(self._character(part) for part in run)
 
-    def _character(self, one: Element) -> str:  # noqa: PLR0911 a table
-        if one.tag == "fldChar":
-            return self._field(one)
+    def _character(self, part: Element) -> str:  # noqa: PLR0911 a table
+        if part.tag == "fldChar":
+            return self._field(part)
         if self._in_control:  # some programs repeat there what the control shows
             return ""
-        if one.tag == "t":
-            return one.text or ""
-        if one.tag == "sym":
-            return symbol(one)
-        if one.tag in _CHARACTERS:
-            return _CHARACTERS[one.tag] if one.get("type") not in {"page", "column"} else "\n"
-        if one.tag in {"footnoteReference", "endnoteReference"}:
-            return self._note(one)
-        if one.tag == "AlternateContent":
-            return "".join(self._character(part) for part in _chosen(one))
-        if one.tag == "ruby":
-            base = child(one, "rubyBase")
+        if part.tag == "t":
+            return part.text or ""
+        if part.tag == "sym":
+            return symbol(part)
+        if part.tag in _CHARACTERS:
+            return _CHARACTERS[part.tag] if part.get("type") not in {"page", "column"} else "\n"
+        if part.tag in {"footnoteReference", "endnoteReference"}:
+            return self._note(part)
+        if part.tag == "AlternateContent":
+            return "".join(self._character(inner) for inner in _chosen(part))
+        if part.tag == "ruby":
+            base = child(part, "rubyBase")
             return self._inline(base) if base is not None else ""
-        if one.tag in _DRAWN:
-            self._drawn.append(one)
+        if part.tag in _DRAWN:
+            self._drawn.append(part)
         return ""
 
     def _field(self, mark: Element) -> str:
-        """What a box or a list of a form shows, where it begins."""
+        """The value of a checkbox or list of a form, at its beginning."""
         kind = mark.get("fldCharType")
-        shown = field_value(mark)
+        field_text = field_value(mark)
         if kind != "separate":
-            self._in_control = kind == "begin" and shown is not None
-        return shown or ""
+            self._in_control = kind == "begin" and field_text is not None
+        return field_text or ""
 
     def _note(self, reference: Element) -> str:
         note = self._notes[reference.tag.removesuffix("Reference")].get(reference.get("id", ""))
@@ -331,11 +335,11 @@ class _Reader:
         return f"[^{self._noted + len(self._referred)}]"
 
     def _write_notes(self) -> None:
-        """Write the notes that were referred to, below the block that does."""
+        """Write the notes that the last block refers to."""
         while self._referred:
             note = self._referred.pop(0)
             self._noted += 1
-            text = "\n".join(filter(None, (self._inline(one).strip() for one in note.iter("p"))))
+            text = "\n".join(filter(None, (self._inline(paragraph).strip() for paragraph in note.iter("p"))))
             if text:
                 self.draft.paragraph(f"[^{self._noted}]: {text}")
 
@@ -353,13 +357,15 @@ class _Reader:
         self.draft.table(texts)
 
     def _row(self, row: Element) -> list[tuple[Element, int]]:
-        """The cells of a row, each with the number of columns that it takes."""
+        """The cells of a row, each with its column span."""
         skipped = value(row, "trPr", "gridBefore")
-        cells = [(one, _number(value(one, "tcPr", "gridSpan"))) for one in _blocks(row) if one.tag == "tc"]
+        cells = [
+            (cell, _number(value(cell, "tcPr", "gridSpan"))) for cell in _blocks(row) if cell.tag == "tc"
+        ]
         return [*([(row.makeelement("tc", {}), _number(skipped))] if skipped else []), *cells]
 
     def _cells(self, row: list[tuple[Element, int]], above: list[str]) -> list[str]:
-        """The texts of a row's cells; one that is merged with the cell above repeats its text."""
+        """The texts of a row's cells; a cell that is merged with the one above repeats its text."""
         texts: list[str] = []
         for cell, span in row:
             if _is_merged(cell):
@@ -372,10 +378,10 @@ class _Reader:
     def _cell(self, cell: Element) -> str:
         """The text of a cell on one line; a table in it becomes words."""
         texts = []
-        for one in _blocks(cell):
-            if one.tag == "p":
-                about = child(one, "pPr")
-                text = self._inline(one)
+        for block in _blocks(cell):
+            if block.tag == "p":
+                about = child(block, "pPr")
+                text = self._inline(block)
                 mark = (
                     self._numbering.mark(about, self._styles[value(about, "pStyle")])[0]
                     if text.strip()
@@ -384,61 +390,65 @@ class _Reader:
                 texts.append(f"{mark} {text}" if mark else text)
                 drawn, self._drawn = self._drawn, []
                 texts += [text for figure in drawn for text in self._figure_texts(figure)]
-            elif one.tag == "tbl":
+            elif block.tag == "tbl":
                 texts += [
-                    self._cell(inner) for row in _blocks(one) for inner in _blocks(row) if inner.tag == "tc"
+                    self._cell(inner) for row in _blocks(block) for inner in _blocks(row) if inner.tag == "tc"
                 ]
         return " ".join(text.strip(" \t\n") for text in texts if text.strip(" \t\n"))
 
 
 def _is_merged(cell: Element) -> bool:
-    """Whether a cell is one with the cell above it."""
+    """Whether a cell is merged with the cell above it."""
     merged = child(cell, "tcPr", "vMerge")
     return merged is not None and merged.get("val") != "restart"
 
 
 def _blocks(parent: Element) -> Iterator[Element]:
     """The paragraphs, tables, rows or cells of an element, also those in content controls."""
-    for one in parent:
-        if one.tag == "sdt":
-            if value(one, "sdtPr", "docPartObj", "docPartGallery") != "Table of Contents":
-                for content in descendants(one, "sdtContent"):
+    for element in parent:
+        if element.tag == "sdt":
+            if value(element, "sdtPr", "docPartObj", "docPartGallery") != "Table of Contents":
+                for content in descendants(element, "sdtContent"):
                     yield from _blocks(content)
-        elif one.tag in _TRANSPARENT:
-            yield from _blocks(one)
-        elif one.tag == "AlternateContent":
-            yield from _blocks(_chosen(one))
-        elif one.tag == "tr" and child(one, "trPr", "del") is not None:
+        elif element.tag in _TRANSPARENT:
+            yield from _blocks(element)
+        elif element.tag == "AlternateContent":
+            yield from _blocks(_chosen(element))
+        elif element.tag == "tr" and child(element, "trPr", "del") is not None:
             continue
         else:
-            yield one
+            yield element
 
 
 def _chosen(alternatives: Element) -> Element:
-    """What a recent program shows of alternatives that say the same."""
-    return next((one for one in alternatives if one.tag == "Choice"), alternatives)
+    """The alternative that a recent program shows."""
+    return next((alternative for alternative in alternatives if alternative.tag == "Choice"), alternatives)
 
 
 def _outermost(parent: Element, tag: str) -> Iterator[Element]:
-    for one in parent:
-        if one.tag == tag:
-            yield one
-        elif one.tag == "AlternateContent":
-            yield from _outermost(_chosen(one), tag)
+    for element in parent:
+        if element.tag == tag:
+            yield element
+        elif element.tag == "AlternateContent":
+            yield from _outermost(_chosen(element), tag)
         else:
-            yield from _outermost(one, tag)
+            yield from _outermost(element, tag)
 
 
 def _by_id(root: Element | None, kind: str) -> dict[str, Element]:
     """The notes of a part by their ids, without the lines that separate them from the text."""
     notes = root.iter(kind) if root is not None else ()
-    return {one.get("id", ""): one for one in notes if one.get("type", "normal") == "normal"}
+    return {note.get("id", ""): note for note in notes if note.get("type", "normal") == "normal"}
 
 
 def _level(about: Element | None, styled: int) -> int:
-    """The level of a heading, 0 for other paragraphs. What the paragraph says goes before its style."""
-    own = value(about, "outlineLvl")
-    return (int(own) + 1 if own < "9" else 0) if own.isdecimal() and len(own) == 1 else styled
+    """The level of a heading, 0 for other paragraphs. Its own level overrides that of its style."""
+    outline_level = value(about, "outlineLvl")
+    return (
+        (int(outline_level) + 1 if outline_level < "9" else 0)
+        if outline_level.isdecimal() and len(outline_level) == 1
+        else styled
+    )
 
 
 def _is_tiny(about: Element | None) -> bool:
@@ -453,11 +463,11 @@ def _ends_page(element: Element) -> bool:
 
 
 def _size(paragraph: Element) -> int:
-    """The size that all of its letters have by themselves, in half points; 0 if they have none or several."""
+    """The font size of all runs, in half points; 0 if they state none or differ."""
     sizes = {value(run, "rPr", "sz") for run in paragraph.iter("r") if child(run, "t") is not None}
     size = sizes.pop() if len(sizes) == 1 else ""
     return int(size) if size.isdecimal() and len(size) < 4 else 0  # noqa: PLR2004 digits
 
 
-def _number(written: str) -> int:
-    return min(int(written), 99) if written.isdecimal() and len(written) < 9 and int(written) else 1  # noqa: PLR2004
+def _number(digits: str) -> int:
+    return min(int(digits), 99) if digits.isdecimal() and len(digits) < 9 and int(digits) else 1  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""What the styles and the numbering of a Word document say of its paragraphs."""
+"""The styles and the numbering of a Word document."""
 
 from __future__ import annotations
 
@@ -49,20 +49,24 @@ class Styles:
     """The styles of a document by their ids, with what they inherit."""
 
     def __init__(self, root: Element | None) -> None:
-        elements = {one.get("styleId", ""): one for one in root.iter("style")} if root is not None else {}
+        elements = (
+            {element.get("styleId", ""): element for element in root.iter("style")}
+            if root is not None
+            else {}
+        )
         self._styles = {id_: _style(id_, elements) for id_ in elements}
         default = next(
             (
                 id_
-                for id_, one in elements.items()
-                if one.get("type") == "paragraph" and one.get("default") in {"1", "true"}
+                for id_, element in elements.items()
+                if element.get("type") == "paragraph" and element.get("default") in {"1", "true"}
             ),
             "",
         )
         self._default = self._styles.get(default, _PLAIN)._replace(name="")
 
     def __getitem__(self, id_: str) -> Style:
-        """The style of this id; that of plain paragraphs for "" and for an id that isn't there."""
+        """The style of an id; the default style for "" and unknown ids."""
         return self._styles.get(id_, self._default)
 
 
@@ -78,7 +82,7 @@ def _style(id_: str, elements: dict[str, Element]) -> Style:
 
 
 def _joined(style: Style, above: Element) -> Style:
-    """A style with what the style above it says and it doesn't."""
+    """A style, completed from the style that it is based on."""
     heading = _HEADING.fullmatch(value(above, "name").lower())
     outline = value(above, "pPr", "outlineLvl")
     level = int(outline) + 1 if outline.isdecimal() and int(outline) < _LEVELS else 0
@@ -99,7 +103,7 @@ class _Level(NamedTuple):
 
 
 class Numbering:
-    """The lists of a document, and how far each is counted."""
+    """The lists of a document and their counters."""
 
     def __init__(self, root: Element | None, styles: Styles) -> None:
         self._abstract: dict[str, dict[int, _Level]] = {}
@@ -108,18 +112,20 @@ class Numbering:
         self._counts: dict[str, list[int]] = {}
         self._begun: set[str] = set()
         linked = {}
-        for one in descendants(root, "abstractNum") if root is not None else ():
-            id_ = one.get("abstractNumId", "")
+        for definition in descendants(root, "abstractNum") if root is not None else ():
+            id_ = definition.get("abstractNumId", "")
             self._abstract[id_] = {
-                _int(level.get("ilvl", "")): _level(level) for level in descendants(one, "lvl")
+                _int(level.get("ilvl", "")): _level(level) for level in descendants(definition, "lvl")
             }
-            linked[id_] = styles[value(one, "numStyleLink")].list_id if value(one, "numStyleLink") else ""
-        for one in descendants(root, "num") if root is not None else ():
-            id_ = one.get("numId", "")
-            self._lists[id_] = value(one, "abstractNumId")
+            linked[id_] = (
+                styles[value(definition, "numStyleLink")].list_id if value(definition, "numStyleLink") else ""
+            )
+        for instance in descendants(root, "num") if root is not None else ():
+            id_ = instance.get("numId", "")
+            self._lists[id_] = value(instance, "abstractNumId")
             self._restarts[id_] = {
                 _int(level.get("ilvl", "")): _int(value(level, "startOverride"))
-                for level in descendants(one, "lvlOverride")
+                for level in descendants(instance, "lvlOverride")
                 if child(level, "startOverride") is not None
             }
         for id_, list_id in linked.items():
@@ -127,10 +133,10 @@ class Numbering:
                 self._abstract[id_] = self._abstract.get(self._lists[list_id], {})
 
     def mark(self, about: Element | None, style: Style) -> tuple[str, int]:
-        """What stands before a paragraph of a list, and its depth: ("-", 0), ("2.1.", 1); "" in no list."""
-        own = value(about, "numPr", "numId")
-        list_id = own or style.list_id
-        depth = _int(value(about, "numPr", "ilvl") or ("" if own else style.list_level))
+        """The mark and the depth of a list paragraph: ("-", 0), ("2.1.", 1); ("", 0) outside of lists."""
+        direct_id = value(about, "numPr", "numId")
+        list_id = direct_id or style.list_id
+        depth = _int(value(about, "numPr", "ilvl") or ("" if direct_id else style.list_level))
         abstract = self._lists.get(list_id, "")
         levels = self._abstract.get(abstract, {})
         if list_id in {"", "0"} or not levels:
@@ -140,8 +146,8 @@ class Numbering:
         counts = self._counted(list_id, abstract, levels, depth)
         if level.kind == "bullet":
             return _BULLET, depth
-        shown = re.sub(r"%([1-9])", lambda match: _shown(counts, levels, int(match[1]) - 1), level.text)
-        return shown.strip(), depth
+        label = re.sub(r"%([1-9])", lambda match: _shown(counts, levels, int(match[1]) - 1), level.text)
+        return label.strip(), depth
 
     def _counted(self, list_id: str, abstract: str, levels: dict[int, _Level], depth: int) -> list[int]:
         counts = self._counts.setdefault(abstract, [0] * _LEVELS)
@@ -167,8 +173,8 @@ def _level(element: Element) -> _Level:
     )
 
 
-def _int(written: str) -> int:
-    return int(written) if written.isdecimal() and len(written) < 9 else 0  # noqa: PLR2004 digits
+def _int(digits: str) -> int:
+    return int(digits) if digits.isdecimal() and len(digits) < 9 else 0  # noqa: PLR2004 digits
 
 
 def _shown(counts: list[int], levels: dict[int, _Level], at: int) -> str:
@@ -182,7 +188,7 @@ def _shown(counts: list[int], levels: dict[int, _Level], at: int) -> str:
 
 
 def roman(number: int) -> str:
-    """A number in Roman numerals: 14 -> "xiv". From 4,000 on, which has none, as it is."""
+    """A number in Roman numerals: 14 -> "xiv". Numbers from 4,000 on have none, and stay decimal."""
     if not 0 < number < 4000:  # noqa: PLR2004 as above
         return str(number)
     text = ""

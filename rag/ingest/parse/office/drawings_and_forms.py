@@ -1,8 +1,7 @@
-"""What the drawings and forms of office documents say, and in which order people read boxes on a page.
+"""The text of drawings and forms in office documents, and the reading order of boxes on a page.
 
-Drawings: shapes, charts, diagrams, and the texts that stand for pictures. Equations of Word and PowerPoint
-are written on one line, as one would type them: (a+b)/(2), x^2, sqrt(x). Boxes are read from the top, one
-column after the other. Forms: which boxes are ticked, and what is chosen from a list.
+Drawings are charts, diagrams and alternative texts of pictures. Equations of Word and PowerPoint are written
+on one line, as one would type them: (a+b)/(2), x^2, sqrt(x). Forms have checkboxes and lists.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from rag.text.segments import one_line
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-MAX_POINTS = 500  # of a series: more are a curve, which nobody reads as numbers
+MAX_POINTS = 500  # of a series; more are a curve, which nobody reads as numbers
 ORDERS = "(picture whose text gives orders to a model)"
-"""Stands for the alternative text of a picture that nobody is meant to see but a model."""
-MAX_ALTERNATIVE = 1_000  # characters of the text that stands for a picture
+"""Replaces an alternative text that gives orders to a model (prompt injection)."""
+MAX_ALTERNATIVE = 1_000  # characters of an alternative text
 _NO_WORDS = re.compile(
     r"(?i)(?:picture|image|img|photo|grafik|bild|abbildung|figure|imagen|afbeelding|object|logo|icon|shape)?"
     r"[\s_#-]*\d*|https?:.*|.{0,200}\.(?:png|jpe?g|gif|svg|webp|bmp|tiff?|emf|wmf)"
@@ -36,28 +35,33 @@ def chart_rows(root: Element | None) -> tuple[str, list[list[str]]]:
     title = child(chart, "title")
     caption = "".join(text.text or "" for text in title.iter("t")) if title is not None else ""
     series = list(chart.iter("ser")) if chart is not None else []
-    names = [" ".join(_points(child(one, "tx"))) for one in series]
+    names = [" ".join(_points(child(series_element, "tx"))) for series_element in series]
     categories = _points(child(series[0], "cat")) if series else []
     if not categories and series:
         categories = _points(child(series[0], "xVal"))
-    values = [_points(child(one, "val")) or _points(child(one, "yVal")) for one in series]
+    values = [
+        _points(child(series_element, "val")) or _points(child(series_element, "yVal"))
+        for series_element in series
+    ]
     if not any(values) or len(categories) > MAX_POINTS:
         return caption, []
     rows = [["", *names]]
     for at in range(min(max(map(len, values)), MAX_POINTS)):
         category = categories[at] if at < len(categories) else ""
-        rows.append([category, *(one[at] if at < len(one) else "" for one in values)])
+        rows.append(
+            [category, *(series_values[at] if at < len(series_values) else "" for series_values in values)]
+        )
     return caption, rows
 
 
 def _points(parent: Element | None) -> list[str]:
-    """The points that a chart keeps of its data, in order; missing ones are empty."""
-    found: dict[int, str] = {}
-    for one in parent.iter("pt") if parent is not None else ():
-        at, text = one.get("idx", ""), child(one, "v")
+    """The cached data points of a chart, in order; missing ones are empty."""
+    points: dict[int, str] = {}
+    for point in parent.iter("pt") if parent is not None else ():
+        at, text = point.get("idx", ""), child(point, "v")
         if at.isdecimal() and len(at) < 5 and text is not None:  # noqa: PLR2004 digits
-            found[int(at)] = _plain(text.text or "")
-    return [found.get(at, "") for at in range(max(found) + 1)] if found else []
+            points[int(at)] = _plain(text.text or "")
+    return [points.get(at, "") for at in range(max(points) + 1)] if points else []
 
 
 def _plain(number: str) -> str:
@@ -72,39 +76,38 @@ def diagram_lines(root: Element | None) -> Iterator[str]:
     """The texts of a diagram (SmartArt), in the order of its data."""
     for point in descendants(root, "ptLst", "pt") if root is not None else ():
         if point.get("type", "node") in {"node", "asst"}:
-            lines = ["".join(text.text or "" for text in one.iter("t")) for one in point.iter("p")]
+            lines = [
+                "".join(text.text or "" for text in paragraph.iter("t")) for paragraph in point.iter("p")
+            ]
             yield " ".join(filter(None, lines))
 
 
 def paragraph_text(paragraph: Element) -> str:
-    """The text of a paragraph of DrawingML, without the number of the slide and the date of today."""
+    """The text of a DrawingML paragraph, without slide number and current date."""
     texts = []
-    for one in paragraph:
-        if one.tag in {"r", "fld"} and not one.get("type", "").startswith(("slidenum", "datetime")):
-            texts += [text.text or "" for text in descendants(one, "t")]
-        elif one.tag == "br":
+    for element in paragraph:
+        if element.tag in {"r", "fld"} and not element.get("type", "").startswith(("slidenum", "datetime")):
+            texts += [text.text or "" for text in descendants(element, "t")]
+        elif element.tag == "br":
             texts.append("\n")
-        elif one.tag in {"m", "AlternateContent"}:
-            texts += [linear(math) for math in one.iter("oMath")]
+        elif element.tag in {"m", "AlternateContent"}:
+            texts += [linear(math) for math in element.iter("oMath")]
     return "".join(texts)
 
 
 def picture_words(drawn: Element) -> Iterator[str]:
-    """The alternative texts below an element, each once: what people who can't see a picture are told.
-
-    Those that a program made from a file's name or a number are left out, and those of ornaments.
-    """
+    """The distinct alternative texts below an element, except generated ones and those of ornaments."""
     described = (part for part in drawn.iter() if part.tag in {"docPr", "cNvPr", "shape", "imagedata"})
     texts = (_alternative(part) for part in described if not _is_ornament(part))
     yield from dict.fromkeys(filter(None, map(alternative_text, texts)))
 
 
-def alternative_text(written: str) -> str:
-    """How the alternative text of a picture is written, "" if it says nothing.
+def alternative_text(description: str) -> str:
+    """An alternative text as the document has it, "" if it is only a file name or a number.
 
     Example: "Plan of the clock room" -> "(picture: Plan of the clock room)"; "Bild 3" and "scan.png" -> "".
     """
-    text = _ASIDE.sub("", one_line(written)[:MAX_ALTERNATIVE]).strip()
+    text = _ASIDE.sub("", one_line(description)[:MAX_ALTERNATIVE]).strip()
     if not any(map(str.isalpha, text)) or _NO_WORDS.fullmatch(text):
         return ""
     return ORDERS if "instructions" in flags_in(text) else f"(picture: {text})"
@@ -118,7 +121,7 @@ def _is_ornament(part: Element) -> bool:
     return any(mark.tag == "decorative" and mark.get("val") in {"1", "true"} for mark in part.iter())
 
 
-_APPLIED = "\u2061"  # between a function and what it is of: nobody sees it
+_APPLIED = "\u2061"  # the invisible "function application"
 
 
 def linear(math: Element) -> str:
@@ -146,11 +149,11 @@ def _linear(part: Element) -> str:  # noqa: PLR0911 a table
         case "d":
             opening = value(part, "dPr", "begChr") if child(part, "dPr", "begChr") is not None else "("
             closing = value(part, "dPr", "endChr") if child(part, "dPr", "endChr") is not None else ")"
-            return opening + ", ".join(linear(one) for one in part if one.tag == "e") + closing
+            return opening + ", ".join(linear(element) for element in part if element.tag == "e") + closing
         case "func":
             return f"{_of(part, 'fName')} {_of(part, 'e')}"
         case "mr":
-            return ", ".join(linear(one) for one in part if one.tag == "e") + "; "
+            return ", ".join(linear(element) for element in part if element.tag == "e") + "; "
         case _:
             return "".join(map(_linear, part))
 
@@ -170,12 +173,12 @@ def _script(part: Element, sign: str, name: str) -> str:
 
 
 T = TypeVar("T")
-MAX_BOXES = 200  # on a page; more of them stay as they are
-_OVERLAP = 0.15  # of a box may lie within the one before: what is drawn by hand is never quite apart
+MAX_BOXES = 200  # on a page; more of them keep their order
+_OVERLAP = 0.15  # share of a box that may overlap the one before: people draw boxes by hand
 
 
 class Box(NamedTuple):
-    """A place on a page, in any unit; the origin is at the top left."""
+    """A rectangle on a page, in any unit; the origin is at the top left."""
 
     left: float
     top: float
@@ -183,22 +186,22 @@ class Box(NamedTuple):
     bottom: float
 
 
-def in_reading_order(things: Sequence[T], place: Callable[[T], Box | None]) -> list[T]:
-    """The things by the white space between them, cut at the widest gap first (a recursive X-Y cut).
+def in_reading_order(items: Sequence[T], box_of: Callable[[T], Box | None]) -> list[T]:
+    """The items in reading order, by recursive X-Y cuts at the widest gap.
 
-    Where nothing separates them, they stay in their order. Things without a place go first.
+    Items that no gap separates keep their order. Items without a box go first.
     Example: a title above two columns of two boxes each -> title, left column, right column.
 
     Source: Nagy, Seth & Viswanathan, Computer 25(7), 1992, doi:10.1109/2.144436.
     """
-    placed = [(box, thing) for thing in things if (box := place(thing))]
+    placed = [(box, item) for item in items if (box := box_of(item))]
     if len(placed) > MAX_BOXES:
-        return list(things)
-    return [thing for thing in things if place(thing) is None] + [thing for _, thing in _ordered(placed)]
+        return list(items)
+    return [item for item in items if box_of(item) is None] + [item for _, item in _ordered(placed)]
 
 
 def _ordered(placed: list[tuple[Box, T]]) -> list[tuple[Box, T]]:
-    """The boxes in order: cut at the widest gap, between rows if those between columns are no wider."""
+    """The boxes in order: cut at the widest gap, preferring gaps between rows."""
     if len(placed) < 2:  # noqa: PLR2004 there is nothing to order
         return placed
     gap, before, after = max(_cut(placed, 1, 3), _cut(placed, 0, 2), key=lambda cut: cut[0])
@@ -208,7 +211,7 @@ def _ordered(placed: list[tuple[Box, T]]) -> list[tuple[Box, T]]:
 def _cut(
     placed: list[tuple[Box, T]], start: int, end: int
 ) -> tuple[float, list[tuple[Box, T]], list[tuple[Box, T]]]:
-    """The widest gap along an axis, and the boxes before and after it; minus infinity if there is none."""
+    """The widest gap along an axis (minus infinity without a gap), and the boxes before and after it."""
     order = sorted(range(len(placed)), key=lambda at: placed[at][0][start])
     reached, widest, cut = placed[order[0]][0][end], -math.inf, 0
     for number, at in enumerate(order[1:], 1):
@@ -231,13 +234,13 @@ _WINGDINGS = {
     **dict.fromkeys((0xE0, 0xE8), "→"),
 }
 _BOXES = {"☒": TICKED, "☑": TICKED, "☐": UNTICKED}
-_PRIVATE = 0xF000  # where fonts of symbols have their characters
+_PRIVATE = 0xF000  # start of the code points of symbol fonts
 
 
 def field_value(field: Element) -> str | None:
-    """What a box or a list among the fields of a form shows, None for other fields.
+    """The value of a checkbox or list among form fields, None for other fields.
 
-    `field` begins it and may hold the data of a form; the text of a text field follows it in the document.
+    `field` is the begin mark of the field, which holds its form data.
     """
     if (box := child(field, "ffData", "checkBox")) is not None:
         return ticked(is_on(box, "checked" if child(box, "checked") is not None else "default"))
@@ -250,12 +253,12 @@ def field_value(field: Element) -> str | None:
 
 
 def ticked(is_ticked: bool) -> str:  # noqa: FBT001 its only argument
-    """How a box is written: [x] or [ ]."""
+    """A checkbox as text: [x] or [ ]."""
     return TICKED if is_ticked else UNTICKED
 
 
 def symbol(mark: Element) -> str:
-    """A character of a symbol font, as far as it is a box, a tick or an arrow."""
+    """A character of a symbol font; "" unless it is a box, a tick or an arrow."""
     try:
         code = int(mark.get("char", ""), 16)
     except ValueError:
@@ -267,9 +270,9 @@ def symbol(mark: Element) -> str:
 
 
 def fill_controls(root: Element) -> None:
-    """Write into the content of each content control what it shows: a box, or the choice from a list.
+    """Write the value of each checkbox and list into its content control.
 
-    The characters of a box can be anything that its author chose, so its state counts.
+    The state of a checkbox counts, because its characters can be anything that the author chose.
     """
     for control in root.iter("sdt"):
         about, content = child(control, "sdtPr"), child(control, "sdtContent")
@@ -282,7 +285,7 @@ def fill_controls(root: Element) -> None:
 
 
 def open_controls(body: Element) -> dict[str, str]:
-    """What the controls of an OpenDocument file show, by their ids, which the text refers to."""
+    """The values of the form controls of an OpenDocument file, by the ids that its text refers to."""
     controls = (control for forms in body.iter("forms") for control in forms.iter())
     return {
         id_: text
@@ -321,8 +324,8 @@ def _choice(about: Element | None) -> str:
     for kind in ("dropDownList", "comboBox"):
         last = choices.get("lastValue", "") if (choices := child(about, kind)) is not None else ""
         if choices is not None and last:
-            named = (item.get("displayText") for item in choices if item.get("value") == last)
-            return next(filter(None, named), last)
+            labels = (item.get("displayText") for item in choices if item.get("value") == last)
+            return next(filter(None, labels), last)
     moment = child(about, "date")
     return moment.get("fullDate", "")[:10] if moment is not None else ""
 
@@ -339,6 +342,6 @@ def _show(content: Element, text: str) -> None:
         holder = next(content.iter("p"), content)
         runs = [holder.makeelement("r", {})]
         holder.append(runs[0])
-    shown = content.makeelement("t", {})
-    shown.text = text
-    runs[0].append(shown)
+    text_element = content.makeelement("t", {})
+    text_element.text = text
+    runs[0].append(text_element)

@@ -1,4 +1,4 @@
-"""Numbers and dates of a spreadsheet as a person sees them: 0.256 as "25.6%", 45413 as "2024-05-01"."""
+"""Number formats of spreadsheets: 0.256 as "25.6%", 45413 as "2024-05-01"."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BUILT_IN = {
     48: "##0.0E+0",
     49: "@",
 }
-"""Formats that files name by number. Excel shows 14 and 22 in the order of each person's country; ISO 8601 is
+"""Formats that files name by number. Excel shows 14 and 22 in the order of the user's country; ISO 8601 is
 clear everywhere."""
 
 _TOKEN = re.compile(
@@ -68,9 +68,9 @@ class _Token(NamedTuple):
 
 
 def shown(number: float, form: str, *, since_1904: bool = False) -> str:
-    """A number in a format such as "#,##0.00;[Red](#,##0.00)"; in one that can't be read, as it is.
+    """A number in a format such as "#,##0.00;[Red](#,##0.00)", in English notation.
 
-    Months and days are named in English, and thousands are separated by commas.
+    A format that can't be parsed has no effect.
     """
     sections = _sections(form[:_MAX_FORMAT])
     at = 0
@@ -85,7 +85,7 @@ def shown(number: float, form: str, *, since_1904: bool = False) -> str:
     size = abs(number) if at == 1 else number
     if "digits" not in kinds and "fraction" not in kinds:
         return "".join(
-            general(size) if one.kind in {"general", "text"} else one.text for one in tokens
+            general(size) if token.kind in {"general", "text"} else token.text for token in tokens
         ).strip()
     return _number(size, tokens).strip()
 
@@ -123,7 +123,7 @@ def _sections(form: str) -> list[list[_Token]]:
 def _number(number: float, tokens: list[_Token]) -> str:
     percents = sum(token.kind == "percent" for token in tokens)
     digits = [token.text for token in tokens if token.kind == "digits"]
-    if len(digits) > 1 and not any("." in one or "," in one for one in digits):
+    if len(digits) > 1 and not any("." in digit_group or "," in digit_group for digit_group in digits):
         return _filled(number, tokens)
     scientific = any(token.kind == "scientific" for token in tokens)
     texts, first = [], True
@@ -142,13 +142,13 @@ def _digits(number: float, pattern: str, *, scientific: bool) -> str:
     whole, point, decimals = pattern.partition(".")
     thousands = len(pattern) - len(pattern.rstrip(","))
     number /= 1000**thousands
-    most, least = min(len(decimals.rstrip(",")), _MAX_DECIMALS), decimals.count("0")
+    max_decimals, min_decimals = min(len(decimals.rstrip(",")), _MAX_DECIMALS), decimals.count("0")
     if scientific:
-        return f"{number:.{most}E}"
-    text = f"{number:{',' if ',' in whole.rstrip(',') else ''}.{most}f}"
-    while most > least and text.endswith("0"):
-        text, most = text[:-1], most - 1
-    text = text.removesuffix(".") if not least else text
+        return f"{number:.{max_decimals}E}"
+    text = f"{number:{',' if ',' in whole.rstrip(',') else ''}.{max_decimals}f}"
+    while max_decimals > min_decimals and text.endswith("0"):
+        text, max_decimals = text[:-1], max_decimals - 1
+    text = text.removesuffix(".") if not min_decimals else text
     sign, text = ("-", text[1:]) if text.startswith("-") else ("", text)
     before, dot, after = text.partition(".")
     zeros = min(whole.count("0"), _MAX_DECIMALS)
@@ -161,15 +161,15 @@ def _digits(number: float, pattern: str, *, scientific: bool) -> str:
 
 def _filled(number: float, tokens: list[_Token]) -> str:
     """The digits of a number between marks: 5551234 as "000-0000" -> "555-1234"."""
-    left = f"{abs(number):.0f}"
+    remaining = f"{abs(number):.0f}"
     texts: list[str] = []
     first = next(at for at, token in enumerate(tokens) if token.kind == "digits")
     for at, token in reversed(list(enumerate(tokens))):
         if token.kind != "digits":
             texts.append(token.text)
             continue
-        size = len(left) if at == first else len(token.text)
-        part, left = left[-size:] if size else "", left[:-size] if size else left
+        size = len(remaining) if at == first else len(token.text)
+        part, remaining = remaining[-size:] if size else "", remaining[:-size] if size else remaining
         texts.append(part.rjust(token.text.count("0"), "0"))
     return "".join(reversed(texts))
 
@@ -177,11 +177,11 @@ def _filled(number: float, tokens: list[_Token]) -> str:
 def _fraction(number: float, pattern: str) -> str:
     whole_shown, below = " " in pattern.strip(), pattern.rpartition("/")[2].strip()
     nearest = Fraction(number).limit_denominator(10 ** min(len(below), 4) - 1)
-    whole, rest = divmod(abs(nearest), 1)
+    whole, fraction = divmod(abs(nearest), 1)
     sign = "-" if nearest < 0 else ""
-    if not rest:
+    if not fraction:
         return f"{sign}{whole}"
-    return f"{sign}{whole} {rest}" if whole_shown and whole else f"{sign}{abs(nearest)}"
+    return f"{sign}{whole} {fraction}" if whole_shown and whole else f"{sign}{abs(nearest)}"
 
 
 def _date(number: float, tokens: list[_Token], *, since_1904: bool) -> str:
@@ -220,9 +220,9 @@ def _is_minutes(tokens: list[_Token], at: int) -> bool:
         for index, token in enumerate(tokens)
         if token.kind in {"date", "elapsed"}
     ]
-    place = next(number for number, (index, _) in enumerate(parts) if index == at)
-    before = parts[place - 1][1] if place else ""
-    after = parts[place + 1][1] if place + 1 < len(parts) else ""
+    position = next(number for number, (index, _) in enumerate(parts) if index == at)
+    before = parts[position - 1][1] if position else ""
+    after = parts[position + 1][1] if position + 1 < len(parts) else ""
     return len(tokens[at].text) < 3 and (before == "h" or after == "s")  # noqa: PLR2004 "mmm" is a month
 
 

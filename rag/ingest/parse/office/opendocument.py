@@ -35,15 +35,15 @@ class _Parts:
     package: Package | None = None
 
     def opened(self, name: str) -> Element | None:
-        """The content of an object of the package, None if it isn't in it or isn't XML."""
+        """The content of an embedded object, None if it is missing or isn't XML."""
         path = f"{posixpath.normpath(name)}/content.xml"
         return self.package.xml_if_there(path) if self.package else None
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of an OpenDocument file. What is hidden, deleted or a comment is left out.
+    """The document of an OpenDocument file, without hidden and deleted content and comments.
 
-    Pages of a text are those that the program that saved it saw, if it noted them.
+    Pages of a text are those of the program that saved it, if it noted them.
     """
     parts = _parts(data)
     styles = styles_of(parts.styles)
@@ -61,7 +61,7 @@ def parse(data: bytes, name: str) -> Document:
         title = reader.title
         reader.draft.pages = [0, *reader.draft.pages] if reader.draft.pages else []
     else:
-        raise ParseError("it is no text, spreadsheet or presentation", "unsupported")
+        raise ParseError("it isn't a text, spreadsheet or presentation", "unsupported")
     remarks = [
         *omission_remarks(reader.hidden["slide"], "hidden slide"),
         *omission_remarks(reader.hidden["sheet"], "hidden sheet"),
@@ -79,7 +79,7 @@ def _parts(data: bytes) -> _Parts:
         root = xml_root(data, "content")
         body = child(root, "body")
         if body is None:
-            raise ParseError("it is no OpenDocument file")
+            raise ParseError("it isn't an OpenDocument file")
         return _Parts(body, [root], child(root, "meta"))
     package = Package(data)
     manifest = package.xml_if_there("META-INF/manifest.xml")
@@ -115,19 +115,21 @@ def read_sheets(reader: Reader, spreadsheet: Element) -> None:
 
 
 def _sheet(reader: Reader, table: Element, names: Collection[str]) -> Sheet:
-    """A sheet; `names` are those of the sheets that are read."""
+    """A sheet; `names` are the names of the visible sheets."""
     objects = [
-        held for shape in table.iter() if shape.tag in _SHAPES for held in shape if held.tag == "object"
+        child_ for shape in table.iter() if shape.tag in _SHAPES for child_ in shape if child_.tag == "object"
     ]
     sheet = Sheet(table.get("name", ""))
-    sheet.charts = [figure for held in objects for figure in reader.figures(held, names)]
+    sheet.charts = [figure for object_ in objects for figure in reader.figures(object_, names)]
     column = 1
-    for one in _inside(table, "table-column", _COLUMN_GROUPS):
-        count = min(times(one, "number-columns-repeated"), MAX_COLUMNS)
-        if one.get("visibility", "visible") != "visible":
+    for column_element in _inside(table, "table-column", _COLUMN_GROUPS):
+        count = min(times(column_element, "number-columns-repeated"), MAX_COLUMNS)
+        if column_element.get("visibility", "visible") != "visible":
             sheet.hidden_columns.update(range(column, min(column + count, MAX_COLUMNS)))
         column += count
-    sheet.boxes = [(1, 1, text) for one in table if one.tag == "shapes" if (text := reader.cell_text(one))]
+    sheet.boxes = [
+        (1, 1, text) for child_ in table if child_.tag == "shapes" if (text := reader.cell_text(child_))
+    ]
     number = 1
     for row in _inside(table, "table-row", _GROUPS):
         cells = _cells(reader, sheet, row, number)
@@ -140,30 +142,30 @@ def _sheet(reader: Reader, table: Element, names: Collection[str]) -> Sheet:
 
 
 def _inside(parent: Element, tag: str, groups: frozenset[str]) -> Iterator[Element]:
-    for one in parent:
-        if one.tag == tag:
-            yield one
-        elif one.tag in groups:
-            yield from _inside(one, tag, groups)
+    for element in parent:
+        if element.tag == tag:
+            yield element
+        elif element.tag in groups:
+            yield from _inside(element, tag, groups)
 
 
 def _cells(reader: Reader, sheet: Sheet, row: Element, number: int) -> dict[int, str]:
     cells: dict[int, str] = {}
     column = 1
-    for one in row:
-        if one.tag not in {"table-cell", "covered-table-cell"}:
+    for cell in row:
+        if cell.tag not in {"table-cell", "covered-table-cell"}:
             continue
-        boxes = [shape for shape in one if shape.tag in _SHAPES]
+        boxes = [shape for shape in cell if shape.tag in _SHAPES]
         sheet.boxes += [(number, column, text) for shape in boxes if (text := reader.cell_text(shape))]
         for shape in boxes:
-            one.remove(shape)
-        if one.tag == "table-cell" and len(one) and (text := reader.cell_text(one)):
-            for at in range(column, min(column + repeated(one, "number-columns-repeated"), MAX_COLUMNS)):
+            cell.remove(shape)
+        if cell.tag == "table-cell" and len(cell) and (text := reader.cell_text(cell)):
+            for at in range(column, min(column + repeated(cell, "number-columns-repeated"), MAX_COLUMNS)):
                 cells[at] = text
-            if (down := times(one, "number-rows-spanned")) > 1:
-                across = times(one, "number-columns-spanned")
+            if (down := times(cell, "number-rows-spanned")) > 1:
+                across = times(cell, "number-columns-spanned")
                 sheet.merged.append((number, column, number + down - 1, column + across - 1))
-        column += times(one, "number-columns-repeated")
+        column += times(cell, "number-columns-repeated")
     return cells
 
 
@@ -175,7 +177,7 @@ _CENTIMETRES = {"cm": 1.0, "mm": 0.1, "in": 2.54, "pt": 2.54 / 72}
 
 def read_slides(reader: Reader, presentation: Element) -> None:
     """Write the slides that aren't hidden: title, shapes in reading order, notes."""
-    for number, page in enumerate((one for one in presentation if one.tag == "page"), 1):
+    for number, page in enumerate((element for element in presentation if element.tag == "page"), 1):
         reader.draft.page()
         if reader.style(page).hidden:
             reader.hidden["slide"] += 1
@@ -184,49 +186,49 @@ def read_slides(reader: Reader, presentation: Element) -> None:
 
 
 def _slide(reader: Reader, page: Element, number: int) -> None:
-    shapes = [one for one in _ordered(page) if one.get("class") not in _FURNITURE and _has_text(one)]
-    title = next((one for one in shapes if one.get("class") == "title"), None)
-    rest = [one for one in shapes if one is not title]
+    shapes = [shape for shape in _ordered(page) if shape.get("class") not in _FURNITURE and _has_text(shape)]
+    title = next((shape for shape in shapes if shape.get("class") == "title"), None)
+    body_shapes = [shape for shape in shapes if shape is not title]
     if title is not None:
         reader.draft.heading(reader.cell_text(title), 1)
-    elif rest:
-        first = reader.cell_text(rest[0])
-        is_figure = rest[0].tag == "control" or any(
-            rest[0].find(f".//{tag}") is not None for tag in ("table", "object", "desc")
+    elif body_shapes:
+        first = reader.cell_text(body_shapes[0])
+        is_figure = body_shapes[0].tag == "control" or any(
+            body_shapes[0].find(f".//{tag}") is not None for tag in ("table", "object", "desc")
         )
         is_title = len(first) <= MAX_TITLE and not is_figure
         reader.draft.heading(first if is_title else f"Slide {number}", 1)
-        rest = rest[1:] if is_title else rest
-    for one in rest:
+        body_shapes = body_shapes[1:] if is_title else body_shapes
+    for shape in body_shapes:
         holder = page.makeelement("page", {})
-        holder.append(one)
+        holder.append(shape)
         reader.blocks(holder)
     for notes in page.findall("notes"):
-        texts = [reader.cell_text(one) for one in notes if one.get("class") == "notes"]
+        texts = [reader.cell_text(shape) for shape in notes if shape.get("class") == "notes"]
         if text := "\n".join(filter(None, texts)):
             reader.draft.paragraph(f"Speaker notes:\n{text}")
 
 
 def _ordered(parent: Element) -> Iterator[Element]:
-    """The shapes of a page in reading order, those of groups where the group is."""
-    for one in in_reading_order([one for one in parent if one.tag != "notes"], _place):
-        if one.tag == "g":
-            yield from _ordered(one)
+    """The shapes of a page in reading order; the shapes of a group are at its position."""
+    for shape in in_reading_order([shape for shape in parent if shape.tag != "notes"], _place):
+        if shape.tag == "g":
+            yield from _ordered(shape)
         else:
-            yield one
+            yield shape
 
 
 def _has_text(shape: Element) -> bool:
     words = shape.tag == "control" or any(
-        "".join(one.itertext()).strip() for tag in ("p", "h") for one in shape.iter(tag)
+        "".join(paragraph.itertext()).strip() for tag in ("p", "h") for paragraph in shape.iter(tag)
     )
     return words or any(shape.find(f".//{tag}") is not None for tag in ("object", "desc"))
 
 
 def _place(shape: Element) -> Box | None:
-    """Where a shape is, None for a title, which goes first, and where that isn't known."""
+    """The box of a shape; None if it is unknown, and for titles, which go first."""
     if shape.tag == "g":
-        boxes = [box for one in shape if (box := _place(one))]
+        boxes = [box for member in shape if (box := _place(member))]
         if not boxes:
             return None
         lefts, tops, rights, bottoms = zip(*boxes, strict=True)
@@ -239,6 +241,6 @@ def _place(shape: Element) -> Box | None:
     return Box(left, top, left + width, top + height)
 
 
-def _length(written: str) -> float | None:
-    match = _LENGTH.fullmatch(written)
+def _length(text: str) -> float | None:
+    match = _LENGTH.fullmatch(text)
     return float(match[1]) * _CENTIMETRES[match[2]] if match and match[1] not in {"", "-"} else None

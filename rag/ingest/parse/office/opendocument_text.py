@@ -17,7 +17,7 @@ from rag.text.segments import one_line
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are counted only
+MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are only counted
 
 _SHEET_OF_CELLS = re.compile(r"\$?(?:'([^']+)'|([^\s'.:$]+))\.\$?[A-Z]")
 _SPACE = re.compile(r"[ \t\r\n]+")
@@ -28,19 +28,19 @@ _LEFT_OUT = frozenset(
         *("event-listeners", "image", "notes", "settings", "glue-point"),
     }
 )
-_ALTERNATIVES = frozenset({"title", "desc"})  # of frames: what is told to those who can't see a picture
+_ALTERNATIVES = frozenset({"title", "desc"})  # of frames: their alternative texts
 _FIGURES = _ALTERNATIVES | {"object", "control"}
 _ROWS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
 
 
 class Style(NamedTuple):
-    """What a style says that matters for reading."""
+    """The properties of a style that matter for reading."""
 
     name: str = ""
     hidden: bool = False
     bold: bool = False
     marks: Mapping[int, str] = {}
-    """The kind of the numbers of a list by level: "1", "a", "i", or "" for bullets."""
+    """The number format of a list by level: "1", "a", "i", or "" for bullets."""
 
 
 _PLAIN = Style()
@@ -48,16 +48,16 @@ _PLAIN = Style()
 
 def styles_of(roots: Iterable[Element]) -> dict[str, Style]:
     """The styles of a document by name; those of lists have the prefix "list "."""
-    elements = {one.get("name", ""): one for root in roots for one in root.iter("style")}
+    elements = {element.get("name", ""): element for root in roots for element in root.iter("style")}
     styles = {name: _style(name, elements) for name in elements}
     for root in roots:
-        for one in root.iter("list-style"):
+        for list_style in root.iter("list-style"):
             marks = {
                 int(level.get("level", "1")[:2]): level.get("num-format", "")
-                for level in one
+                for level in list_style
                 if level.get("level")
             }
-            styles[f"list {one.get('name', '')}"] = Style(marks=marks)
+            styles[f"list {list_style.get('name', '')}"] = Style(marks=marks)
     return styles
 
 
@@ -68,17 +68,23 @@ def _style(name: str, elements: Mapping[str, Element]) -> Style:
         element = elements.get(at)
         if element is None:
             break
-        for one in element:
-            shown = one.get("display", one.get("visibility", ""))
-            hidden = shown in {"none", "false", "hidden"} if hidden is None and shown else hidden
-            bold = one.get("font-weight") == "bold" if bold is None and one.get("font-weight") else bold
+        for properties in element:
+            display_value = properties.get("display", properties.get("visibility", ""))
+            hidden = (
+                display_value in {"none", "false", "hidden"} if hidden is None and display_value else hidden
+            )
+            bold = (
+                properties.get("font-weight") == "bold"
+                if bold is None and properties.get("font-weight")
+                else bold
+            )
         display = at if at in {"Title", "Subtitle"} else display
         at = element.get("parent-style-name", "")
     return Style(display, bool(hidden), bool(bold))
 
 
 class Reader:
-    """Reads the body of a document into a draft, and counts what it leaves out in `hidden`."""
+    """Reads the body of a document into a draft, and counts in `hidden` what it omits."""
 
     def __init__(
         self,
@@ -86,10 +92,7 @@ class Reader:
         opened: Callable[[str], Element | None] = lambda _: None,
         controls: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`opened` gives the root of an object that lies in the document, by the name that refers to it.
-
-        `controls` say what those of forms show, by their ids.
-        """
+        """`opened` returns the root of an embedded object by its name; `controls` are form values by id."""
         self.draft = Draft()
         self.hidden: Counter[str] = Counter()
         self.title = ""
@@ -106,64 +109,66 @@ class Reader:
         return self._styles.get(element.get("style-name", ""), _PLAIN)
 
     def blocks(self, parent: Element, depth: int = 0, mark: str = "") -> None:
-        """Write the paragraphs, lists, tables and frames of a body; those of an item with its `mark`."""
-        for one in parent:
-            if one.tag in {"p", "h"}:
-                self._paragraph(one, depth, mark)
+        """Write the paragraphs, lists, tables and frames of a body, or of a list item with its `mark`."""
+        for element in parent:
+            if element.tag in {"p", "h"}:
+                self._paragraph(element, depth, mark)
                 mark = " " if mark else ""
-            elif one.tag == "list":
-                self._list(one, depth + bool(mark))
-            elif one.tag == "table":
-                self.draft.table(self._table_rows(one))
-            elif one.tag == "soft-page-break":
+            elif element.tag == "list":
+                self._list(element, depth + bool(mark))
+            elif element.tag == "table":
+                self.draft.table(self._table_rows(element))
+            elif element.tag == "soft-page-break":
                 self.draft.page()
-            elif one.tag == "annotation":
+            elif element.tag == "annotation":
                 self.hidden["comment"] += 1
-            elif one.get("display") in {"none", "condition"} and one.tag == "section":
+            elif element.get("display") in {"none", "condition"} and element.tag == "section":
                 self.hidden["text"] += 1
-            elif one.tag in _FIGURES:
-                self._figure(one)
-            elif one.tag not in _LEFT_OUT:
-                self.blocks(one, depth)
+            elif element.tag in _FIGURES:
+                self._figure(element)
+            elif element.tag not in _LEFT_OUT:
+                self.blocks(element, depth)
             self._write_notes()
 
     def _control(self, control: Element) -> str:
-        """What is seen where a control of a form stands."""
+        """The value of a form control."""
         return self._controls.get(control.get("control", ""), "")
 
     def _table_rows(self, table: Element) -> list[list[str]]:
-        """The texts of a table; a cell that goes over several rows is in each of them."""
+        """The texts of a table; a cell that spans several rows is repeated in each."""
         rows: list[list[str]] = []
-        left: dict[int, int] = {}
+        rows_left: dict[int, int] = {}
         for row in _rows(table):
             texts: list[str] = []
             for at, cell in enumerate(_cells(row)):
-                left[at] = left.get(at, 0) - 1
-                if cell.tag == "covered-table-cell" and left[at] >= 0 and at < len(rows[-1]):
+                rows_left[at] = rows_left.get(at, 0) - 1
+                if cell.tag == "covered-table-cell" and rows_left[at] >= 0 and at < len(rows[-1]):
                     texts.append(rows[-1][at])
                 else:
-                    left[at] = times(cell, "number-rows-spanned") - 1
+                    rows_left[at] = times(cell, "number-rows-spanned") - 1
                     texts.append(self.cell_text(cell))
             rows.append(texts)
         return rows
 
-    def _figure(self, held: Element) -> None:
-        """Write what a figure or a control says: a text, the numbers of a chart, a worksheet or a formula."""
-        if held.tag != "object":
-            is_control = held.tag == "control"
-            text = self._control(held) if is_control else alternative_text("".join(held.itertext()))
+    def _figure(self, figure: Element) -> None:
+        """Write the text of a figure or control, the numbers of a chart, a worksheet or a formula."""
+        if figure.tag != "object":
+            is_control = figure.tag == "control"
+            text = self._control(figure) if is_control else alternative_text("".join(figure.itertext()))
             self.draft.paragraph(text)
             return
-        for text, rows in self.figures(held):
+        for text, rows in self.figures(figure):
             self.draft.paragraph(text)
             self.draft.table(rows)
 
-    def figures(self, held: Element, sheets: Collection[str] = ()) -> Iterator[tuple[str, list[list[str]]]]:
-        """The texts and the tables of an object, one of which may be missing. Other objects are counted.
+    def figures(
+        self, object_: Element, sheets: Collection[str] = ()
+    ) -> Iterator[tuple[str, list[list[str]]]]:
+        """Pairs of text and table in an object, either of which may be empty. Other objects are counted.
 
-        A chart whose numbers stand in the cells of these `sheets` is named only.
+        Of a chart whose numbers are in the cells of `sheets`, only the title is written.
         """
-        root = self._opened(held.get("href", "")) if held.get("href") else child(held, "document")
+        root = self._opened(object_.get("href", "")) if object_.get("href") else child(object_, "document")
         formulas = [*root.iter("annotation")] if root is not None else []
         tables = [*root.iter("table")] if root is not None else []
         self.hidden["object"] += not (tables or formulas)
@@ -199,25 +204,27 @@ class Reader:
             self.blocks(frame)
 
     def _is_bold(self, paragraph: Element, *, bold: bool) -> bool:
-        loose = [paragraph.text or "", *(one.tail or "" for one in paragraph)]
-        spans = [one for one in paragraph if one.tag == "span" and "".join(one.itertext()).strip()]
+        loose = [paragraph.text or "", *(child_.tail or "" for child_ in paragraph)]
+        spans = [
+            child_ for child_ in paragraph if child_.tag == "span" and "".join(child_.itertext()).strip()
+        ]
         return (
             (bold or not any(text.strip() for text in loose))
-            and all(bold or self.style(one).bold for one in spans)
+            and all(bold or self.style(span).bold for span in spans)
             and bool(spans or bold)
         )
 
     def inline(self, parent: Element) -> str:
-        """The text of a paragraph as it is read."""
+        """The text of a paragraph."""
         texts = [_SPACE.sub(" ", parent.text or "")]
-        for one in parent:
-            texts += [self._part(one), _SPACE.sub(" ", one.tail or "")]
+        for child_ in parent:
+            texts += [self._part(child_), _SPACE.sub(" ", child_.tail or "")]
         return "".join(texts)
 
-    def _part(self, one: Element) -> str:  # noqa: PLR0911 a table
-        match one.tag:
+    def _part(self, element: Element) -> str:  # noqa: PLR0911 a table
+        match element.tag:
             case "s":
-                return " " * min(int(one.get("c", "1")[:3]), 99)
+                return " " * min(int(element.get("c", "1")[:3]), 99)
             case "tab":
                 return "\t"
             case "line-break":
@@ -225,28 +232,35 @@ class Reader:
             case "soft-page-break":
                 return PAGE_BREAK
             case "note":
-                self._notes.append(one)
+                self._notes.append(element)
                 return f"[^{self._noted + len(self._notes)}]"
             case "annotation" | "hidden-text" | "hidden-paragraph":
-                self.hidden["comment" if one.tag == "annotation" else "text"] += 1
+                self.hidden["comment" if element.tag == "annotation" else "text"] += 1
                 return ""
             case "control":
-                return self._control(one)
+                return self._control(element)
             case "frame" | "custom-shape" | "g" | "text-box":
-                self._frames.append(one)
+                self._frames.append(element)
                 return ""
-            case "span" if self.style(one).hidden:
+            case "span" if self.style(element).hidden:
                 self.hidden["text"] += 1
                 return ""
             case _:
-                return "" if one.tag in _LEFT_OUT or one.tag == "annotation-end" else self.inline(one)
+                return (
+                    ""
+                    if element.tag in _LEFT_OUT or element.tag == "annotation-end"
+                    else self.inline(element)
+                )
 
     def _write_notes(self) -> None:
         while self._notes:
             note = self._notes.pop(0)
             self._noted += 1
             lines = (
-                self.inline(one).strip() for body in note if body.tag == "note-body" for one in body.iter("p")
+                self.inline(paragraph).strip()
+                for body in note
+                if body.tag == "note-body"
+                for paragraph in body.iter("p")
             )
             if text := "\n".join(filter(None, lines)):
                 self.draft.paragraph(f"[^{self._noted}]: {text}")
@@ -265,58 +279,58 @@ class Reader:
             start = item.get("start-value", "")
             self._counts[key] = int(start) if start.isdecimal() else self._counts.get(key, 0) + 1
             mark = _number(self._counts[key], kind) if kind else "-"
-            for one in item:
-                if one.tag == "list":
-                    self._list(one, depth + 1, name)
+            for block in item:
+                if block.tag == "list":
+                    self._list(block, depth + 1, name)
                     continue
                 holder = item.makeelement("list-item", {})
-                holder.append(one)
+                holder.append(block)
                 self.blocks(holder, depth, mark)
                 mark = " "
 
     def cell_text(self, cell: Element) -> str:
         """The text of a cell on one line."""
         texts = []
-        for one in cell:
-            if one.tag in {"p", "h"}:
-                texts.append("" if self.style(one).hidden else self.inline(one))
-            elif one.tag == "annotation":
+        for element in cell:
+            if element.tag in {"p", "h"}:
+                texts.append("" if self.style(element).hidden else self.inline(element))
+            elif element.tag == "annotation":
                 self.hidden["comment"] += 1
-            elif one.tag in _ALTERNATIVES:
-                texts.append(alternative_text("".join(one.itertext())))
-            elif one.tag == "control":
-                texts.append(self._control(one))
-            elif one.tag not in _LEFT_OUT:
-                texts.append(self.cell_text(one))
+            elif element.tag in _ALTERNATIVES:
+                texts.append(alternative_text("".join(element.itertext())))
+            elif element.tag == "control":
+                texts.append(self._control(element))
+            elif element.tag not in _LEFT_OUT:
+                texts.append(self.cell_text(element))
         frames, self._frames = self._frames, []
         texts += [self.cell_text(frame) for frame in frames]
         return " ".join(text.strip(" \t\n") for text in texts if text.strip(" \t\n"))
 
 
 def _rows(table: Element) -> Iterator[Element]:
-    for one in table:
-        if one.tag == "table-row":
-            yield one
-        elif one.tag in _ROWS:
-            yield from _rows(one)
+    for element in table:
+        if element.tag == "table-row":
+            yield element
+        elif element.tag in _ROWS:
+            yield from _rows(element)
 
 
 def _cells(row: Element) -> Iterator[Element]:
-    for one in row:
-        if one.tag in {"table-cell", "covered-table-cell"}:
-            for _ in range(repeated(one, "number-columns-repeated") if len(one) else 1):
-                yield one
+    for cell in row:
+        if cell.tag in {"table-cell", "covered-table-cell"}:
+            for _ in range(repeated(cell, "number-columns-repeated") if len(cell) else 1):
+                yield cell
 
 
 def repeated(element: Element, attribute: str) -> int:
-    """How often a filled row or cell stands there, at most `MAX_REPEATED` times."""
+    """The repeat count of a filled row or cell, at most `MAX_REPEATED`."""
     return min(times(element, attribute), MAX_REPEATED)
 
 
 def times(element: Element, attribute: str) -> int:
-    """How often a row or cell stands there."""
-    written = element.get(attribute, "1")
-    return int(written) if written.isdecimal() and len(written) < 9 else 1  # noqa: PLR2004 digits
+    """The repeat count of a row or cell."""
+    digits = element.get(attribute, "1")
+    return int(digits) if digits.isdecimal() and len(digits) < 9 else 1  # noqa: PLR2004 digits
 
 
 def _number(count: int, kind: str) -> str:

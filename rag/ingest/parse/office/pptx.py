@@ -35,16 +35,16 @@ _SHAPES = frozenset({"sp", "grpSp", "graphicFrame", "cxnSp", "pic"})
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a presentation. Hidden slides and shapes and comments are left out, with a remark.
+    """The document of a presentation. Hidden slides, hidden shapes and comments are omitted, with a remark.
 
-    Footers are kept where they first stand, at the end of their slide; numbers and dates of today never are.
+    A footer is written once, at the end of its first slide; slide numbers and the current date never are.
     """
     package = Package(data)
     main = package.related_as("", "officeDocument") or "ppt/presentation.xml"
     related = package.related(main)
     reader = _Reader(package)
-    listed = [one.get("r:id", "") for one in descendants(package.xml(main), "sldIdLst", "sldId")]
-    paths = [related.get(one, ("", ""))[1] for one in listed]
+    ids = [entry.get("r:id", "") for entry in descendants(package.xml(main), "sldIdLst", "sldId")]
+    paths = [related.get(id_, ("", ""))[1] for id_ in ids]
     for path in dict.fromkeys(paths):  # a hostile file lists a slide again and again
         if path in package:
             reader.slide(path)
@@ -71,7 +71,7 @@ class _Reader:
         self._footers = set[str]()
 
     def slide(self, path: str) -> None:
-        """Write a slide: its title, what it shows, and its notes."""
+        """Write a slide: title, shapes and notes."""
         self._number += 1
         self.draft.page()
         slide = self._package.xml_if_there(path)
@@ -82,31 +82,33 @@ class _Reader:
             self.hidden_slides += 1
             return
         comments = self._package.xml_if_there(self._package.related_as(path, "comments"))
-        self.comments += sum(one.tag in _COMMENTS for one in comments.iter()) if comments is not None else 0
+        self.comments += (
+            sum(comment.tag in _COMMENTS for comment in comments.iter()) if comments is not None else 0
+        )
         boxes = self._boxes_of_layout(self._package.related_as(path, "slideLayout"))
-        found = list(self._ordered(child(slide, "cSld", "spTree"), boxes))
-        shapes = [one for one in found if _placeholder(one)[0] not in _FURNITURE]
-        title = next((one for one in shapes if _placeholder(one)[0] in _TITLES and _texts(one)), None)
-        self._heading(title, [one for one in shapes if one is not title], path)
-        for one in found:
-            if _placeholder(one)[0] in _FURNITURE:
-                self._footer("\n".join(text for text, _, _ in _texts(one)))
+        shown_shapes = list(self._ordered(child(slide, "cSld", "spTree"), boxes))
+        shapes = [shape for shape in shown_shapes if _placeholder(shape)[0] not in _FURNITURE]
+        title = next((shape for shape in shapes if _placeholder(shape)[0] in _TITLES and _texts(shape)), None)
+        self._heading(title, [shape for shape in shapes if shape is not title], path)
+        for shape in shown_shapes:
+            if _placeholder(shape)[0] in _FURNITURE:
+                self._footer("\n".join(text for text, _, _ in _texts(shape)))
         self._notes(self._package.related_as(path, "notesSlide"))
 
-    def _heading(self, title: Element | None, rest: list[Element], path: str) -> None:
-        """Write a slide below its title. Without one its first line begins it, a short one as its title."""
+    def _heading(self, title: Element | None, shapes: list[Element], path: str) -> None:
+        """Write the title and shapes of a slide. Without a title, a short first line becomes the title."""
         if title is not None:
             self.draft.heading(" ".join(text for text, _, _ in _texts(title)), 1)
-        elif rest and rest[0].tag == "sp" and (lines := _texts(rest[0])):
+        elif shapes and shapes[0].tag == "sp" and (lines := _texts(shapes[0])):
             first = lines[0][0]
             is_title = len(lines) == 1 and len(first) <= MAX_TITLE
             self.draft.heading(first, 1, title=None if is_title else "")
             self._write(lines[1:])
-            rest = rest[1:]
-        elif any(one.tag == "graphicFrame" for one in rest):
+            shapes = shapes[1:]
+        elif any(shape.tag == "graphicFrame" for shape in shapes):
             self.draft.heading(f"Slide {self._number}", 1)
-        for one in rest:
-            self._shape(one, path)
+        for shape in shapes:
+            self._shape(shape, path)
 
     def _footer(self, text: str) -> None:
         if text not in self._footers:
@@ -114,13 +116,13 @@ class _Reader:
             self.draft.paragraph(text)
 
     def _ordered(self, tree: Element | None, boxes: dict[tuple[str, str], Box]) -> Iterator[Element]:
-        """The shapes below a tree in reading order, those of groups where the group is."""
-        shapes = [one for one in _shapes(tree) if not self._is_hidden(one)]
-        for one in in_reading_order(shapes, lambda shape: _place(shape, boxes)):
-            if one.tag == "grpSp":
-                yield from self._ordered(one, boxes)
-            elif _placeholder(one)[0] not in _COUNTING and _says(one):
-                yield one
+        """The shapes in a tree in reading order; the shapes of a group are at its position."""
+        shapes = [shape for shape in _shapes(tree) if not self._is_hidden(shape)]
+        for shape in in_reading_order(shapes, lambda shape: _place(shape, boxes)):
+            if shape.tag == "grpSp":
+                yield from self._ordered(shape, boxes)
+            elif _placeholder(shape)[0] not in _COUNTING and _says(shape):
+                yield shape
 
     def _is_hidden(self, shape: Element) -> bool:
         about = next((child(part, "cNvPr") for part in shape if part.tag.startswith("nv")), None)
@@ -129,11 +131,11 @@ class _Reader:
         return hidden
 
     def _boxes_of_layout(self, path: str) -> dict[tuple[str, str], Box]:
-        """Where the placeholders of a layout are: a slide that doesn't move them says nothing of it."""
+        """The boxes of a layout's placeholders: a slide states only those that it moves."""
         if path not in self._layouts:
             layout = self._package.xml_if_there(path)
             shapes = list(_shapes(child(layout, "cSld", "spTree")))
-            self._layouts[path] = {_placeholder(one): box for one in shapes if (box := _box(one))}
+            self._layouts[path] = {_placeholder(shape): box for shape in shapes if (box := _box(shape))}
         return self._layouts[path]
 
     def _shape(self, shape: Element, slide: str) -> None:
@@ -143,22 +145,22 @@ class _Reader:
             self._write(_texts(shape))
             return
         data = child(shape, "graphic", "graphicData")
-        for one in data if data is not None else ():
-            _, part = self._package.related(slide).get(one.get("r:id", one.get("r:dm", "")), ("", ""))
-            if one.tag == "tbl":
-                self.draft.table(_rows(one))
-            elif one.tag == "chart":
+        for element in data if data is not None else ():
+            _, part = self._package.related(slide).get(element.get("r:id", element.get("r:dm", "")), ("", ""))
+            if element.tag == "tbl":
+                self.draft.table(_rows(element))
+            elif element.tag == "chart":
                 caption, rows = chart_rows(self._package.xml_if_there(part))
                 self.draft.paragraph(caption)
                 self.draft.table(rows)
-            elif one.tag == "relIds":
+            elif element.tag == "relIds":
                 for line in diagram_lines(self._package.xml_if_there(part)):
                     self.draft.item(line)
-            for embedded in one.iter("oleObj"):
+            for embedded in element.iter("oleObj"):
                 self._embedded(embedded, slide)
 
     def _embedded(self, embedded: Element, slide: str) -> None:
-        """Write a worksheet that lies in a slide; other objects are counted."""
+        """Write an embedded worksheet; other objects are counted."""
         _, part = self._package.related(slide).get(embedded.get("r:id", ""), ("", ""))
         try:
             data = self._package.read(part)
@@ -176,39 +178,43 @@ class _Reader:
 
     def _notes(self, path: str) -> None:
         notes = self._package.xml_if_there(path)
-        for one in _shapes(child(notes, "cSld", "spTree")):
-            if _placeholder(one)[0] == "body" and (lines := _texts(one)):
+        for shape in _shapes(child(notes, "cSld", "spTree")):
+            if _placeholder(shape)[0] == "body" and (lines := _texts(shape)):
                 self.draft.paragraph("\n".join(["Speaker notes:", *(text for text, _, _ in lines)]))
 
 
 def _shapes(tree: Element | None) -> Iterator[Element]:
-    for one in tree if tree is not None else ():
-        if one.tag == "AlternateContent":
-            yield from _shapes(child(one, "Choice"))
-        elif one.tag in _SHAPES:
-            yield one
+    for element in tree if tree is not None else ():
+        if element.tag == "AlternateContent":
+            yield from _shapes(child(element, "Choice"))
+        elif element.tag in _SHAPES:
+            yield element
 
 
 def _placeholder(shape: Element) -> tuple[str, str]:
-    """The kind of a placeholder and its number, ("", "") for other shapes."""
+    """The kind and the number of a placeholder, ("", "") for other shapes."""
     for part in shape:
         if part.tag.startswith("nv"):
-            found = child(part, "nvPr", "ph")
-            return (found.get("type", "obj"), found.get("idx", "0")) if found is not None else ("", "")
+            placeholder = child(part, "nvPr", "ph")
+            return (
+                (placeholder.get("type", "obj"), placeholder.get("idx", "0"))
+                if placeholder is not None
+                else ("", "")
+            )
     return "", ""
 
 
 def _place(shape: Element, boxes: dict[tuple[str, str], Box]) -> Box | None:
-    """Where a shape is, as far as it counts for the order: a title goes first wherever it is."""
+    """The box of a shape for the reading order, None for titles, which go first."""
     placeholder = _placeholder(shape)
     return None if placeholder[0] in _TITLES else _box(shape) or boxes.get(placeholder)
 
 
 def _box(shape: Element) -> Box | None:
-    """Where a shape is, None if it is where its layout says."""
+    """The box that a shape states, None if its layout decides."""
     paths = (("spPr", "xfrm"), ("grpSpPr", "xfrm"), ("xfrm",))
-    place = next((found for path in paths if (found := child(shape, *path)) is not None), None)
-    offset, size = child(place, "off"), child(place, "ext")
+    transform = next((transform for path in paths if (transform := child(shape, *path)) is not None), None)
+    offset, size = child(transform, "off"), child(transform, "ext")
     if offset is None or size is None:
         return None
     try:
@@ -221,7 +227,7 @@ def _box(shape: Element) -> Box | None:
 def _texts(shape: Element) -> list[tuple[str, int, bool]]:
     """The paragraphs of a shape: text, depth and whether it is an item of a list."""
     body = child(shape, "txBody")
-    found = []
+    paragraphs = []
     in_list = _placeholder(shape)[0] in {"body", "obj"}
     for paragraph in descendants(body, "p") if body is not None else ():
         if not (text := paragraph_text(paragraph).strip()):
@@ -230,14 +236,16 @@ def _texts(shape: Element) -> list[tuple[str, int, bool]]:
         depth = about.get("lvl", "0") if about is not None else "0"
         plain = child(about, "buNone") is not None
         bullet = child(about, "buChar") is not None or child(about, "buAutoNum") is not None
-        found.append((text, int(depth) if depth in set("12345678") else 0, bullet or (in_list and not plain)))
-    if len(found) == 1 and in_list:
-        return [(text, depth, False) for text, depth, _ in found]
-    return found
+        paragraphs.append(
+            (text, int(depth) if depth in set("12345678") else 0, bullet or (in_list and not plain))
+        )
+    if len(paragraphs) == 1 and in_list:
+        return [(text, depth, False) for text, depth, _ in paragraphs]
+    return paragraphs
 
 
 def _rows(table: Element) -> list[list[str]]:
-    """The texts of a table's cells; one that is merged with the cell above repeats its text."""
+    """The texts of a table's cells; a cell that is merged with the one above repeats its text."""
     rows: list[list[str]] = []
     for row in descendants(table, "tr"):
         texts: list[str] = []
@@ -247,7 +255,9 @@ def _rows(table: Element) -> list[list[str]]:
             elif cell.get("hMerge") in {"1", "true"}:
                 texts.append("")
             else:
-                texts.append(" ".join(paragraph_text(one) for one in descendants(cell, "txBody", "p")))
+                texts.append(
+                    " ".join(paragraph_text(paragraph) for paragraph in descendants(cell, "txBody", "p"))
+                )
         rows.append(texts)
     return rows
 

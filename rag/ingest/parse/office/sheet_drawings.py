@@ -1,4 +1,4 @@
-"""What lies on the cells of an Excel sheet: boxes with text, pictures, charts, and the controls of forms."""
+"""The drawings on an Excel sheet: text boxes, pictures, charts and form controls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rag.text.segments import one_line
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-ROW_HEIGHT = 190_500  # of a usual row, in the unit of drawings: a control belongs to the row of its middle
+ROW_HEIGHT = 190_500  # EMU, of a usual row: a control belongs to the row of its middle
 
 _ANCHORS = frozenset({"oneCellAnchor", "twoCellAnchor", "absoluteAnchor"})
 _OPEN_TAG = re.compile(rb"<br\s*>")  # as Excel writes it in VML, which isn't XML then
@@ -31,7 +31,7 @@ _SHEET_OF_CELLS = re.compile(r"'((?:[^']|'')+)'!|([^'!(),:]+)!")
 
 
 class Placed(NamedTuple):
-    """A control as its sheet lists it: the id of its shape, what it refers to, and its cell."""
+    """A control as its sheet lists it: the ids of its shape and part, and its cell."""
 
     id: str
     part: str
@@ -55,10 +55,10 @@ class Control(NamedTuple):
 
 @dataclass(slots=True)
 class Drawn:
-    """What lies on a sheet: boxes and controls at the row and the column of their corner, and charts.
+    """The drawings on a sheet: boxes and controls at the row and column of their corner, and charts.
 
-    A chart is its caption and its rows; it has none if its numbers stand in cells that are read. `hidden`,
-    `charts_left` and `controls_left` count what is left out.
+    A chart is its caption and its rows, which are empty if its numbers are in visible cells. `hidden`,
+    `charts_left` and `controls_left` count what is omitted.
     """
 
     boxes: list[tuple[int, int, str]] = field(default_factory=list)
@@ -70,14 +70,14 @@ class Drawn:
 
 
 def placed_control(control: Element) -> Placed:
-    """A control of a list of controls in a sheet; row and column are 0 where it has no place there."""
-    place = next(control.iter("anchor"), None)
-    row, column = _cell(place) if place is not None else (0, 0)
+    """A control in the list of a sheet; row and column are 0 if it has no anchor there."""
+    anchor = next(control.iter("anchor"), None)
+    row, column = _cell(anchor) if anchor is not None else (0, 0)
     return Placed(control.get("shapeId", ""), control.get("r:id", ""), row, column)
 
 
 def drawn_on(package: Package, path: str, placed: Sequence[Placed], sheets: Collection[str]) -> Drawn:
-    """What lies on the sheet in a part; `sheets` are the names of the sheets that are read."""
+    """The drawings on the sheet at `path`; `sheets` are the names of the visible sheets."""
     drawn = Drawn()
     drawing = package.related_as(path, "drawing")
     root = package.xml_if_there(drawing)
@@ -108,7 +108,7 @@ def drawn_on(package: Package, path: str, placed: Sequence[Placed], sheets: Coll
 
 
 def _read_chart(drawn: Drawn, root: Element | None, sheets: Collection[str]) -> None:
-    """Read the rows of a chart, or its name alone if its numbers stand in sheets that are read."""
+    """Read the rows of a chart, or only its name if its numbers are in visible sheets."""
     caption, rows = chart_rows(root)
     formulas = [formula.text or "" for formula in root.iter("f")] if root is not None else []
     sources = {match[1] or match[2] for formula in formulas for match in _SHEET_OF_CELLS.finditer(formula)}
@@ -131,8 +131,8 @@ def _read_controls(
         control.id: control for control in reversed(placed) if control.row
     }
     for id_ in dict.fromkeys([*places, *old]):
-        place = places.get(id_, Placed(id_, "", 0, 0))
-        kind, part = related.get(place.part, ("", ""))
+        listed = places.get(id_, Placed(id_, "", 0, 0))
+        kind, part = related.get(listed.part, ("", ""))
         about, label, shape = old.get(id_, (None, "", None))
         if kind == "control":  # of ActiveX, whose state is no text
             drawn.controls_left += 1
@@ -142,19 +142,19 @@ def _read_controls(
             continue
         new = package.xml_if_there(part) if part else None
         state = _new_state(new) if new is not None else _old_state(about)
-        cell = (place.row, place.column) if place.row else _old_cell(about)
+        cell = (listed.row, listed.column) if listed.row else _old_cell(about)
         drawn.controls += _control(state, labels.get(id_) or label, *cell)
     return {*places, *old}
 
 
 def _control(state: Mapping[str, str], label: str, row: int, column: int) -> Iterator[Control]:
-    """What is seen of a control; nothing of buttons and bars."""
+    """A checkbox, list or label; nothing for other controls."""
     kind = state.get("type", "").casefold()
     if kind in _BOXES:
         yield Control(f"{ticked(state.get('checked') in {'Checked', '1'})} {label}".strip(), row, column)
     elif kind in _LISTS:
         chosen = [state.get("sel", ""), *state.get("multi", "").replace(" ", "").split(",")]
-        numbers = [number for written in chosen if (number := _number(written))]
+        numbers = [number for numbers_text in chosen if (number := _number(numbers_text))]
         entries = tuple(filter(None, state.get("entries", "").split("\n")))
         yield Control(label, row, column, tuple(dict.fromkeys(numbers)), entries, state.get("range", ""))
     elif kind in _LABELS and label:
@@ -162,7 +162,7 @@ def _control(state: Mapping[str, str], label: str, row: int, column: int) -> Ite
 
 
 def _new_state(properties: Element) -> dict[str, str]:
-    """The state of a control by its own part."""
+    """The state of a control, from its own part."""
     names = {
         "type": "objectType",
         "checked": "checked",
@@ -175,7 +175,7 @@ def _new_state(properties: Element) -> dict[str, str]:
 
 
 def _old_state(about: Element | None) -> dict[str, str]:
-    """The same by its shape in VML."""
+    """The state of a control, from its VML shape."""
     if about is None:
         return {}
     names = {"checked": "Checked", "sel": "Sel", "multi": "MultiSel", "range": "FmlaRange"}
@@ -184,7 +184,7 @@ def _old_state(about: Element | None) -> dict[str, str]:
 
 
 def _old_shapes(package: Package, path: str) -> Iterator[tuple[str, Element, str, Element]]:
-    """The shapes in VML that are controls: id, state, label, shape. Notes have such shapes, too."""
+    """The VML shapes of controls: id, state, label, shape. Other VML shapes are notes."""
     try:
         data = package.read(package.related_as(path, "vmlDrawing"))
         root = xml_root(_OPEN_TAG.sub(b"<br/>", data), "")
@@ -199,7 +199,7 @@ def _old_shapes(package: Package, path: str) -> Iterator[tuple[str, Element, str
 
 
 def _old_cell(about: Element | None) -> tuple[int, int]:
-    """The cell of a shape in VML: "1, 15, 2, 10, …" are a column, what is left of it, a row, …."""
+    """The cell of a VML shape, by its anchor "1, 15, 2, 10, …": column, offset, row, offset, …."""
     anchor = child(about, "Anchor")
     numbers = re.findall(r"-?\d{1,7}", anchor.text or "") if anchor is not None else []
     if len(numbers) < 8:  # noqa: PLR2004 two corners
@@ -209,7 +209,7 @@ def _old_cell(about: Element | None) -> tuple[int, int]:
 
 
 def _cell(anchor: Element) -> tuple[int, int]:
-    """The row and the column of an anchor: the row of its middle if it is about as high as one."""
+    """The row and column of an anchor: the row of its middle if it is about one row high."""
     first, last = (
         {part.tag: _number(part.text) for part in (corner if corner is not None else ())}
         for corner in (child(anchor, "from"), child(anchor, "to"))
@@ -222,13 +222,13 @@ def _cell(anchor: Element) -> tuple[int, int]:
     return (int(middle) if is_low else row) + 1, first.get("col", 0) + 1
 
 
-def _number(written: str | None) -> int:
-    digits = (written or "").strip()
+def _number(text: str | None) -> int:
+    digits = (text or "").strip()
     return int(digits) if digits.isdecimal() and len(digits) < 10 else 0  # noqa: PLR2004 digits
 
 
 def _remove_fallbacks(root: Element | None) -> None:
-    """Leave what a recent program shows of alternatives that say the same."""
+    """Remove the alternatives for older programs."""
     for alternatives in [*root.iter("AlternateContent")] if root is not None else ():
         for fallback in [*descendants(alternatives, "Fallback")]:
             alternatives.remove(fallback)

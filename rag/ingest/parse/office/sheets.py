@@ -1,8 +1,8 @@
 """Writes the sheets of a spreadsheet: each table with its header row, and each row with its cells.
 
-A blank row ends a table, unless what follows has the same columns and no header row of its own. Tables beside
-each other are read one after the other if each has a header row. A row whose only cell stands above or
-between tables is a paragraph. Rows that are too wide to be read as a line are a list of `column: value`.
+A blank row ends a table, unless the next row has the same columns and isn't a header. Tables side by side are
+read one after the other if each has a header row. A row with a single cell above or between tables is a
+paragraph. Rows that are too wide for a line become a list of `column: value`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MAX_CELL = 20_000  # characters: a program allows 32,767, and hostile files have
 
 @dataclass(slots=True)
 class Sheet:
-    """A sheet: by row and column, from 1, the texts of its cells; which of both are hidden; merged cells.
+    """A sheet: the texts of its cells by row and column, from 1.
 
-    `merged` holds the first and the last row and column of cells that are one. `boxes` are the texts of
-    shapes on the sheet, each with the row and the column of its corner, and `charts` the caption and the rows
-    of each chart. `controls` are those that the file lists; what they show is in the cells below them.
+    `merged` has the first row and column and the last row and column of merged cells. `boxes` are the row,
+    column and text of shapes on the sheet, `charts` the caption and the rows of each chart. `controls` are
+    those that the file lists; the caller writes their values into cells.
     """
 
     name: str
@@ -49,7 +49,7 @@ class _Row(NamedTuple):
 
 
 def write_sheet(draft: Draft, sheet: Sheet) -> int:
-    """Write a sheet, if it has anything to read. Returns the number of its hidden rows and columns."""
+    """Write a sheet unless it is empty. Returns the number of its hidden rows and columns."""
     _repeat_merged(sheet)
     hidden = _without_hidden(sheet)
     rows = [_Row(number, cells) for number, cells in sorted(sheet.rows.items()) if cells]
@@ -74,7 +74,7 @@ def _only(columns: Iterable[int], cells: dict[int, str]) -> dict[int, str]:
 
 
 def _repeat_merged(sheet: Sheet) -> None:
-    """Give each row the text of a cell that is merged with cells above it, so that it can be read alone."""
+    """Repeat the text of a vertically merged cell in each of its rows, so that each row can be read alone."""
     for first_row, first, last_row, _ in sheet.merged:
         if text := sheet.rows.get(first_row, {}).get(first, ""):
             for number in range(first_row + 1, min(last_row, first_row + 1000) + 1):
@@ -92,7 +92,7 @@ def _without_hidden(sheet: Sheet) -> int:
 
 
 def _groups(rows: Iterable[_Row], hidden: set[int]) -> Iterator[list[_Row]]:
-    """Rows that follow each other without a blank one."""
+    """Groups of rows without a blank row between them; hidden rows don't count as blank."""
     group: list[_Row] = []
     for row in rows:
         if group and any(number not in hidden for number in _between(group[-1].number, row.number)):
@@ -103,18 +103,18 @@ def _groups(rows: Iterable[_Row], hidden: set[int]) -> Iterator[list[_Row]]:
         yield group
 
 
-def _between(one: int, other: int) -> Iterable[int]:
-    return range(one + 1, min(other, one + 2_000))
+def _between(first: int, last: int) -> Iterable[int]:
+    return range(first + 1, min(last, first + 2_000))
 
 
 def _side_by_side(group: list[_Row], hidden: set[int]) -> list[list[int]]:
     """The columns of each table in a group of rows."""
     used = sorted({at for row in group for at in row.cells})
     parts = [[used[0]]]
-    for one, other in pairwise(used):
-        if any(at not in hidden for at in _between(one, other)):
+    for column, following in pairwise(used):
+        if any(at not in hidden for at in _between(column, following)):
             parts.append([])
-        parts[-1].append(other)
+        parts[-1].append(following)
     for part in parts:
         first = [group[0].cells.get(at, "") for at in part]
         if len(part) < 2 or not all(first) or not is_header(first):  # noqa: PLR2004 a table has two columns
@@ -150,7 +150,7 @@ class _Writer:
             continues = True
 
     def _continues(self, row: _Row) -> bool:
-        """Whether a row after a blank one belongs to the table above."""
+        """Whether a row after a blank row belongs to the table above."""
         below = bool(self._draft.blocks) and self._draft.blocks[-1].kind == "table"
         if not below or not self._header or not row.cells.keys() <= self._header.keys():
             return False
@@ -161,7 +161,7 @@ class _Writer:
         return len(header) > MAX_HEADER or sum(map(len, lines)) > MAX_ROW * len(lines)
 
     def _caption(self, row: _Row, columns: list[int]) -> None:
-        """Write what stands above a table: a paragraph, or a row with the names of groups of columns."""
+        """Write a row above a table: a paragraph, or the names of groups of columns."""
         if len(row.cells) == 1:
             text, (column,) = next(iter(row.cells.values())), row.cells
             self._draft.paragraph(text[:MAX_CELL], cells=_cells(row, [column]))
@@ -179,7 +179,7 @@ class _Writer:
 
 
 def _header_of(rows: list[_Row], columns: list[int]) -> dict[int, str]:
-    """The names of the columns, if the first row has them."""
+    """The names of the columns if the first row has them, else {}."""
     first = rows[0].cells
     if len(rows) == 1 and len(first) <= 2:  # noqa: PLR2004 a blank row may follow the header
         return {}

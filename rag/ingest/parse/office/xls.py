@@ -1,7 +1,4 @@
-"""Excel before 2007 (XLS): as XLSX; the formats of its cells are read, too.
-
-Such files are streams in an OLE container, with the properties of the document.
-"""
+"""Excel before 2007 (XLS), read as XLSX is, and the OLE containers that such files are."""
 
 from __future__ import annotations
 
@@ -30,14 +27,14 @@ LIBRARIES = ("xlrd", "olefile")
 _HEAD = struct.Struct("<HH")  # of a record: its type and its size
 _COMMON = struct.Struct("<HHHHH")  # of an object: type and size of this part, kind, id, flags
 _OBJECT, _COMMON_TYPE = 0x5D, 0x15
-_OF_PROGRAM = 0x100  # the arrow of a filter, which no author put there
+_OF_PROGRAM = 0x100  # the drop-down arrow of a filter, which Excel added
 _KINDS = {0x05: "chart"} | dict.fromkeys((0x0B, 0x0C, 0x12, 0x14), "control")
 
 _TEXT, _NUMBER, _DATE, _BOOLEAN, _ERROR = range(1, 6)
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a workbook. What is hidden, comments, charts and controls are left out and said."""
+    """The document of a workbook; remarks count hidden content, comments, charts and controls."""
     import xlrd  # noqa: PLC0415 needed in the child process only
 
     try:
@@ -45,14 +42,14 @@ def parse(data: bytes, name: str) -> Document:
     except Exception as error:  # it raises all kinds of errors on damaged files
         if "ncrypt" in str(error):
             raise ParseError(ENCRYPTED, "encrypted") from error
-        raise ParseError("the file is damaged: it is no Excel workbook") from error
+        raise ParseError("the file is damaged: it isn't an Excel workbook") from error
     draft, hidden_sheets, hidden, comments = Draft(), 0, 0, 0
-    for one in book.sheets():
-        if one.visibility:
+    for sheet in book.sheets():
+        if sheet.visibility:
             hidden_sheets += 1
         else:
-            hidden += write_sheet(draft, _sheet(book, one))
-            comments += len(one.cell_note_map)
+            hidden += write_sheet(draft, _sheet(book, sheet))
+            comments += len(sheet.cell_note_map)
     objects = object_counts(_records(data))
     remarks = [
         *omission_remarks(hidden_sheets, "hidden sheet"),
@@ -133,36 +130,36 @@ _ISO = {
     **dict.fromkeys(("m/d/yy", "m/d/yyyy"), "yyyy-mm-dd"),
     **dict.fromkeys(("m/d/yy h:mm", "m/d/yyyy h:mm"), "yyyy-mm-dd h:mm"),
 }
-"""Formats that Excel shows in the order of each person's country."""
+"""Formats that Excel shows in the order of the user's country."""
 
 
 _UTF_16 = 1200  # a code page
 _LABELS = {10000: "macintosh", 10007: "x-mac-cyrillic"}
-"""Encodings by the numbers of code pages, where they are not called after them."""
+"""Encodings of code pages whose label isn't `cp` and the number."""
 
 
 def open_ole(data: bytes) -> OleFileIO:
-    """The container in a file's content.
+    """The OLE container in a file's content.
 
     Raises:
-        ParseError: it is damaged, or holds a document that is encrypted.
+        ParseError: the container is damaged, or its document is encrypted.
     """
     import olefile  # noqa: PLC0415 needed in the child process only
 
     try:
         container = olefile.OleFileIO(io.BytesIO(data))
     except Exception as error:  # it raises all kinds of errors on damaged files
-        raise ParseError("the file is damaged: it is no document of Office") from error
+        raise ParseError("the file is damaged: it isn't an Office document") from error
     if container.exists("EncryptedPackage"):
         raise ParseError(ENCRYPTED, "encrypted")
     return container
 
 
 def ole_stream(container: OleFileIO, name: str) -> bytes:
-    """The content of a stream, empty if there is none.
+    """The content of a stream, b"" if it is missing.
 
     Raises:
-        ParseError: it is damaged.
+        ParseError: the stream is damaged.
     """
     try:
         return bytes(container.openstream(name).read()) if container.exists(name) else b""
@@ -171,7 +168,7 @@ def ole_stream(container: OleFileIO, name: str) -> bytes:
 
 
 def ole_properties(data: bytes) -> Properties:
-    """The properties of a document; none if they are damaged."""
+    """The properties of a document; empty if they are damaged."""
     try:
         about: Any = open_ole(data).get_metadata()
     except Exception:  # noqa: BLE001 as above; the document can be read without them
@@ -189,7 +186,7 @@ def ole_properties(data: bytes) -> Properties:
 
 
 def _decoded(text: bytes | str | None, codepage: int | None) -> str:
-    """A property, which is in the code page of its document, or in another one: many programs state 1252."""
+    """A property in the stated code page, or another one: many programs state 1252 whatever they write."""
     if not isinstance(text, bytes):
         return (text or "").strip("\x00 ")
     number = (codepage or 1252) & 0xFFFF

@@ -1,4 +1,4 @@
-"""Excel (XLSX): the sheets in order, each cell as Excel shows it; formulas by their last values."""
+"""Excel (XLSX): the sheets in order, each cell as Excel shows it, formulas with their last values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a workbook. What is hidden, and comments are left out, with a remark."""
+    """The document of a workbook, without hidden content and comments; remarks count these."""
     package = Package(data)
     main = package.related_as("", "officeDocument") or "xl/workbook.xml"
     book = _Book(package, main)
@@ -61,7 +61,7 @@ def parse(data: bytes, name: str) -> Document:
 
 
 def write_embedded(draft: Draft, data: bytes) -> bool:
-    """Write the worksheets of a workbook that lies in a document; False if it is no workbook."""
+    """Write the worksheets of an embedded workbook; False if it isn't a workbook."""
     try:
         document = parse(data, "")
     except ParseError:
@@ -71,16 +71,18 @@ def write_embedded(draft: Draft, data: bytes) -> bool:
 
 
 class _Book:
-    """What the sheets of a workbook share: texts, formats and the first day of its calendar."""
+    """A workbook: what its sheets share, such as strings, formats and the calendar."""
 
     def __init__(self, package: Package, main: str) -> None:
         root, related = package.xml(main), package.related(main)
         listed = [*descendants(root, "sheets", "sheet")]
         paths = {sheet.get("name", ""): related.get(sheet.get("r:id", ""), ("", "")) for sheet in listed}
         self.sheets = paths
-        shown = (sheet.get("name", "") for sheet in listed if sheet.get("state", "visible") == "visible")
-        self.visible = {name: paths[name] for name in shown}
-        """Of each sheet, by its name, the kind and the path of its part."""
+        visible_names = (
+            sheet.get("name", "") for sheet in listed if sheet.get("state", "visible") == "visible"
+        )
+        self.visible = {name: paths[name] for name in visible_names}
+        """Kind and path of the part of each sheet, by its name."""
         self.unknown = 0
         self.left_out = Counter[str]()
         self._package = package
@@ -95,11 +97,11 @@ class _Book:
         self._boxes = _boxes(styles)
         strings = package.related_as(main, "sharedStrings")
         self._strings = (
-            [_text(one) for one in _elements(package, strings, "si")] if strings in package else []
+            [_text(item) for item in _elements(package, strings, "si")] if strings in package else []
         )
 
     def sheet(self, name: str, path: str) -> Sheet:
-        """The sheet in a part of the package."""
+        """The sheet at `path`, with the charts, boxes and controls on it."""
         sheet = self._cells_of(name, path)
         drawn = drawn_on(self._package, path, sheet.controls, self.visible)
         sheet.boxes, sheet.charts = drawn.boxes, drawn.charts
@@ -111,34 +113,36 @@ class _Book:
         return sheet
 
     def _cells_of(self, name: str, path: str) -> Sheet:
-        """A sheet without what lies on its cells."""
+        """A sheet without the drawings on it."""
         sheet, number = Sheet(name), 0
-        for one in _elements(self._package, path, "row", "col", "mergeCell", "control"):
-            if one.tag == "row":
-                number = _int(one.get("r", "")) or number + 1
-                if one.get("hidden") in {"1", "true"} or one.get("ht") in _NO_SIZE:
+        for element in _elements(self._package, path, "row", "col", "mergeCell", "control"):
+            if element.tag == "row":
+                number = _int(element.get("r", "")) or number + 1
+                if element.get("hidden") in {"1", "true"} or element.get("ht") in _NO_SIZE:
                     sheet.hidden_rows.add(number)
-                if cells := self._cells(one):
+                if cells := self._cells(element):
                     sheet.rows[number] = cells
-            elif one.tag == "control":
-                sheet.controls.append(placed_control(one))
-            elif one.tag == "col" and (one.get("hidden") in {"1", "true"} or one.get("width") in _NO_SIZE):
-                last = min(_int(one.get("max", "")), MAX_COLUMNS)
-                sheet.hidden_columns.update(range(_int(one.get("min", "")), last + 1))
-            elif one.tag == "mergeCell":
-                sheet.merged += merged_cells(one.get("ref", ""))
+            elif element.tag == "control":
+                sheet.controls.append(placed_control(element))
+            elif element.tag == "col" and (
+                element.get("hidden") in {"1", "true"} or element.get("width") in _NO_SIZE
+            ):
+                last = min(_int(element.get("max", "")), MAX_COLUMNS)
+                sheet.hidden_columns.update(range(_int(element.get("min", "")), last + 1))
+            elif element.tag == "mergeCell":
+                sheet.merged += merged_cells(element.get("ref", ""))
         return sheet
 
     def _chosen(self, control: Control, sheet: Sheet) -> str:
-        """What is chosen in a list: its entries are its own, or in cells, which may be of a hidden sheet."""
+        """The chosen entries of a list control, which has entries of its own or takes them from cells."""
         entries = control.entries or self._range(control.source, sheet)
         return ", ".join(
             entries[at - 1] if at <= len(entries) else f"(entry {at} of a list)" for at in control.chosen
         )
 
-    def _range(self, written: str, sheet: Sheet) -> Sequence[str]:
-        """The texts in a range of cells, row by row: "Lists!$A$1:$A$3" or a name of it."""
-        name, _, cells = self._ranges.get(written, written).rpartition("!")
+    def _range(self, reference: str, sheet: Sheet) -> Sequence[str]:
+        """The texts in a range of cells, row by row: "Lists!$A$1:$A$3", or a defined name."""
+        name, _, cells = self._ranges.get(reference, reference).rpartition("!")
         name = name.strip("'").replace("''", "'")
         area = next(merged_cells(cells if ":" in cells else f"{cells}:{cells}"), None)
         if area is None:
@@ -158,7 +162,7 @@ class _Book:
         ]
 
     def count_beside(self, path: str) -> None:
-        """Count the comments and embedded objects of a sheet. A thread is there twice, also as a note."""
+        """Count the comments and embedded objects of a sheet. Each thread is also stored as a note."""
         kinds = (("comments", "comment"), ("threadedComment", "threadedComment"))
         parts = (
             (self._package.xml_if_there(self._package.related_as(path, kind)), tag) for kind, tag in kinds
@@ -179,35 +183,35 @@ class _Book:
         return cells
 
     def _cell(self, cell: Element) -> str:
-        """What a cell shows."""
-        written = next((part.text or "" for part in cell if part.tag == "v"), "")
-        match cell.get("t", "n") if written else "":
+        """The displayed text of a cell."""
+        value = next((part.text or "" for part in cell if part.tag == "v"), "")
+        match cell.get("t", "n") if value else "":
             case "":
                 inline = child(cell, "is")
                 self.unknown += child(cell, "f") is not None
                 return _text(inline) if inline is not None else ""
             case "s":
-                at = _int(written)
+                at = _int(value)
                 return self._strings[at] if at < len(self._strings) else ""
             case "b" if _int(cell.get("s", "")) in self._boxes:
-                return ticked(written == "1")
+                return ticked(value == "1")
             case "b":
-                return "TRUE" if written == "1" else "FALSE"
+                return "TRUE" if value == "1" else "FALSE"
             case "n":
-                return self._number(written, _int(cell.get("s", "")))
+                return self._number(value, _int(cell.get("s", "")))
             case _:
-                return _unescaped(written)
+                return _unescaped(value)
 
-    def _number(self, written: str, style: int) -> str:
+    def _number(self, value: str, style: int) -> str:
         form = self._formats[style] if style < len(self._formats) else ""
         try:
-            return shown(float(written), form, since_1904=self._since_1904)
+            return shown(float(value), form, since_1904=self._since_1904)
         except (ValueError, OverflowError):
-            return written
+            return value
 
 
 def _elements(package: Package, path: str, *tags: str) -> Iterator[Element]:
-    """The elements of a part with these names, with plain names, one after the other."""
+    """The elements of a part with these tags, without namespaces. Each is cleared once the next is taken."""
     with closing(package.opened(path, MAX_ROWS_BYTES)) as part:
         try:
             for _, element in ET.iterparse(part):  # noqa: S314 as in `zipped.xml_root`
@@ -221,25 +225,28 @@ def _elements(package: Package, path: str, *tags: str) -> Iterator[Element]:
 
 
 def _formats(styles: Element | None) -> list[str]:
-    """The format of each style of cells."""
+    """The number format of each cell style."""
     if styles is None:
         return []
-    own = {_int(one.get("numFmtId", "")): one.get("formatCode", "") for one in styles.iter("numFmt")}
-    ids = [_int(one.get("numFmtId", "")) for one in descendants(styles, "cellXfs", "xf")]
-    return [own.get(id_) or BUILT_IN.get(id_, "General") for id_ in ids]
+    custom_formats = {
+        _int(number_format.get("numFmtId", "")): number_format.get("formatCode", "")
+        for number_format in styles.iter("numFmt")
+    }
+    ids = [_int(cell_format.get("numFmtId", "")) for cell_format in descendants(styles, "cellXfs", "xf")]
+    return [custom_formats.get(id_) or BUILT_IN.get(id_, "General") for id_ in ids]
 
 
 def _boxes(styles: Element | None) -> set[int]:
-    """The styles of cells that show TRUE and FALSE as a box."""
+    """The cell styles that show TRUE and FALSE as a checkbox."""
     forms = enumerate(descendants(styles, "cellXfs", "xf")) if styles is not None else ()
     return {at for at, form in forms if next(form.iter("xfComplement"), None) is not None}
 
 
 def _text(item: Element) -> str:
     """The text of a shared or inline string, without its phonetic reading."""
-    texts = [one for one in item if one.tag == "t"]
+    texts = [child_ for child_ in item if child_.tag == "t"]
     texts += [text for run in item if run.tag == "r" for text in run if text.tag == "t"]
-    return _unescaped("".join(one.text or "" for one in texts))
+    return _unescaped("".join(text.text or "" for text in texts))
 
 
 def _unescaped(text: str) -> str:
@@ -249,10 +256,15 @@ def _unescaped(text: str) -> str:
 def merged_cells(reference: str) -> Iterator[tuple[int, int, int, int]]:
     """The first and last row and column of merged cells: "B2:B4" -> (2, 2, 4, 2)."""
     first, _, last = reference.partition(":")
-    one, other = _REFERENCE.fullmatch(first), _REFERENCE.fullmatch(last)
-    if one and other:
-        yield int(one[2]), column_number(one[1]), int(other[2]), column_number(other[1])
+    top_left, bottom_right = _REFERENCE.fullmatch(first), _REFERENCE.fullmatch(last)
+    if top_left and bottom_right:
+        yield (
+            int(top_left[2]),
+            column_number(top_left[1]),
+            int(bottom_right[2]),
+            column_number(bottom_right[1]),
+        )
 
 
-def _int(written: str) -> int:
-    return int(written) if written.isdecimal() and len(written) < 10 else 0  # noqa: PLR2004 digits
+def _int(digits: str) -> int:
+    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0  # noqa: PLR2004 digits
