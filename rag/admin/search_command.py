@@ -87,23 +87,26 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
     type=click.Choice(get_args(Match)),
     help="In mode exact: a part of the text, whole words, or a regular expression (RE2).",
 )
-@click.option("--case", is_flag=True, help="In mode exact: letter case counts.")
+@click.option("--case", is_flag=True, default=None, help="In mode exact: letter case counts.")
 @click.option(
     "--must-contain", multiple=True, metavar="TEXT", help="Only passages with this text. Repeatable."
 )
 @click.option("--profile", metavar="NAME", help="Retrieval profile.")
 @click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Maximum number of results.")
-@click.option(
-    "--filter", "filter_", callback=json_object, metavar="JSON", help="Only sources whose metadata matches."
-)
+@click.option("--filter", callback=json_object, metavar="JSON", help="Only sources whose metadata matches.")
 @click.option(
     "--collection",
+    "collections",
     multiple=True,
     metavar="NAME",
     help="Search only this collection. Repeatable. Default: all.",
 )
 @click.option(
-    "--exclude-collection", multiple=True, metavar="NAME", help="Leave out this collection. Repeatable."
+    "--exclude-collection",
+    "exclude_collections",
+    multiple=True,
+    metavar="NAME",
+    help="Leave out this collection. Repeatable.",
 )
 @click.option(
     "--fusion", type=click.Choice(get_args(FusionMethod)), help="How mode hybrid joins its two lists."
@@ -144,31 +147,15 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
     query: str,
-    vector: tuple[float, ...] | None,
-    related: str | None,
-    mode: Mode | None,
-    match: Match | None,
-    case: bool,
-    must_contain: tuple[str, ...],
-    profile: str | None,
-    limit: int | None,
-    filter_: dict[str, object] | None,
-    collection: tuple[str, ...],
-    exclude_collection: tuple[str, ...],
-    fusion: str | None,
-    alpha: float | None,
-    candidates: int | None,
-    thresholds: dict[str, float] | None,
-    distance: Distance | None,
+    collections: tuple[str, ...],
     stages_of: str | None,
     without_stage: tuple[str, ...],
     vectors: bool,
-    detail: Detail | None,
-    context: bool,
     explain: bool,
     expect: str | None,
     report: Path | None,
     as_json: bool,
+    **refinements: Any,  # noqa: ANN401 click's
 ) -> None:
     """Search like an assistant and print the passages.
 
@@ -180,28 +167,12 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     """
     request = SearchRequest(
         query,
-        profile=profile,
-        limit=limit,
-        mode=mode,
-        match=match,
-        case=case or None,
-        must_contain=must_contain,
-        collections=collection or None,
-        filter=filter_,
-        context=context,
-        exclude_collections=exclude_collection,
-        fusion=fusion,
-        alpha=alpha,
-        candidates=candidates,
-        thresholds=thresholds,
-        distance=distance,
+        collections=collections or None,
         stages=_stages(stages_of, without_stage),
-        detail=detail,
-        vector=vector,
-        related=related,
         joined=True,
+        **refinements,  # options with the names of the request's other fields
     )
-    if not query and vector is None and related is None:
+    if not query and request.vector is None and request.related is None:
         raise click.UsageError(
             "Missing argument 'QUERY'. Only with --vector or --related may it be left out."
         )

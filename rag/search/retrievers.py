@@ -76,15 +76,15 @@ def retriever_collection(
     """A retriever as a collection of a tenant. `fields` are what its passages can be filtered by."""
     declared = dict(fields or {})
     collection = Collection(
-        tenant,
-        name,
-        NO_VECTORS,
-        "English",
-        "cosine",
-        datetime.now(UTC),
-        declared,
-        "restricted",
-        description,
+        tenant=tenant,
+        name=name,
+        embedder=NO_VECTORS,
+        language="English",
+        distance="cosine",
+        created_at=datetime.now(UTC),
+        fields=declared,
+        visibility="restricted",
+        description=description,
         attached=attachment_of(list(declared)),
     )
     return RetrieverCollection(collection, retriever, TableMemory(), seconds)
