@@ -43,9 +43,9 @@ from rag.store.write.change_collection import copy_labels
 from rag.text.invisible import in_one_line
 
 AccessChange: TypeAlias = "Callable[[Access | None], Access]"
-"""What makes of a source's record another one; None stands for no record."""
+"""Maps a source's access record to the changed one. None means that there is no record."""
 ENTRIES = "user:NAME or group:NAME. Repeatable."
-_TORN = "a newer record of it was lost. Run refdesk-admin doctor."
+_TORN = "a newer record of it was lost. Run refdesk-admin doctor."  # see rag.store.care.table_damage
 _OPTIONS = (
     click.option(
         "--deny",
@@ -72,7 +72,7 @@ def access_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def requested_access(
     visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str, ...]
 ) -> RequestedAccess | None:
-    """The access that the options set; None if all are left out.
+    """The access that the options request; None without any option.
 
     Raises:
         ConfigurationError: an entry is neither user:NAME nor group:NAME, or they contradict each other.
@@ -83,9 +83,9 @@ def requested_access(
 
 @dataclass(frozen=True, slots=True)
 class SourceAccess:
-    """A source and its access; `table` is None if it was removed and only its access record is kept.
+    """A source and its access record. `table` is None for a removed source, of which only the record is kept.
 
-    `found_by` is who finds it, where a newer record was lost (`rag.store.care.table_damage`); else `access`.
+    `effective` is the access that searches enforce: narrower than `access` where a newer record was lost.
     """
 
     id: str
@@ -97,7 +97,7 @@ class SourceAccess:
 
     @property
     def is_torn(self) -> bool:
-        """Whether searches show it to fewer than its record lets in."""
+        """Whether searches hide it from some whom its record lets in."""
         return not same_access(self.access, self.effective)
 
 
@@ -155,7 +155,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     def changed(before: Access | None) -> Access:
         if not if_open:
             return record
-        if before is None or before.visibility != "tenant":  # somebody else changed it meanwhile
+        if before is None or before.visibility != "tenant":  # somebody else has changed it since it was read
             return before or Access("restricted")
         return replace(record, deny=record.deny | before.deny)
 
@@ -206,7 +206,7 @@ async def revoke_command(
 
 
 async def _warn_of_unknown_entries(settings: Settings, entries: Iterable[str]) -> None:
-    """Tell which users and groups nothing has named yet: perhaps they are misspelt. Tokens leave no names."""
+    """Warn of users and groups that no key, record or setting names yet: they may be misspelt."""
     tenant, case = tenant_of(settings), settings.access.letter_case
     askers = [key.principal for key in keys_in(settings.home).keys if key.tenant == tenant]
     owner = Principal(tenant, settings.principal.user or None, frozenset(settings.principal.groups))
@@ -259,7 +259,7 @@ async def explain_command(
 
 
 async def _with_effective_access(settings: Settings, sources: Sequence[SourceAccess]) -> list[SourceAccess]:
-    """The same sources, with who finds them where newer versions of records or chunks were lost."""
+    """The sources with their effective access: narrower where newer versions of their rows were lost."""
     tables = {source.table for source in sources if source.table and not source.table.collection.attached}
     copies: dict[str, Access | None] = {}
     for table in tables:
@@ -274,7 +274,7 @@ async def _with_effective_access(settings: Settings, sources: Sequence[SourceAcc
 
 
 async def _expiry(source: SourceAccess) -> datetime | None:
-    """When a source expired, None if it hasn't."""
+    """When a source expired; None if it hasn't."""
     if source.table is None or source.table.collection.attached:
         return None
     at = (await source.table.expiries()).get(source.id)
@@ -282,7 +282,7 @@ async def _expiry(source: SourceAccess) -> datetime | None:
 
 
 def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
-    """What makes of a record one that lets these entries in, too.
+    """The change that lets these entries in, too.
 
     Raises:
         ConfigurationError: an entry is not valid.
@@ -294,7 +294,7 @@ def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
         if before is None:
             return Access("restricted", added)
         denied = before.deny - entries_of_principal(added, before.deny, exact=exact)
-        if before.visibility == "tenant":  # it lets them in already
+        if before.visibility == "tenant":  # it lets them in already; an allow list would narrow it
             return replace(before, deny=denied)
         return Access(before.visibility, valid_entries(before.allow | added), denied)
 
@@ -302,7 +302,7 @@ def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
 
 
 def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
-    """What makes of a record one that keeps these entries out.
+    """The change that keeps these entries out.
 
     Raises:
         ConfigurationError: an entry is not valid.
@@ -320,7 +320,7 @@ def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
 
 
 def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> str:
-    """Which part of the rule lets somebody see a source with this record, or keeps them out."""
+    """Why the access rule shows a source with this record to somebody, or hides it: a sentence."""
     if access is None:
         return "it has no access record."
     mine = entries_of(asker)
@@ -336,11 +336,11 @@ def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> 
 async def named_sources(
     settings: Settings, names: tuple[str, ...], collection: str | None = None
 ) -> list[SourceAccess]:
-    """The distinct sources of these names; of a collection only, and all of it without names.
+    """The distinct sources that the names match, in all collections or one; without names, all of that one.
 
     Raises:
-        NotFoundError: a name matches none, or the collection has none.
-        UsageError: neither names nor a collection are given.
+        NotFoundError: a name matches no source, or the collection is empty.
+        UsageError: neither names nor a collection were given.
     """
     if not (names or collection):
         raise click.UsageError("Name sources by ID or PATH, or all of a collection by --collection NAME.")
@@ -363,7 +363,11 @@ def select_sources(
     gone: Mapping[str, AccessRecord],
     names: tuple[str, ...],
 ) -> list[SourceAccess]:
-    """The same among the sources of these collections, and the records of those that were removed."""
+    """The sources that the names match, among these collections and the records of removed sources.
+
+    Raises:
+        NotFoundError: a name matches no source.
+    """
     by_id = {
         record.id: SourceAccess(
             record.id, record.uri, document_name(record), record.access, None, record.access
@@ -383,7 +387,7 @@ def select_sources(
     uris = {id_: source.uri for id_, source in by_id.items() if not original_id(id_)}
     selected: dict[str, SourceAccess] = {}
     for name in names:
-        is_of_tag = name in by_id and name not in uris  # these are meant by their ids only
+        is_of_tag = name in by_id and name not in uris  # documents of tags are matched by id only
         if not (ids := [name] if is_of_tag else matching_ids(name, uris, shown_names)):
             raise NotFoundError(
                 f"No source has the id or path {name!r}. List them with refdesk-admin sources."
@@ -416,13 +420,13 @@ async def change_sources(
     *,
     as_seen: bool = False,
 ) -> Pairs:
-    """Change who may see these sources, logged as this act. It is in force then.
+    """Change who may see these sources, and log it as this act. The change is in force on return.
 
-    If it must be `as_seen`, a record that somebody else changed since it was found prevents the change.
+    With `as_seen`, nothing is changed if somebody else has changed a record since it was read.
 
     Raises:
-        ConfigurationError: one is a row of an attached table.
-        BusyError: a record has changed.
+        ConfigurationError: a source is a row of an attached table, or a document of a tag.
+        BusyError: `as_seen`, and a record has changed.
     """
     for source in sources:
         if source.table and source.table.collection.attached:
@@ -447,9 +451,9 @@ async def change_sources(
 
 
 def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str] = ()) -> Iterator[str]:
-    """What limits a change: what contains a document, or its origin. And whom it is no news to.
+    """Notes on a change: a grant of what is open already, and limits set by a container or an origin.
 
-    `grant` is whom it lets in, if it only does that.
+    `grant` holds the entries of a grant; it is empty for other changes.
     """
     already = [
         after
@@ -483,7 +487,7 @@ def _allowing(entries: Iterable[str]) -> Iterator[str]:
 
 
 async def copy_changed_labels(settings: Settings, sources: Sequence[SourceAccess]) -> list[str]:
-    """Copy changed rights to the chunks, where searches are faster with them. Returns what went wrong."""
+    """Copy changed rights to the labels of chunks, which speed up searches. Returns what failed."""
     complaints = []
     for table in dict.fromkeys(source.table for source in sources if source.table):
         try:

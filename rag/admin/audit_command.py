@@ -1,8 +1,8 @@
-"""The audit log of administrative acts (who changed what, when, the state before and after), and its command.
+"""The audit log: who changed what and when, with the state before and after; and `refdesk-admin audit`.
 
-It is `audit.jsonl` in the data folder, readable by its owner only: JSON Lines, append-only.
-`with recorded(data, Act(…)):` encloses the change, inside the lock, so that the state before is certain. The
-order errs on the safe side:
+The log is `audit.jsonl` in the data folder: JSON Lines, append-only, readable by its owner only.
+`with log_act(data, Act(…)):` encloses the change, inside the lock, so that the state before is certain. It
+fails closed:
 
 - An act that grants is logged first, then done. If it can't be logged, it is not done.
 - An act that only revokes is done first, then logged. A failing log doesn't stop it; the act is then reported
@@ -69,7 +69,7 @@ MAX_CHANGES = 100  # per line; a larger act takes several lines
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """An act: its command, its tenant, and the states of each changed object before and after, by id.
+    """An act of an administrator: its command and tenant, and states of objects before and after, by id.
 
     `gives` is False if the act only revokes; then a failing log doesn't stop it.
     """
@@ -110,10 +110,10 @@ def log_file(data: Path) -> Path:
 
 @contextmanager
 def log_act(data: Path, act: Act) -> Iterator[None]:
-    """Log the enclosed act, before or after it, in the order that the module describes.
+    """Log the enclosed act: a grant before it is done, a revocation after, a failure in any case.
 
     Raises:
-        ConfigurationError, StoreError: a grant can't be logged. Nothing is done then.
+        ConfigurationError, StoreError: a grant can't be logged; the block doesn't run then.
     """
     if act.gives:
         log_now(data, act)
@@ -127,7 +127,7 @@ def log_act(data: Path, act: Act) -> Iterator[None]:
 
 
 def log_now(data: Path, act: Act) -> None:
-    """Log an act now: call it before an act that grants, and after one that revokes.
+    """Log an act now. Call it before an act that grants, and after one that revokes.
 
     Raises:
         ConfigurationError, StoreError: a grant can't be logged.
@@ -169,7 +169,7 @@ def _lines(act: Act, failed: str | None = None) -> bytes:
 
 
 def _user() -> tuple[str, int | None]:
-    """The user who runs this, from the operating system: anybody can set an environment variable."""
+    """The name and uid of the running user, by the operating system: environment variables can be forged."""
     if sys.platform == "win32":
         return getpass.getuser(), None
     import pwd  # noqa: PLC0415 there is none on Windows
@@ -227,9 +227,9 @@ def read_log(data: Path) -> Iterator[tuple[int, AuditLine | None]]:
 
 
 def cut_lines(data: Path) -> list[int]:
-    """The numbers of the unreadable lines that end too soon, as a power failure or a full disk leaves one.
+    """The numbers of lines that a power failure or a full disk cut short.
 
-    The next act begins a new line, so such a line needn't be the last.
+    The next act begins a new line, so a truncated line needn't be the last.
 
     Raises:
         ConfigurationError: the file can't be read.
@@ -240,7 +240,7 @@ def cut_lines(data: Path) -> list[int]:
 
 
 def _is_truncated(line: bytes) -> bool:
-    """Whether this is the beginning of a line, or the room that the file system made for one."""
+    """Whether this is only the beginning of a line, or zeros that the file system had reserved for one."""
     text = line.rstrip(b"\0\r\n")
     if not text.startswith(BEGINNING):
         return BEGINNING.startswith(text)
@@ -286,7 +286,7 @@ def access_state(access: Access | None) -> State:
 def access_act(
     name: ActName, tenant: str, pairs: Mapping[str, tuple[AccessRecord | None, AccessRecord]]
 ) -> Act:
-    """The act that changes these access records, given before and after by id."""
+    """The act of changing these access records, given before and after by id."""
     accesses = {
         id_: (before.access if before else None, after.access) for id_, (before, after) in pairs.items()
     }
@@ -296,7 +296,7 @@ def access_act(
 
 
 def widens(before: Access | None, after: Access | None) -> bool:
-    """Whether a change of a record can let anybody see what they couldn't: whether the act grants.
+    """Whether a change of a record can show anybody something new.
 
     Example: from (tenant, deny group:it) to (restricted, allow user:ann, deny group:it) only revokes.
     """
@@ -312,7 +312,7 @@ def widens(before: Access | None, after: Access | None) -> bool:
 
 
 ACTS = sorted({part for name in get_args(ActName) for part in (name, name.partition(" ")[0])})
-"""All acts, and their first words, which select all acts that begin with them."""
+"""All acts, and the first words of acts, each of which selects a group of acts."""
 
 
 @click.group("audit", cls=Group)

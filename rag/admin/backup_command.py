@@ -122,15 +122,15 @@ def _size(file: Path) -> int:
 
 
 def _purged_without_record(data: Path, tenant: str) -> set[str]:
-    """The ids of sources that a purge deleted with their access records, by the audit log."""
+    """The ids of sources whose access records a purge deleted, by the audit log."""
     lines = (line for _, line in read_log(data) if line and line.act == "purge" and line.tenant == tenant)
     return {change.id for line in lines for change in line.changes if change.after is None}
 
 
 def _restore_keys(data: Path, result: RestoreResult, backup: Archive, *, exact: bool) -> dict[str, Any]:
-    """Bring back keys of the backup that nobody has revoked. Returns the ids of those, and of the others.
+    """Restore the keys of the backup that nobody has revoked. Returns the ids of these and of the others.
 
-    Where the data folder knows keys, one that is missing was revoked. With `exact` only the log counts.
+    Where the data folder has had keys, a missing key counts as revoked. With `exact`, only the log decides.
     """
     theirs = Keys.model_validate_json(result.keys).keys if result.keys else ()
     with locked(data, "keys", seconds=LOCK_SECONDS):
@@ -150,7 +150,7 @@ def _restore_keys(data: Path, result: RestoreResult, backup: Archive, *, exact: 
 
 
 def _keys_in_log(data: Path) -> tuple[bool, set[str]]:
-    """Whether the audit log knows of keys, and the ids of those that were revoked."""
+    """Whether the audit log mentions keys, and the ids of the revoked ones."""
     lines = [line for _, line in read_log(data) if line and line.act.startswith("key ")]
     return bool(lines), {change.id for line in lines for change in line.changes if change.after is None}
 

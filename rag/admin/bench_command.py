@@ -36,7 +36,7 @@ PASSAGE_CHARS, SHORTEST, LONGEST = 600, 40, 100  # of the text that a question i
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What was measured: the median, the least and the 95th percentile."""
+    """The median, the least and the 95th percentile of repeated measurements."""
 
     name: str
     median: float
@@ -76,7 +76,7 @@ async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_js
 
 
 async def questions_about(desk: Desk, principal: Principal) -> tuple[str, ...]:
-    """Questions about documents that this principal may read: three sentences, then a title, each once."""
+    """Distinct questions about documents that this principal may read: three sentences to each title."""
     sources = await desk.sources(principal, after=("", ""), limit=MOST_SOURCES)
     count = min(QUESTIONS, len(sources))
     questions = []
@@ -92,7 +92,7 @@ async def questions_about(desk: Desk, principal: Principal) -> tuple[str, ...]:
 
 
 def sentence(text: str) -> str:
-    """The first long sentence of a text, or else all of it, cut behind a word.
+    """The first long sentence of a text, or else the whole text, cut after a word.
 
     Example: "Oh! The clock of the tower was slow by a minute. So?" -> "The clock of the tower was slow by
     a minute."
@@ -104,7 +104,7 @@ def sentence(text: str) -> str:
 
 
 async def _starts(settings: Settings) -> list[Timing]:
-    """The seconds from a start to the list of tools, and from there to the first hits."""
+    """How long a start takes until the list of tools, and from there until the first hits."""
     server = server_parameters(settings, asker_arguments())
     entry = {"command": server.command, "args": server.args, "env": server.env}
     echo(f"Starting the server {STARTS} times", err=True)
@@ -139,7 +139,7 @@ async def _ask(desk: Desk, principal: Principal, questions: Iterator[str]) -> li
 
 
 def timing(name: str, values: Sequence[float], unit: str) -> Timing:
-    """What repeated values show. Example: [3, 1, 2] -> median 2, least 1, 95th percentile 3."""
+    """The statistics of repeated values. Example: [3, 1, 2] -> median 2, least 1, 95th percentile 3."""
     ordered = sorted(values)
     p95 = ordered[-(-len(ordered) * 95 // 100) - 1]  # by nearest rank
     return Timing(name, statistics.median(ordered), ordered[0], p95, unit)

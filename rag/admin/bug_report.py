@@ -1,6 +1,6 @@
-"""The report of `refdesk-admin doctor --bundle`: what a bug report needs, and nothing that is confidential.
+"""The report of `refdesk-admin doctor --bundle`: what a bug report needs, and nothing confidential.
 
-It holds no text of a document, no query and no secret. Of settings that are texts it says only that they are
+It holds no document text, no query and no secret. For settings that are texts it says only whether they are
 set. Names of tenants, collections and folders are replaced by words like TENANT-1 and DATA.
 """
 
@@ -36,20 +36,16 @@ LAST_RUNS = 20
 PATH = re.compile(
     r"(?<![\w.])(?:[A-Za-z]:|HOME|DATA|CONFIG)?[/\\](?! )(?:[^:,;)\"'<>\n]*[/\\])?[^\s:,;)\"'<>]+"
 )
-"""A path in a sentence, from its beginning or a folder named above on. Its folders may have spaces."""
+"""A path in a sentence, perhaps behind one of the replacements above. Its folders may contain spaces."""
 TABLE = re.compile(
     r"\b(?:chunks|sources|access)__tenant_(?!(?:TENANT-\d+|default)"
     r"(?:__src_(?:COLLECTION-\d+|documents))?(?:__build_\d+)?(?![\w-]))[\w-]+"
 )
-"""The name of a table with that of a tenant or a collection which is gone, so that nothing replaced it."""
+"""A table name that contains a removed tenant or collection, whose name nothing has replaced."""
 
 
 def check_free(file: Path) -> None:
-    """Refuse to write over a file.
-
-    Raises:
-        ConfigurationError: it exists.
-    """
+    """Raise ConfigurationError if the file exists."""
     if file.exists():
         raise ConfigurationError(f"{file} exists already. Name another file, or remove it.")
 
@@ -141,7 +137,7 @@ async def _made(reader: DeskReader, tenant: str) -> Sequence[Collection]:
 
 
 def _runs(settings: Settings) -> Iterator[str]:
-    """The last runs of each tenant, without the files that they name."""
+    """The last runs of each tenant, without names of files."""
     for tenant in _tenants(settings):
         for _, run in sorted(runs_of(settings.data, tenant).items())[-LAST_RUNS:]:
             lasted = f"{(run.ended - run.began).total_seconds():.1f} s" if run.ended else "not ended"
@@ -156,7 +152,7 @@ def _tenants(settings: Settings) -> Sequence[str]:
 
 
 async def _names(settings: Settings, config: Path) -> dict[str, str]:
-    """What to write in place of each name."""
+    """The replacement of each confidential name."""
     names = {str(settings.data): "DATA", str(config): "CONFIG", str(Path.home()): "HOME"}
     reader = DeskReader(settings.data, timeout_seconds=settings.search.timeout_seconds)
     collection_names: list[str] = []
@@ -171,7 +167,7 @@ async def _names(settings: Settings, config: Path) -> dict[str, str]:
 
 
 def without_names(line: str, names: Mapping[str, str]) -> str:
-    """A line in which each name is replaced, the longest first, and each other path is cut out."""
+    """The line with each name replaced, the longest first, and each other path cut out."""
     for name in sorted(names, key=len, reverse=True):
         line = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", names[name], line)
     return PATH.sub("PATH", TABLE.sub("TABLE", line))

@@ -1,4 +1,4 @@
-"""The embedder of an ingestion: with the cache before it, and what it cost."""
+"""The embedder of an ingestion: behind the embedding cache, and with its costs in the report."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 async def with_cache(
     settings: Settings, collection: Collection, embedder: Embedder
 ) -> AsyncIterator[Embedder]:
-    """The embedder with the data folder's cache, unless the settings turn that off.
+    """The embedder behind the data folder's cache, unless the settings turn that off.
 
-    A look-up takes 20 us a text. The built-in model takes 5 ms and more, so it has the cache, too.
+    A look-up takes 20 µs a text, the built-in model 5 ms and more, so the cache serves that, too.
     """
     if not settings.ingest.embedding_cache_bytes:
         delete(settings.data)
@@ -50,7 +50,7 @@ async def with_cache(
 
 
 async def _control(embedder: Embedder) -> Vectors:
-    """The vector of a text that is always the same; a remote embedder has asked for it already."""
+    """The vector of a fixed text, which identifies the model to the cache; remote ones have it already."""
     vector: Vectors | None = getattr(embedder, "control", None)
     return await embedder.embed([CONTROL], "document") if vector is None else vector
 
@@ -69,7 +69,7 @@ def cache_of(settings: Settings, collection: Collection) -> EmbeddingCache:
 
 
 def with_bill(report: Report, embedder: Embedder, model: EmbedderSettings) -> Report:
-    """The report of a run with what it sent to a remote embedder, and what is to be said of the cache."""
+    """The report of a run with what it sent to a remote embedder, and the notes of the cache."""
     cached, notes = 0, tuple[str, ...]()
     if isinstance(embedder, CachedEmbedder):
         cached, notes, embedder = embedder.cached, tuple(embedder.cache.notes), embedder.inner

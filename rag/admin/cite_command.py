@@ -75,7 +75,7 @@ def _text(answer: IO[bytes]) -> str:
 
 
 async def _existing_ids(settings: Settings, ids: set[str]) -> set[str]:
-    """The ids whose passages exist, whoever may read them; for the operator's eyes only."""
+    """The ids whose passages exist, regardless of access: for the operator only."""
     tables = await open_collections(settings, None)
     stored = [source for table in tables for source in (await table.sources(map(_source_id, ids))).values()]
     counts = {source.source.id: source.source.chunk_count for source in stored}

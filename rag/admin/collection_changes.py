@@ -1,6 +1,6 @@
-"""`refdesk-admin collection create` and `set`: make a collection, and change what it is.
+"""`refdesk-admin collection create` and `set`: make a collection, and change its properties.
 
-How a collection is described, in words and as JSON, is here, too.
+Also how a collection is described in words and as JSON.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ CALLED = {
     "personal_data": "policies for personal data",
     "keep_days": "retention",
 }
-"""How messages call what collections remember."""
+"""What messages call a collection's properties."""
 
 
 NO_FIELDS: Mapping[str, FieldType] = MappingProxyType({})
 OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
-"""What says how documents are ingested."""
+"""Properties that only matter to ingestions."""
 
 
 @command("create")
@@ -150,10 +150,10 @@ async def create_collection(
     embedder_name: str = DEFAULT_EMBEDDER,
     **others: Any,  # noqa: ANN401 of `ensure_collection`
 ) -> Collection:
-    """A new collection of the tenant, logged. `visibility` None is that of a new collection.
+    """Create a collection of the tenant, and log it. `visibility` None means the desk's default.
 
     Raises:
-        ConfigurationError: it exists already, or can't have this name.
+        ConfigurationError: it exists already, or the name is not valid.
     """
     if valid_name(name) in {
         collection.name for collection in await open_reader(settings).collections(tenant_of(settings))
@@ -293,7 +293,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
 
 
 async def _unchanged_note(table: CollectionReader, visibility: Visibility) -> str:
-    """What is said of the documents that stay as they are, now that new ones get this visibility."""
+    """A note on the existing documents, which keep their access when the visibility of new ones changes."""
     name, total, opened = table.collection.name, await table.source_count(), await table.open_documents()
     if visibility == "restricted" and opened:
         change = f"access set --collection {name} --if-open --allow group:NAME"
@@ -315,18 +315,18 @@ async def _identity_of(settings: Settings, embedder_name: str) -> EmbedderIdenti
 
 def _set_line(name: str, key: str, value: Any) -> str:  # noqa: ANN401 of any property
     if key == "chunking":
-        return f"The next ingest cuts the documents of the collection {name} so: {chunking_words(value)}."
+        return f"New chunking of the collection {name}, from the next ingest on: {chunking_words(value)}."
     if key == "visibility":
         whom = "open to everybody in the tenant" if value == "tenant" else "restricted to those allowed"
         return f"New documents of the collection {name} are {whom}, unless their folder or a rule differs."
     if key == "language":
-        return f"The words of the collection {name} are analysed as {value} now."
+        return f"The collection {name} is now stemmed as {value}."
     done = f"{'Set' if value else 'Removed'} the {CALLED.get(key, key)} of the collection {name}."
     return f"{done} The next ingest applies them." if key == "personal_data" else done
 
 
 def _logged_state(collection: Collection, keys: Iterable[str]) -> dict[str, object]:
-    """These properties of a collection, as the audit log has them."""
+    """These properties of a collection as the audit log records them."""
     values = {key: getattr(collection, key) for key in keys}
     return values | ({"chunking": chunking_words(collection.chunking)} if "chunking" in values else {})
 
@@ -337,7 +337,7 @@ def _logged_changes(
     removed: Sequence[str],
     language: LanguageChoice | None,
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """The fields and the language before and after, for the audit log; nothing of what stays."""
+    """The fields and the language before and after, for the audit log; only what changes."""
     before: dict[str, object] = {}
     after: dict[str, object] = {}
     if fields or removed:
@@ -349,7 +349,7 @@ def _logged_changes(
 
 
 def _check_changeable(collection: Collection, keys: Iterable[str], language: LanguageChoice | None) -> None:
-    """Check that these properties of the collection mean anything."""
+    """Check that this kind of collection has these properties: attached tables and tags lack some."""
     if OF_INGESTION.intersection(keys) or language:
         check_writable(collection)
     if {"chunking", "personal_data", "visibility"}.intersection(keys):
@@ -357,7 +357,7 @@ def _check_changeable(collection: Collection, keys: Iterable[str], language: Lan
 
 
 async def tags_of(settings: Settings, name: str) -> list[Collection]:
-    """The tags of a collection, also of one that was removed."""
+    """The tags of a collection, which may itself have been removed."""
     return [
         collection
         for collection in await open_reader(settings).collections(tenant_of(settings))
@@ -366,7 +366,7 @@ async def tags_of(settings: Settings, name: str) -> list[Collection]:
 
 
 async def _also_in_tags(settings: Settings, collection: Collection) -> None:
-    """Let the documents of a collection's tags expire as early as those of the collection."""
+    """Shorten the retention of a collection's tags to that of the collection."""
     tenant, max_days = collection.tenant, collection.keep_days
     for tag in await tags_of(settings, collection.name):
         if max_days and not 0 < tag.keep_days <= max_days:
@@ -378,7 +378,7 @@ async def _also_in_tags(settings: Settings, collection: Collection) -> None:
 async def _with_language(
     settings: Settings, collection: Collection, language: LanguageChoice | None
 ) -> Collection:
-    """The collection with its words analysed as this language has them, if one is given."""
+    """The collection with its words analysed in this language; unchanged without one."""
     if language is None:
         return collection
     async with open_writer(settings.data, collection) as writer:
@@ -404,7 +404,7 @@ def _print_declared(declared: Declared, removed: Sequence[str]) -> None:
 
 
 def language_in_words(collection: Collection) -> str:
-    """What a collection says of its language: "German", or "auto (German, English)"."""
+    """A collection's language: "German", or with the detected ones "auto (German, English)"."""
     languages = ", ".join("others" if language == "none" else language for language in collection.languages)
     return f"{collection.language} ({languages})" if languages else collection.language
 

@@ -1,6 +1,6 @@
 """`refdesk-admin collection`: attach, tag, list, show and remove collections.
 
-`attach` makes a LanceDB table of somebody's own a collection. `create` and `set` are in
+`attach` makes somebody's LanceDB table a read-only collection. `create` and `set` are in
 collection_changes.py, `rebuild` is in collection_rebuild.py.
 """
 
@@ -180,12 +180,11 @@ async def _embedder(settings: Settings, attachment: Attachment, name: str) -> Em
 
 
 async def open_checked(collection: Collection, settings: Settings) -> AttachedReader:
-    """The attached table, opened, if searches can use it.
+    """The opened attached table, after checking that searches can use it.
 
     Raises:
-        StoreError: it is not there, or can't be read.
-        ConfigurationError: its columns or vectors don't fit, or it can be searched neither by meaning nor by
-            words.
+        StoreError: the table is missing or can't be read.
+        ConfigurationError: columns or vectors don't fit, or it has neither vectors nor a full-text index.
     """
     reader = await AttachedTables(settings.search.timeout_seconds).opened(collection)
     attachment = collection.attached
@@ -205,7 +204,7 @@ async def open_checked(collection: Collection, settings: Settings) -> AttachedRe
 
 
 async def attachment_remarks(table: CollectionReader) -> list[str]:
-    """What an operator must know of an attached table: why it can't be read, and what it lacks."""
+    """Notes on an attached table for its operator: why it can't be read, or what it lacks."""
     if not isinstance(table, AttachedReader):
         return []
     if table.failure:

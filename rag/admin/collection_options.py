@@ -46,7 +46,7 @@ description_option = partial(
 
 
 def _policies(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[Flag, Policy]:
-    """The policies that the options --personal-data give, the last one of each kind."""
+    """The policies in the options --personal-data; the last one of a kind wins."""
     policies: dict[Flag, Policy] = {}
     for value in values:
         kind, _, policy_name = value.rpartition("=")
@@ -62,7 +62,7 @@ def _policies(_context: click.Context, _option: click.Parameter, values: Sequenc
 
 
 def merge_policies(before: Mapping[Flag, Policy], changes: Mapping[Flag, Policy]) -> dict[Flag, Policy]:
-    """Policies after others are given; only those that don't just allow are kept."""
+    """The policies with these changes, without the default "allow"."""
     return {kind: policy for kind, policy in {**before, **changes}.items() if policy != "allow"}
 
 
@@ -117,10 +117,10 @@ chunking_option = click.option(
 
 
 def chunking_from(text: str) -> Chunking:
-    """A way of cutting, as in "*.log:tokens,max=200,overlap=20".
+    """The chunking that an option describes, like "*.log:tokens,max=200,overlap=20".
 
     Raises:
-        click.BadParameter: it has another form, or a size is out of range.
+        click.BadParameter: the text has another form, or a size is out of range.
     """
     pattern, separator, definition = text.rpartition(":")
     strategy, *options = definition.split(",")
@@ -146,7 +146,7 @@ def chunking_from(text: str) -> Chunking:
 
 
 def chunking_words(chunking: Sequence[Chunking]) -> str:
-    """How documents are cut, as the option takes it."""
+    """A chunking as the option takes it."""
     return "; ".join(map(_words, chunking)) or AS_SETTINGS
 
 
@@ -182,10 +182,10 @@ def declared_fields(
 
 
 def fields_of(values: Sequence[str]) -> dict[str, FieldType]:
-    """The fields that are declared as year=integer.
+    """The declared fields, from options like year=integer.
 
     Raises:
-        click.BadParameter: one is not declared so, or twice, or there are too many.
+        click.BadParameter: an option has another form, a field is declared twice, or there are too many.
     """
     fields: dict[str, FieldType] = {}
     for value in values:

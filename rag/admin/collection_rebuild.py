@@ -120,7 +120,7 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
                 cached,
                 settings.chunking.chunkings(),
                 settings.chunking.max_tokens,
-                progress=_nothing if quiet else _print_progress,
+                progress=_no_progress if quiet else _print_progress,
                 around=log_act(settings.data, Act("collection rebuild", before.tenant, changes, name)),
                 approved=approved,
             )
@@ -158,7 +158,7 @@ def _coming(  # noqa: PLR0913 what a build is made of
     undo: bool,
     restart: bool,
 ) -> Build:
-    """The build to make: the former one, the one that was begun if it is to be the same, or a new one."""
+    """The build to make: with `undo` the former one, else the unfinished one if it is equal, or a new one."""
     begun = collection.coming
     number = 1 + max(
         [
@@ -193,8 +193,8 @@ def _state(build: Build) -> dict[str, object]:
     return {"embedder": embedder, "chunking": chunking_words(build.chunking)}
 
 
-def _nothing(_done: int, _total: int) -> None:
-    """No progress: nobody looks at it."""
+def _no_progress(_done: int, _total: int) -> None:
+    """Print nothing."""
 
 
 def _print_progress(done: int, total: int) -> None:
@@ -221,16 +221,16 @@ def _print(name: str, done: Rebuilt, *, undo: bool) -> None:
     echo(f"To go back, run refdesk-admin collection rebuild {name} --undo. To free the disk, purge it.")
 
 
-# Judged questions asked of a collection before and after a rebuild, and whether to use the new tables.
+# The trial: judged questions are asked before and after a rebuild, to decide whether to use the new tables.
 
 METRIC = "nDCG@10"
 
 
 class Trial:
-    """The questions of a file, asked of the present tables and then of the new ones.
+    """Asks the questions of a file of the present tables and then of the new ones.
 
-    `as_json` is what came of it, for `--json`. `if_better` leaves the present tables in use unless the new
-    ones have the higher `METRIC`.
+    `as_json` is the result for `--json`. `if_better` keeps the present tables in use unless the new ones have
+    a higher `METRIC`.
     """
 
     def __init__(self, settings: Settings, name: str, file: Path, *, if_better: bool, quiet: bool) -> None:
@@ -243,14 +243,14 @@ class Trial:
         self.as_json: dict[str, Any] = {}
 
     async def ask_before(self) -> None:
-        """Ask the present tables. Where that is not possible any more, there is nothing to compare with."""
+        """Ask the present tables. If that fails, the new tables are measured without a comparison."""
         try:
             self._before = await self._evaluated(None)
         except RefdeskError as error:
             echo(f"The present tables can't be compared: {error}", err=True)
 
     async def ask_after(self, coming: Build) -> bool:
-        """Ask the tables of the build that is coming, print the comparison, and say whether to switch.
+        """Ask the tables of the new build, print the comparison, and return whether to switch.
 
         Raises:
             RefdeskError: the questions can't be asked.

@@ -60,12 +60,12 @@ _OPTIONS = (
 
 
 class Group(click.Group):
-    """A group of commands that names the neighbour of one that it doesn't have."""
+    """A group of commands that suggests a similar command for an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments begin with, as click has it."""
+        """Click's method, with a suggestion in the error message."""
         if args and not args[0].startswith("-") and args[0] not in (names := self.list_commands(ctx)):
             near = get_close_matches(args[0], names, n=1, cutoff=NEAR)
             hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
@@ -83,10 +83,9 @@ def command(
 ) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
     """Turn a coroutine into a command with --json, --data and --config.
 
-    `of_tenant` adds --tenant, `of_asker` adds --user and --group. It refuses to run on a desk in a bucket,
-    unless it runs `on_bucket` because it changes nothing of the desk. With `makes_settings`, the file of
-    --config needn't exist. The coroutine gets the settings, `as_json` and its own options, and returns the
-    exit code.
+    The coroutine gets the settings, `as_json` and its own options, and returns the exit code. `of_tenant`
+    adds --tenant, `of_asker` adds --user and --group. A command runs on a desk in a bucket only if it says
+    `on_bucket`: it must not change the desk. With `makes_settings`, the file of --config needn't exist.
     """
 
     def wrap(function: Callable[..., Awaitable[int | None]]) -> click.Command:
@@ -130,7 +129,7 @@ def collection_option(default: str | None) -> Callable[[Any], Any]:
 
 
 def language_option(of: str, *, auto: bool = True, default: str | None = "auto") -> Callable[[Any], Any]:
-    """--language; None if it is not given. Without `auto`, one must be chosen. The help names `default`."""
+    """--language, None if it isn't given. `auto` is a choice only if allowed; the help names `default`."""
     each = "auto for that of each document, or " if auto else ""
     usual = f" Default: {default}." if default else ""
     return click.option(
@@ -169,7 +168,7 @@ def has_asker_options() -> bool:
 
 
 def asker_arguments() -> list[str]:
-    """The arguments that make a server serve the tenant and the asker of the running command."""
+    """The arguments with which a server serves the tenant and the asker of the running command."""
     parameters = click.get_current_context().params
     options = [("--tenant", parameters["tenant"]), ("--user", parameters["asker"])]
     options += [("--group", group) for group in parameters["asker_groups"]]
@@ -177,9 +176,9 @@ def asker_arguments() -> list[str]:
 
 
 def same_desk(*names: str) -> str:
-    """The options of the running command that say which desk it works on, to be typed behind another one.
+    """The options of the running command that select its desk, for a suggested command.
 
-    Only the options of these names, if any are given. Example: " --data /srv/desk --tenant acme".
+    `names` limits them to these options. Example: " --data /srv/desk --tenant acme".
     """
     context = click.get_current_context(silent=True)  # a program has none
     parameters = context.params if context else {}
@@ -188,28 +187,28 @@ def same_desk(*names: str) -> str:
 
 
 def arguments(*words: str) -> str:
-    """Words to be typed behind a command: ("--data", "my desk") -> " --data 'my desk'"."""
+    """Words quoted for the shell: ("--data", "my desk") -> " --data 'my desk'"."""
     quoted = subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
     return f" {quoted}" if words else ""
 
 
 def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa: ANN401 click's
-    """Print text for people, on standard error if `err`, with control characters made harmless.
+    """Print text for people, on standard error if `err`. Commands print text with this function only.
 
-    Commands print text with this function only.
+    Control characters, which could come from documents, are escaped: they could drive the terminal.
     """
     safe_text = for_people(str(text))
     click.echo(click.style(safe_text, **style) if style else safe_text, err=err)
 
 
 def confirm(question: str) -> bool:
-    """Ask a person on standard error, with control characters made harmless. Enter alone means yes."""
+    """Ask a yes-or-no question on standard error. Enter alone means yes."""
     with interruptible():
         return click.confirm(for_people(question), default=True, err=True)
 
 
 def ask(question: str, usual: str) -> str:
-    """What a person answers, asked on standard error, or the next line of a pipe. Nothing means the usual."""
+    """A person's answer to a question on standard error, or a pipe's next line; `usual` if that is empty."""
     if sys.stdin.isatty():
         safe_question = for_people(question)
         with interruptible():
@@ -218,17 +217,17 @@ def ask(question: str, usual: str) -> str:
 
 
 def ask_secretly(question: str) -> str:
-    """What a person types on standard error without seeing it."""
+    """A person's hidden answer to a question on standard error."""
     with interruptible():
         return str(click.prompt(for_people(question), hide_input=True, err=True))
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end at once what blocks the event loop: a question, a download.
+    """Let Ctrl-C interrupt a blocking call in the event loop at once: a question, a download.
 
-    Commands run in this loop, which only notes the interruption and acts on it when it gets its turn: a
-    question would stay, and Enter would answer it.
+    The event loop only notes an interruption and acts on it at its next turn: a question would stay on the
+    screen, and Enter would answer it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,6 +1,6 @@
-"""`refdesk-admin config`: check the settings, try what they name part by part, and show their origin.
+"""`refdesk-admin config`: check the settings, try each part that they name, and show where they come from.
 
-No server need run.
+No server needs to run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from rag.store.read.desk_reader import DeskReader
 
 State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
-"""Tries something and says what works; raises a `RefdeskError` otherwise."""
+"""Tries a part of the configuration. Returns what works; raises a `RefdeskError` otherwise."""
 
 UNRELATED = (
     "How long do I boil an egg?",
@@ -56,14 +56,14 @@ UNRELATED = (
     "Our bank charges a fee for each transfer abroad.",
     "She scored twice in the second half of the match.",
 )
-TELLING = 0.15  # as far as this from the baseline, the cosine of so few texts is no chance
-MAX_BASELINE = 0.95  # of the settings; a model that gives more has the same vector for everything
+TELLING = 0.15  # a mean cosine this far from the baseline isn't chance, even with so few texts
+MAX_BASELINE = 0.95  # of the settings; a model above it gives everything the same vector
 REMOTE_SECONDS = 30  # for each model, all its attempts together
 
 
 @dataclass(frozen=True, slots=True)
 class SettingFinding:
-    """What was found out about a part of the configuration. A note is no mistake, but could be one."""
+    """The result of checking a part of the configuration. A note may or may not be a mistake."""
 
     part: str
     state: State
@@ -71,7 +71,7 @@ class SettingFinding:
 
 
 class _Ready(Form):
-    """What the chat model is asked for: any valid reply will do."""
+    """The form of the chat model's reply: any valid one shows that it works."""
 
     ready: bool
 
@@ -79,7 +79,7 @@ class _Ready(Form):
 async def setting_findings(
     settings: Settings, environment: Mapping[str, str]
 ) -> AsyncIterator[SettingFinding]:
-    """A finding for each part that the settings use. Remote models get one or two small requests each."""
+    """The findings on all parts that the settings use. Remote models get one or two small requests each."""
     yield _data_folder_finding(settings)
     yield _tenant_finding(settings)
     for part, attempt in _models(settings, environment):
@@ -145,7 +145,7 @@ async def _moderation(settings: ModerationSettings, environment: Mapping[str, st
 
 
 async def _cosine_of_unrelated(embedder: Embedder) -> float:
-    """The mean cosine of questions and passages that have nothing to do with each other."""
+    """The mean cosine between unrelated questions and passages."""
     queries = await embedder.embed(UNRELATED, "query")
     cosines = queries @ (await embedder.embed(UNRELATED, "document")).T
     pairs = len(UNRELATED) * (len(UNRELATED) - 1)
@@ -171,7 +171,7 @@ def _tenant_finding(settings: Settings) -> SettingFinding:
 
 
 async def _oauth_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
-    """A note for each tenant that tokens may name and nobody made yet, and findings about the issuer."""
+    """A note for each tenant that tokens may name but that doesn't exist, and findings about the issuer."""
     tenant_names = {
         *settings.oauth.tenants.values(),
         *(client.tenant for client in settings.oauth.clients.values()),
@@ -188,11 +188,15 @@ async def _oauth_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
             yield SettingFinding(part, state, text)
 
 
+def _reader(settings: Settings) -> DeskReader:
+    return DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+
+
 async def _check_collections(settings: Settings, name: str, identity: EmbedderIdentity) -> None:
-    """Check that the collections of all tenants that name this embedder were made with it.
+    """Check that all collections that name this embedder were made with it.
 
     Raises:
-        ConfigurationError: one was not.
+        ConfigurationError: a collection was made with another model.
         StoreError: the catalog can't be read.
     """
     for collection in await _collections(settings):
@@ -204,7 +208,7 @@ async def _embedder_findings(settings: Settings) -> AsyncIterator[SettingFinding
     """A finding for each collection whose embedder the settings lack."""
     try:
         collections = await _collections(settings)
-    except RefdeskError:  # which the embedders' findings say
+    except RefdeskError:  # the embedders' findings report it
         return
     for collection in collections:
         has_embedder = collection.embedder == NO_VECTORS or settings.has_embedder(collection.embedder_name)
@@ -218,7 +222,7 @@ async def _embedder_findings(settings: Settings) -> AsyncIterator[SettingFinding
 async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A finding for each attached table and each retriever."""
     with suppress(RefdeskError):  # which the embedders' findings say
-        reader = DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+        reader = _reader(settings)
         for collection in await _collections(settings):
             if collection.attached:
                 failed = (await reader.open(collection)).failed
@@ -235,27 +239,23 @@ async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding
 
 
 async def visibility_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
-    """A note for each collection that others can read although nobody decided that."""
-    with suppress(RefdeskError):  # which the embedders' findings say
+    """A note for each collection that is open to others although nobody chose that."""
+    with suppress(RefdeskError):  # the embedders' findings report it
         for tenant in tenants(settings.home):
             for exposure in await exposures(settings, tenant):
                 yield SettingFinding("visibility", "note", str(exposure))
 
 
 async def _collections(settings: Settings) -> list[Collection]:
-    """The collections of all tenants.
-
-    Raises:
-        StoreError: the catalog can't be read.
-    """
-    reader = DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    """The collections of all tenants; raises StoreError if the catalog can't be read."""
+    reader = _reader(settings)
     return [
         collection for tenant in tenants(settings.home) for collection in await reader.collections(tenant)
     ]
 
 
 async def _attempt_finding(part: str, attempt: Attempt) -> SettingFinding:
-    """What came of an attempt that says in its result what works."""
+    """The finding of an attempt: its result, its error, or a timeout."""
     try:
         with anyio.fail_after(REMOTE_SECONDS):
             return SettingFinding(part, "ok", await attempt())
@@ -302,17 +302,16 @@ def _address_finding(part: str, host: str, port: int) -> SettingFinding:
     return SettingFinding(part, "ok", f"{host}:{port} is free")
 
 
-# What `refdesk-admin config check` says of bindings: those of tools, of OAuth scopes and of API keys.
-#
-# A binding that fits nothing shows nothing, without an error for anybody. So it must be told here.
+# Bindings of tools, OAuth scopes and API keys. One that matches nothing shows nothing, without an error for
+# anybody who searches, so it is reported here.
 
 CollectionsByTenant: TypeAlias = "Mapping[str, Sequence[Collection]]"
 """The collections of each tenant."""
 
 
 async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
-    """The bindings that leave nothing, or name what isn't there: which binding, and what is wrong with it."""
-    reader = DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    """The bindings that match nothing or name what doesn't exist: each with what is wrong."""
+    reader = _reader(settings)
     try:
         keys = keys_in(settings.home).keys
         collections = {tenant: await reader.collections(tenant) for tenant in tenants(settings.home)}
@@ -334,7 +333,7 @@ async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
 
 
 def _collections_problem(bound: BoundTo, collections: CollectionsByTenant) -> str | None:
-    """What is wrong with a binding's collections and filter; nothing while there are no collections."""
+    """What is wrong with a binding's collections and filter; None while there are no collections."""
     every = [collection for collections in collections.values() for collection in collections]
     bound_collections = [
         collection
@@ -352,7 +351,7 @@ def _collections_problem(bound: BoundTo, collections: CollectionsByTenant) -> st
 
 
 def _key_problem(key: ApiKey, settings: Settings, collections: CollectionsByTenant) -> str | None:
-    """What a key names that isn't there, or no longer."""
+    """What is wrong with a key's binding; None if all that it names exists."""
     bound = key.bound_to
     if bound is None:
         return None
@@ -415,7 +414,7 @@ def _settings(values: dict[str, Any], *, everything: bool) -> Iterator[str]:
 
 
 def _origin(keys: tuple[str, ...]) -> str:
-    """The origin of a setting, if it is not the file."""
+    """Where a setting comes from, if not from the file."""
     if keys == ("data",) and click.get_current_context().params["data"]:
         return "  (from --data)"
     name = environment_name(keys)

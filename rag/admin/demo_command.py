@@ -76,7 +76,7 @@ async def demo_command(
 
 
 async def _keep_only(settings: Settings, report: Report) -> None:
-    """Remove the documents of another installation's demo: the same ones, from another folder."""
+    """Remove documents that an earlier installation's demo left: the same ones, from another folder."""
     ingested = {outcome.source_id for outcome in report.outcomes}
     (table,) = await open_collections(settings, DEFAULT_COLLECTION)
     outdated = [source.id for source in await table.listing() if source.id not in ingested]
@@ -103,7 +103,7 @@ def _reply(question: str, result: CallToolResult) -> SearchReply:
 
 
 def server_parameters(settings: Settings, asker: Sequence[str] = ()) -> StdioServerParameters:
-    """How a host starts this installation's server on this data as this asker, with the models' keys."""
+    """How a host starts this installation's server for this desk and asker, with the models' keys."""
     started = launch(settings, settings_file(), asker)
     keys = {name: os.environ[name] for name in secret_names(settings) if name in os.environ}
     return StdioServerParameters(command=started.command, args=[*started.args], env={**started.env, **keys})

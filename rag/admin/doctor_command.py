@@ -1,7 +1,7 @@
 """`refdesk-admin doctor`: diagnose a desk and repair it.
 
-First the checks around a data folder, from the installed packages to the hosts; then the command, with the
-checks of the tables and what it mends.
+First come the checks around the data folder, from the installed packages to the hosts; then the command, with
+the checks of the tables and the repairs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ PACKAGE = "refdesk"
 
 
 async def check_machine(settings: Settings, config: Path) -> AsyncIterator[Finding]:
-    """Whether refdesk is installed well, only its owner can change its files, and the clock is right."""
+    """Check the installation, file permissions, the clock, the temporary folder and the API keys."""
     yield _check_installation()
     for finding in _check_permissions(settings, config):
         yield finding
@@ -77,7 +77,7 @@ async def check_machine(settings: Settings, config: Path) -> AsyncIterator[Findi
 
 
 async def check_settings(settings: Settings) -> AsyncIterator[Finding]:
-    """Whether what the settings name works. Remote models get one or two small requests each."""
+    """Check that all parts that the settings name work. Remote models get one or two small requests each."""
     async for check in config_command.setting_findings(settings, os.environ):
         if check.state == "wrong":
             yield Finding("settings", check.part, check.text)
@@ -86,7 +86,7 @@ async def check_settings(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def check_clients(settings: Settings, config: Path) -> AsyncIterator[Finding]:
-    """Whether a client of this desk can search, and hosts on this machine by the entries that they have."""
+    """Check that a client of this desk can search, and so can the hosts on this machine by their entries."""
     try:
         asker = ("--tenant", tenant_of(settings))
     except ConfigurationError as error:
@@ -109,13 +109,13 @@ async def check_clients(settings: Settings, config: Path) -> AsyncIterator[Findi
 
 
 def _remedy(host: Host, name: str, entry: dict[str, Any]) -> str:
-    """What mends an entry: of an address the server there, else the entry anew with all that it asks for."""
+    """How to repair an entry: by starting the server at its address, or by writing the entry again."""
     if address_in(entry) or entry.get("command") == "npx":
         return "Start the server at its address, and check the network and the key."
-    anew = shlex.join(
+    connect = shlex.join(
         ["refdesk-admin", "connect", host.name, "--name", name, *map(str, entry.get("args", []))]
     )
-    return f"Run {anew}, which writes the entry anew."
+    return f"Run {connect}, which writes the entry again."
 
 
 async def _client_finding(check: str, part: str, entry: dict[str, Any], remedy: str) -> Finding:
@@ -140,7 +140,7 @@ def _kept_by_host() -> str:
 
 
 def _check_installation() -> Finding:
-    """Whether the installed packages are those that this version was made for."""
+    """Check that the installed packages are within the bounds of this version."""
     wrong = []
     for line in metadata.requires(PACKAGE) or ():
         needed = Requirement(line)
@@ -166,7 +166,7 @@ def _check_permissions(settings: Settings, config: Path) -> list[Finding]:
 
 
 def _check_clock(data: Path) -> Finding:
-    """Whether the newest change lies in the future. Keys and documents would then expire late."""
+    """Check that no change lies in the future: with a clock that is slow, keys and documents expire late."""
     manifests = database_folder(data).glob("*.lance/_versions/*.manifest")
     newest = max((file.stat().st_mtime for file in manifests), default=0.0)
     now, changed = datetime.now(UTC), datetime.fromtimestamp(newest, UTC)
@@ -180,7 +180,7 @@ def _check_clock(data: Path) -> Finding:
 
 
 def check_temporary_folder() -> Finding:
-    """Whether the storage engine can write temporary files. Unlike Python, it tries one folder only."""
+    """Check that the storage engine can write temporary files. Unlike Python, it tries one folder only."""
     folder = os.environ.get("TMPDIR") or "TMPDIR is not set"
     try:
         folder = os.environ.get("TMPDIR") or tempfile.gettempdir()
@@ -219,7 +219,7 @@ CHECKS: Sequence[Check] = (
     check_versions,
     check_stray,
 )
-"""In the order in which what they find is to be mended."""
+"""In the order of repair: what a check reports may be caused by what an earlier one found."""
 
 
 @command("doctor", of_tenant=False, on_bucket=True)
@@ -235,7 +235,7 @@ CHECKS: Sequence[Check] = (
 async def doctor_command(
     settings: Settings, *, part: str | None, fix: bool, yes: bool, bundle: Path | None, as_json: bool
 ) -> int:
-    """Say what is wrong anywhere, and repair it.
+    """Diagnose a desk and repair it.
 
     Checks the installation, file permissions, the clock, the temporary folder and the API keys. Then the
     data folder: its files, the catalog, access records, tables, indexes, leftovers of killed commands, old
@@ -257,7 +257,7 @@ async def doctor_command(
     config, lines = settings_file(), []
 
     async def tell(findings: AsyncIterator[Finding]) -> bool:
-        """Whether nothing is wrong."""
+        """Print the findings. Returns whether nothing is wrong so far."""
         async for finding in findings:
             state, text = await _repair_if_asked(finding, fix=fix, yes=yes)
             lines.append({"check": finding.check, "part": finding.part, "state": state, "text": text})
@@ -277,11 +277,7 @@ async def doctor_command(
 
 
 def _check_options(settings: Settings, part: str | None, *, fix: bool, yes: bool, bundles: bool) -> None:
-    """Reject options that don't go together, or with these settings.
-
-    Raises:
-        UsageError, ConfigurationError: they don't.
-    """
+    """Reject options that can't be combined, with UsageError, or not used with these settings."""
     if yes and not fix:
         raise click.UsageError("--yes needs --fix.")
     if part and (fix or bundles):
@@ -311,15 +307,15 @@ def _storage(settings: Settings, *, as_json: bool) -> int:
 
 
 async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
-    """What each check finds of the data folder, in the order in which it is to be mended."""
+    """The findings on the data folder, in the order of repair."""
     if data_folder_problem(settings.data):
-        return  # which the settings' findings say
+        return  # the settings' findings report it
     for finding in await check_files(settings.data):
         yield finding
     desk, finding = await open_folder(settings.data)
     yield finding
     if desk is None and finding.mend:
-        desk, _ = await open_folder(settings.data)  # if the caller mended it
+        desk, _ = await open_folder(settings.data)  # the caller may have repaired it
     if desk is not None:
         for check in CHECKS:
             for finding in await check(desk):
@@ -334,14 +330,14 @@ async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
 
 
 def state_and_text(finding: Finding) -> tuple[str, str]:
-    """The state of what was found (fine, note or wrong), and what to say of it."""
+    """A finding's state (fine, note or wrong) and text."""
     if finding.problem:
         return "wrong", f"{finding.problem} {finding.remedy}"
     return ("note", finding.note) if finding.note else ("fine", "")
 
 
 async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
-    """The state of what was found, after mending it if that is wanted, and what to say of it."""
+    """A finding's state and text, after its repair if `fix` asks for that."""
     if not (finding.problem and fix and finding.mend):
         return state_and_text(finding)
     if finding.loses and not yes:
@@ -354,7 +350,7 @@ async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> tuple[s
 
 
 async def _embedder_findings(settings: Settings, desk: OpenFolder) -> list[Finding]:
-    """Whether the settings have the embedder that each collection was made with."""
+    """Check that the settings have the embedder that each collection was made with."""
     findings = []
     for collection in desk.own:
         if collection.embedder == NO_VECTORS:
@@ -369,22 +365,22 @@ async def _embedder_findings(settings: Settings, desk: OpenFolder) -> list[Findi
 
 
 async def _origin_findings(settings: Settings) -> list[Finding]:
-    """Whether there are documents of origins that the settings don't have any more."""
+    """Check for documents of origins that the settings no longer have."""
     try:
         orphans = await orphaned_documents(settings)
-    except RefdeskError:  # which other findings say
+    except RefdeskError:  # other findings report it
         return []
     notes = [Finding("origins", orphan.origin, note=str(orphan)) for orphan in orphans]
     return notes or [Finding("origins", f"{len(settings.origins)} in the settings")]
 
 
 async def _exposure_findings(settings: Settings) -> list[Finding]:
-    """Whether others can read collections about which nobody decided."""
+    """Check for collections that are open to others although nobody chose that."""
     findings = []
     for tenant in tenants(settings.home):
         try:
             exposed = await exposures(settings, tenant)
-        except RefdeskError:  # which other findings say
+        except RefdeskError:  # other findings report it
             continue
         findings += [
             Finding("visibility", f"{tenant}.{exposure.collection.name}", note=str(exposure))

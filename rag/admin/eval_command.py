@@ -205,7 +205,7 @@ def _report_omissions(judged: JudgedSet, prepared: PreparedSet) -> None:
 
 
 def complaints_about(run: EvaluationRun, floors: Mapping[str, float]) -> list[str]:
-    """Why a run fails: leaks, and metrics below their floors."""
+    """The reasons why a run fails: leaks, and metrics below their floors."""
     complaints = []
     name = f"Run {run.id} ({run.summary.profile}, {run.summary.mode})"
     if run.summary.leaks:

@@ -54,7 +54,7 @@ def comparison_json(baseline: EvaluationRun, run: EvaluationRun, comparison: Com
 
 
 def print_runs(runs: Sequence[tuple[int, Summary]]) -> None:
-    """Print runs as a table, with those main metrics that any of them has."""
+    """Print runs as a table, with the main metrics that any of them has."""
     columns = [name for name in COLUMNS if any(name in summary.metrics for _, summary in runs)]
     rows = [
         (
@@ -73,7 +73,7 @@ def print_runs(runs: Sequence[tuple[int, Summary]]) -> None:
 
 
 def metric_text(name: str, value: float | None) -> str:
-    """A metric as it is printed: a score to four places, a size to a whole number; empty if there is none."""
+    """A metric as it is printed: a score with four decimals, a size as a whole number, None as nothing."""
     if value is None:
         return ""
     return f"{value:.0f}" if name in SIZES else f"{value:.4f}"
@@ -82,7 +82,7 @@ def metric_text(name: str, value: float | None) -> str:
 def print_comparison(
     baseline: EvaluationRun, run: EvaluationRun, comparison: Comparison, *, listed: bool
 ) -> None:
-    """Print the other run against the one on a line; if `listed`, also the questions won and lost."""
+    """Print a line that compares the run with the baseline; if `listed`, also the questions won and lost."""
     won, lost = comparison.won, comparison.lost
     echo(
         f"{_name(run)} against {_name(baseline)}: {comparison.metric} {comparison.difference:+.4f} "
@@ -112,7 +112,7 @@ def _print_pairs(verdict: str, pairs: Sequence[Pair], metric: str) -> None:
 
 
 def print_question(run: EvaluationRun, question: QuestionResult) -> None:
-    """Print a question's hits in order, and which of them were expected."""
+    """Print a question's hits in order, and mark the expected ones."""
     echo(f"{_name(run)}: {question.id}  {shortened(question.text, TITLE_WIDTH)}", bold=True)
     grades = ", ".join(f"{name} ({grade})" for name, grade in question.expected.items())
     echo(f"  expected: {grades}")

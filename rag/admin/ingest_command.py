@@ -174,7 +174,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
     if estimate and (page or verbose or as_log):
         raise click.UsageError("--estimate goes with none of --report, --verbose and --log.")
-    _check_together(estimate, dry_run, watches, bool(page))
+    _check_exclusive(estimate, dry_run, watches, bool(page))
     _check_cluster(settings, on, alone=not (estimate or dry_run or watches))
     if estimate:
         return exit_code(await run_estimate(settings, paths, collection, rights, as_json=as_json))
@@ -217,28 +217,24 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
 
 
 def _tell_next_step(report: Report, *, as_json: bool) -> None:
-    """Tell a person at a terminal how to use what was ingested, unless a host does already."""
+    """Tell a person at a terminal how to connect an assistant, unless a host has an entry already."""
     is_interactive = sys.stderr.isatty() and not as_json and not report.fruitless
     if is_interactive and (connecting := how_to_connect()):
         echo(f"Connect an assistant: {connecting}", err=True)
 
 
-def _check_together(*given: bool) -> None:
-    """Reject options of which there can be only one.
-
-    Raises:
-        UsageError: more than one of them is given.
-    """
-    if sum(given) > 1:
+def _check_exclusive(*is_set: bool) -> None:
+    """Raise UsageError if more than one of these options is set."""
+    if sum(is_set) > 1:
         raise click.UsageError("Give only one of --estimate, --dry-run, --watch and --report.")
 
 
 def _check_cluster(settings: Settings, address: str, *, alone: bool) -> None:
-    """Check that a run can be on a cluster, if it is to be.
+    """Check that a run can use the cluster at this address; an empty one means no cluster.
 
     Raises:
-        UsageError: the address is none, or other options rule it out.
-        ConfigurationError: the settings do.
+        UsageError: the address has another form, or other options rule a cluster out.
+        ConfigurationError: the settings rule a cluster out.
     """
     if not address:
         return
@@ -250,14 +246,14 @@ def _check_cluster(settings: Settings, address: str, *, alone: bool) -> None:
         )
     if unasked(settings.moderation):
         raise ConfigurationError(
-            "--on can't be used with [moderation]: who decides is asked on this machine. Ingest without --on."
+            "--on can't be combined with [moderation]: the moderator runs on this machine. Leave out --on."
         )
 
 
 async def watch_paths(
     paths: Iterable[Path], once: Callable[[], Awaitable[Report]], *, without: Path, as_json: bool
 ) -> None:
-    """Run once, and again whenever something changes at these paths."""
+    """Ingest once, and again whenever something changes at these paths."""
 
     async def run(_names: list[str]) -> None:
         report = await once()
@@ -295,7 +291,7 @@ def _check_page(page: Path, paths: Iterable[Path]) -> None:
     """Check before the run, which can take hours, that its report can be written.
 
     Raises:
-        ConfigurationError: it can't, or the next run would ingest it like a document.
+        ConfigurationError: the file can't be written, or the next run would ingest it like a document.
     """
     for path in paths:
         if page.resolve().is_relative_to(path.resolve()):
@@ -399,7 +395,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
 
 @asynccontextmanager
 async def _connection(address: str) -> AsyncIterator[Connection | None]:
-    """The Ray cluster at an address; None without one: then nothing of Ray is imported."""
+    """The Ray cluster at an address; None without an address, and then Ray isn't imported."""
     if not address:
         yield None
         return
@@ -413,7 +409,7 @@ async def _connection(address: str) -> AsyncIterator[Connection | None]:
 def origin_run(
     settings: Settings, name: str, collection: Collection, scratch: Path | None = None
 ) -> OriginRun:
-    """What looks through the origin of this name. With `scratch`, it puts nothing into the data folder."""
+    """The run over an origin. With `scratch`, it keeps its files there and not in the data folder."""
     from rag.ingest.origins.guarded_http import user_agent  # noqa: PLC0415 no command needs it without origins
     from rag.ingest.origins.origin_run import OriginRun  # noqa: PLC0415 the same
 
@@ -430,10 +426,10 @@ def origin_run(
 
 
 async def embedder_name_of(settings: Settings, tenant: str, name: str) -> str:
-    """The name of a collection's embedder; that of the default if there is no such collection yet.
+    """The name of a collection's embedder; the default's for a new collection.
 
     Raises:
-        ConfigurationError: the settings lack it.
+        ConfigurationError: the settings lack this embedder.
     """
     for collection in await open_reader(settings).collections(tenant):
         if collection.name == name and not settings.has_embedder(collection.embedder_name):
@@ -445,9 +441,9 @@ async def embedder_name_of(settings: Settings, tenant: str, name: str) -> str:
 
 @asynccontextmanager
 async def _no_leftover(settings: Settings, collection: Collection, began: datetime) -> AsyncIterator[None]:
-    """Drop a collection that this run made, if the run fails before it stored anything.
+    """Drop a collection that this run made if it fails before anything is stored.
 
-    It would remember an embedder that perhaps was a mistake, and stand in the way of the next run.
+    Otherwise the collection would keep an embedder that may have been a mistake, and block the next run.
     """
     try:
         yield
@@ -480,9 +476,9 @@ def _json(outcome: Outcome) -> dict[str, Any]:
 
 
 def exit_code(report: Report, *, known_ok: bool = False) -> int:
-    """0 if all is well, 1 if all files failed, 3 if some did or too many are missing.
+    """0 on success, 1 if all files failed, 3 if some failed or too many are missing.
 
-    With `known_ok`, failures that are known don't count.
+    With `known_ok`, failures of an earlier run don't count.
     """
     if known_ok and report.is_as_before:
         return 0

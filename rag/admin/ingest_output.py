@@ -1,4 +1,4 @@
-"""How `refdesk-admin ingest` tells what became of the files: a few lines, or every file in a report."""
+"""The output of `refdesk-admin ingest`: a summary in a few lines, or a report of every file."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ FIRST: tuple[OutcomeKind, ...] = (
 
 
 def is_notable(outcome: Outcome) -> bool:
-    """Whether a run tells of this file by itself: it failed, or changed in more than its text, or has a note.
+    """Whether a run lists this file: it failed, it was moved or removed, or it has a note.
 
-    A note on an unchanged file is news only if it is about the access that the run gave it.
+    An unchanged file is listed only if the run changed its access.
     """
     if outcome.outcome == "unchanged":
         return bool(outcome.reason and outcome.access)
@@ -44,10 +44,10 @@ def is_notable(outcome: Outcome) -> bool:
 def print_summary(
     report: Report, collection: str, usual: Visibility, *, quiet: bool, before: str = ""
 ) -> None:
-    """Print the counts, who may see what was added, what was not read, and the notes of a run.
+    """Print a run's counts, who may see what was added, what was not read, and the notes.
 
-    `usual` is the visibility that new documents of the collection got unless something said otherwise. All
-    goes to standard error if `quiet`; the notes always do. Each line has `before` in front of it.
+    `usual` is the default visibility of the collection's new documents. The notes go to standard error, with
+    `quiet` everything. Each line begins with `before`.
     """
     for line in _summary(report, collection, usual):
         echo(f"{before}{line}", err=quiet)
@@ -128,7 +128,7 @@ def causes_text(causes: Mapping[str, int]) -> str:
 
 
 def unread_text(outcomes: Iterable[Outcome]) -> str:
-    """The files of walked folders that hold no document for refdesk, by kind.
+    """The files of walked folders that refdesk can't read, by kind.
 
     Example: "117 .docx, 58 .pptx, 42 .eml; 578 pictures; 1 empty file".
     """
@@ -148,7 +148,7 @@ def unread_text(outcomes: Iterable[Outcome]) -> str:
 
 
 def _pop_matching(suffixes: Counter[str], kind: re.Pattern[str]) -> int:
-    """How many files have a suffix of this kind, which is taken out of the counts."""
+    """Remove the suffixes of this kind from the counts. Returns how many files have them."""
     return sum(suffixes.pop(suffix) for suffix in [*suffixes] if kind.fullmatch(suffix))
 
 
@@ -169,7 +169,7 @@ STYLE = """
 
 
 def ingestion_report(report: Report, collection: str) -> str:
-    """An HTML page with the result of every file, what needs attention first."""
+    """An HTML page with the outcome of every file, ordered by the attention that it needs."""
     counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count)
     about = [counts or "There were no files.", *filter(None, [report.visibility])]
     header = tag("header", tag("h1", f"Ingestion into {collection}"), *map(note, about))
@@ -189,7 +189,7 @@ def ingestion_report(report: Report, collection: str) -> str:
 
 
 def _formats(report: Report) -> Html:
-    """How many files of each format had which outcome, and how many chunks they make."""
+    """A table of the files by format and outcome, with their chunks."""
     files = [outcome for outcome in report.outcomes if outcome.outcome != "ignored"]
     kinds = [kind for kind in FIRST if any(outcome.outcome == kind for outcome in files)]
     by_format: defaultdict[str, list[Outcome]] = defaultdict(list)

@@ -57,7 +57,7 @@ trusted_proxies = ["127.0.0.1"]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the settings file is made of. Without documents, they are ingested by hand."""
+    """The answers for the settings file. If `documents` is None, no origin is written."""
 
     documents: Path | None
     data: Path
@@ -90,7 +90,7 @@ async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
 
 
 def _bringing(answers: Answers) -> str:
-    """The command that brings the documents in; with what no origin says of them."""
+    """The command that ingests the documents; without an origin, it has the collection and visibility."""
     if answers.documents:
         return "refdesk-admin sync"
     collection = "" if answers.collection == DEFAULT_COLLECTION else f" --collection {answers.collection}"
@@ -116,7 +116,7 @@ def _answers(settings: Settings, *, yes: bool) -> Answers:
 
 
 def _answer(question: str, usual: str, check: Callable[[str], T], *, yes: bool) -> T:
-    """A valid answer. A person is asked again; a wrong one from a pipe ends the command."""
+    """A valid answer. A person is asked again; an invalid answer from a pipe ends the command."""
     while True:
         answer = usual if yes else ask(question, usual)
         try:

@@ -51,7 +51,7 @@ _OPTIONS = (
 
 
 def binding_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `bound_to` takes."""
+    """The options that `credential_binding` takes."""
     for option in _OPTIONS:
         function = option(function)
     return function
@@ -60,11 +60,11 @@ def binding_options(function: Callable[..., Any]) -> Callable[..., Any]:
 async def credential_binding(
     settings: Settings, tenant: str, options: Mapping[str, object]
 ) -> CredentialBoundTo | None:
-    """The binding that the options describe; None without any. It must leave something now.
+    """The binding that the options describe; None without any.
 
     Raises:
         ConfigurationError: a value is out of range, a profile or tool is not in the settings, or the filter
-            suits the fields of none of the collections.
+            fits the fields of no collection, so that the key would show nothing.
         NotFoundError: a collection doesn't exist.
     """
     bounds = {name: value for name, value in options.items() if value is not None and value != ()}
@@ -89,7 +89,7 @@ def _sentence(message: str) -> str:
 
 
 def _check_settings(bound: CredentialBoundTo, settings: Settings) -> None:
-    """Check the profile and the tools, also against the profiles that the tools themselves are bound to."""
+    """Check that the profile and the tools exist, and that no tool is bound to another profile."""
     profiles = [DEFAULT_PROFILE, *settings.search.profiles]
     if bound.profile is not None and bound.profile not in profiles:
         raise ConfigurationError(
@@ -193,7 +193,7 @@ async def create_command(
 def create_key(
     settings: Settings, *, user: str, groups: Sequence[str], days: int, bound: CredentialBoundTo | None = None
 ) -> tuple[ApiKey, str]:
-    """A new key of the tenant, and its secret, which is kept nowhere.
+    """Create a key of the tenant. Returns it with its secret, of which only a digest is stored.
 
     Raises:
         ConfigurationError: a name is not valid.
@@ -283,25 +283,21 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
 
 
 def revoke_key(data: Path, id_: str) -> None:
-    """Revoke a key.
-
-    Raises:
-        NotFoundError: there is none of this id.
-    """
+    """Revoke a key; raises NotFoundError if no key has this id."""
     _find(data, id_)
     with _locked(data):
         _revoke(data, [_find(data, id_)])
 
 
 def revoke_keys(data: Path, tenant: str) -> None:
-    """Revoke all keys of a tenant: they would open a later tenant of the same name."""
+    """Revoke all keys of a tenant: they would open a later tenant with the same name."""
     with _locked(data):
         if theirs := [key for key in _keys(data) if key.tenant == tenant]:
             _revoke(data, theirs)
 
 
 def _revoke(data: Path, ended: Sequence[ApiKey]) -> None:
-    """Revoke these keys of one tenant, even on a full disk. Call it under the lock."""
+    """Revoke these keys of one tenant, even on a full disk. The caller holds the lock."""
     gone = {key.id for key in ended}
     remaining = tuple(key for key in _keys(data) if key.id not in gone)
     changes = {key.id: (_state(key), None) for key in ended}

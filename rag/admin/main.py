@@ -72,8 +72,8 @@ class _Commands(Group):
 def commands(context: click.Context) -> None:
     """Administer refdesk: ingest documents, manage access, try searches, measure quality.
 
-    Without a command, it says how this desk stands and what to do next. The MCP server for assistants is the
-    command refdesk.
+    Without a command, it shows the state of this desk and what to do next. The MCP server for assistants is
+    the command refdesk.
     """
     if context.invoked_subcommand is None:
         from rag.admin.status_command import next_command  # noqa: PLC0415 as with any command

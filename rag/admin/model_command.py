@@ -1,4 +1,4 @@
-"""`refdesk-admin model`: bring models to this machine. Only these commands fetch any; servers never do."""
+"""`refdesk-admin model`: bring models to this machine. Servers never fetch a model."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ for subcommand in (list_command, pull_command, add_command, verify_command, remo
     model_command.add_command(subcommand)
 
 
-# What uses an installed model: the embedders and the reranker of the settings, and collections.
+# The users of installed models: the embedders and the reranker of the settings, and collections.
 
 DIGEST = "-[0-9a-f]{12}"  # behind the name of the folder, in what a collection remembers of its model
 
 
 async def uses(settings: Settings) -> dict[str, list[str]]:
-    """What uses each model of the models' folder, in words, by the model's name.
+    """The users of each model in the models' folder, in words, by the model's name.
 
     Raises:
         StoreError: the catalog can't be read.
@@ -138,7 +138,7 @@ async def uses(settings: Settings) -> dict[str, list[str]]:
 
 
 def _in_settings(settings: Settings) -> Iterator[tuple[str, str]]:
-    """The models that the settings name, each with the setting."""
+    """The models that the settings name, each with its setting."""
     folder = settings.models_folder
     for name, embedder in settings.embedders_by_name.items():
         if embedder.provider == "onnx" and embedder.path and embedder.path.parent == folder:

@@ -1,8 +1,7 @@
-"""Puts a model into the models' folder, whole or not at all.
+"""Installs a model into the models' folder, completely or not at all.
 
-The files come together in a folder of their own, which no setting names. There they are checked, the model
-is opened once, and then the folder gets the model's name in one step. What a killed run left is used by the
-next one.
+The files are gathered and checked in a staging folder, where the model is opened once. Then the folder gets
+the model's name by an atomic rename. The next run continues with what a killed run left.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ PROBE = "A clock tells the time."
 
 @dataclass(frozen=True, slots=True)
 class PendingModel:
-    """A model that is to be installed, and where its files come from: a hub or a folder."""
+    """A model to install, and the source of its files: a hub or a folder."""
 
     facts: ModelFacts
     files: Sequence[RemoteFile]
@@ -43,12 +42,12 @@ class PendingModel:
 
 
 async def install(models: Path, coming: PendingModel, came: Callable[[int], None]) -> ModelFacts:
-    """Install a model, and return its facts. `came` is told of the bytes as they come.
+    """Install a model, and return its facts. `came` is called with each number of bytes that arrived.
 
     Raises:
         BusyError: another process installs the same model.
-        ConfigurationError, ProviderError, StoreError: files can't be fetched or written, are not those that
-            they must be, or make no model. Nothing of the name is changed then.
+        ConfigurationError, ProviderError, StoreError: files can't be fetched or written, have another
+            checksum, or don't make a model. A former model of this name stays then.
     """
     name = coming.facts.name
     staging = models / PARTIAL / f"{name}@{coming.facts.revision[:12] or 'own'}"
@@ -65,7 +64,7 @@ async def install(models: Path, coming: PendingModel, came: Callable[[int], None
         try:
             facts = await _complete_facts(staging, facts)
         except RefdeskError:
-            if isinstance(coming.source, Path):  # what was downloaded may become a model by another option
+            if isinstance(coming.source, Path):  # a download stays: another option may make it a model
                 await to_thread.run_sync(shutil.rmtree, staging)
             raise
         _note(staging, facts)
@@ -77,7 +76,7 @@ def installed_models(models: Path) -> dict[str, ModelFacts]:
     """The facts of the models that are installed in a folder, by name.
 
     Raises:
-        ConfigurationError: those of one can't be read.
+        ConfigurationError: the folder or a model's facts can't be read.
     """
     try:
         names = sorted(folder.name for folder in models.iterdir() if (folder / FACTS_FILE).is_file())
@@ -89,7 +88,7 @@ def installed_models(models: Path) -> dict[str, ModelFacts]:
 
 
 def unfinished_pulls(models: Path) -> dict[str, int]:
-    """The names of models of which a pull was interrupted or failed, with the bytes that it left."""
+    """The models whose pull was interrupted or failed, with the bytes that it left."""
     sizes: dict[str, int] = {}
     for folder in sorted((models / PARTIAL).glob("*@*")):
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
@@ -99,12 +98,12 @@ def unfinished_pulls(models: Path) -> dict[str, int]:
 
 
 def wrong_files(folder: Path, facts: ModelFacts) -> list[str]:
-    """What is wrong with the files of an installed model, one sentence for each."""
+    """What is wrong with the files of an installed model: a sentence for each."""
     return [problem for file in facts.files if (problem := _wrong(folder / file.path, file))]
 
 
 def remove_model(models: Path, name: str) -> None:
-    """Delete a model, and what an unfinished pull of it left.
+    """Delete a model, and the files of an unfinished pull of it.
 
     Raises:
         BusyError: another process installs it.
@@ -115,7 +114,7 @@ def remove_model(models: Path, name: str) -> None:
         shutil.rmtree(old, ignore_errors=True)
         old.parent.mkdir(parents=True, exist_ok=True)
         if (models / name).exists():
-            (models / name).rename(old)  # at once: a server never finds half of it
+            (models / name).rename(old)  # atomic: a server never finds half of a model
             shutil.rmtree(old)
         for leftover in old.parent.glob(f"{name}@*"):
             shutil.rmtree(leftover)
@@ -126,7 +125,7 @@ def remove_model(models: Path, name: str) -> None:
 async def _bring(
     file: RemoteFile, source: HubCommit | Path, staging: Path, former: Path, came: Callable[[int], None]
 ) -> ModelFile:
-    """A file in the staging folder, fetched or copied unless it or the `former` model has it already."""
+    """Bring a file into the staging folder: from there, from the `former` model, or else from the source."""
     target = staging / file.path
     _make(target.parent)
     if sha256 := await to_thread.run_sync(_present_digest, target, file):
@@ -146,23 +145,23 @@ async def _bring(
 
 
 def _origin(source: Path, path: str) -> Path | None:
-    """A file in a folder to copy from: where the repository has it, or a graph also right in the folder."""
+    """The path of a file in a source folder: as in the repository, or without its folder onnx/."""
     usual, flat = source / path, source / path.removeprefix("onnx/")
     return next((path for path in (usual, flat) if path.is_file()), None)
 
 
 def _present_digest(target: Path, file: RemoteFile) -> str:
-    """The SHA-256 of a file that an earlier run brought whole; empty if there is none, or an unknown one."""
+    """The SHA-256 of a file that is complete already; empty if it is missing, incomplete or unverifiable."""
     if not file.sha256 or not target.is_file():
         return ""
     return file.sha256 if _sha256(target) == file.sha256 else ""
 
 
 async def _complete_facts(folder: Path, facts: ModelFacts) -> ModelFacts:
-    """Open a model once, let it work on a text, and complete its facts from that.
+    """Open a model, run it on a text, and complete its facts from the result.
 
     Raises:
-        ConfigurationError: it can't be opened, or returns something else than its facts say.
+        ConfigurationError: the model can't be opened, or its facts don't fit.
     """
     if facts.kind == "reranker":
         async with open_reranker(RerankerSettings(provider="onnx", path=folder), {}) as reranker:
@@ -176,7 +175,7 @@ async def _complete_facts(folder: Path, facts: ModelFacts) -> ModelFacts:
 
 
 def _swap(staging: Path, folder: Path) -> None:
-    """Give a complete folder its name; a former one of that name goes."""
+    """Rename the complete folder into place, and delete the model that was there."""
     old = staging.with_name(f"{folder.name}.old")
     with _folder_errors(folder):
         shutil.rmtree(old, ignore_errors=True)
@@ -189,11 +188,7 @@ def _swap(staging: Path, folder: Path) -> None:
 
 
 def _check_room(staging: Path, files: Sequence[RemoteFile]) -> None:
-    """Refuse to begin what can't be ended.
-
-    Raises:
-        StoreError: the disk has no room for the files that are still to come.
-    """
+    """Raise StoreError if the disk has no room for the missing files."""
     there = sum(file.stat().st_size for file in staging.rglob("*") if file.is_file())
     missing = sum(file.size for file in files) - there
     free = shutil.disk_usage(staging).free
@@ -227,10 +222,10 @@ def _sha256(path: Path) -> str:
 
 
 def _drop_empty(staging: Path) -> None:
-    """Remove the folders into which nothing came."""
+    """Remove empty folders."""
     folders = sorted((folder for folder in staging.rglob("*") if folder.is_dir()), reverse=True)
     for folder in (*folders, staging, staging.parent):
-        with suppress(OSError):  # there is something in it
+        with suppress(OSError):  # not empty
             folder.rmdir()
 
 

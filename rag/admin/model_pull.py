@@ -1,6 +1,6 @@
-"""`refdesk-admin model pull` and `model add`: which files make a model, and where they come from.
+"""`refdesk-admin model pull` and `model add`: the files of a model, and where they come from.
 
-How models are listed and described comes first.
+First comes how models are listed and described.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PERMISSIVE = {"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "isc", "cc0-1
 
 
 def licence_lines(licence: str, page: str, note: str = "") -> Iterator[str]:
-    """What is to be known of a licence before a download; nothing of a permissive one."""
+    """Warnings about a licence before a download; none for a permissive one without a note."""
     if licence.lower() not in PERMISSIVE:
         warning = f"Its licence is {licence}, which is not permissive" if licence else "It states no licence"
         yield f"{warning}. Read {page} before you use it."
@@ -68,7 +68,7 @@ def print_models(
 def model_json(
     name: str, facts: ModelFacts | None, model: KnownModel | None, used: Sequence[str]
 ) -> dict[str, Any]:
-    """All that is known of a model, for programs."""
+    """A model as `--json` prints it: from its facts and from the list of known models."""
     of_list = model.model_dump(exclude={"files"}) if model else {}
     from_facts = {key: value for key, value in (asdict(facts) if facts else {}).items() if value is not None}
     size = sum(file.size for file in facts.files) if facts else (model.megabytes * 1_000_000 if model else 0)
@@ -113,7 +113,7 @@ def _known_row(model: KnownModel) -> tuple[object, ...]:
 
 
 def _dimensions(whole: int | None, truncations: Sequence[int]) -> str:
-    """The dimensions of a model, with those that its vectors may be cut to."""
+    """A model's dimensions, with the shorter lengths that its vectors may be cut to."""
     cut = f" ({', '.join(map(str, truncations))})" if truncations else ""
     return f"{whole or '-'}{cut}"
 
@@ -124,7 +124,7 @@ def _figures(model: KnownModel) -> list[str]:
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 OWN = ("graph", "reranker", "pooling", "query_prefix", "document_prefix", "window")
-"""The options that say what a model's files may not say. Of known models all of it is known."""
+"""The options for what a model's files may not state. Known models need none of them."""
 
 
 def fact_options(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -261,7 +261,7 @@ def _known_from_folder(known: KnownModel, folder: Path) -> PendingModel:
 def _unverified(
     hub: Hub, model: str, known: KnownModel | None, revision: str | None, options: dict[str, Any]
 ) -> PendingModel:
-    """A model that the hub itself describes; what it states is shown."""
+    """A model that nobody has verified, as the hub describes it; prints what the hub states."""
     name = known.repository if known else model
     repository = hub.repository(name, known.revision if known else revision or "main")
     if not COMMIT.fullmatch(repository.commit):
@@ -287,10 +287,10 @@ def _unverified(
 
 
 def _checked_file(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFile:
-    """A file as the hub states it, which must agree with what refdesk knows of it.
+    """A file as the hub states it, after comparing it with what refdesk knows.
 
     Raises:
-        ConfigurationError: it doesn't.
+        ConfigurationError: the hub lacks the file or states another checksum.
     """
     if stated is None or (sha256 and stated.sha256 not in {"", sha256}):
         problem = "lacks it" if stated is None else f"states the SHA-256 {stated.sha256}"
@@ -302,7 +302,7 @@ def _checked_file(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFi
 
 
 def _facts(options: dict[str, Any], default_name: str, graph: str) -> ModelFacts:
-    """What the options say of a model that refdesk doesn't know."""
+    """The facts in the options for a model that refdesk doesn't know."""
     name = model_name(options["name"] or default_name)
     if options["name"] and name != options["name"]:
         raise click.UsageError(

@@ -1,7 +1,6 @@
-"""`refdesk-admin plan`: what a desk of a given size needs: storage, memory, replicas, hours and money.
+"""`refdesk-admin plan`: what a desk of a given size needs: storage, memory, CPU, replicas and hours.
 
-A figure is computed only if all that it depends on is known; otherwise it says what is missing. Rows are
-those of `refdesk-admin bench`. Everything else that is assumed stands here, with where it was measured.
+The constants below are measurements; each says where its figure comes from.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import click
 from rag.admin.command_line import command, echo, print_json
 from rag.config.settings import Settings
 
-MOST = 1e12  # of anything; what is more is a slip of the finger
+MOST = 1e12  # of anything; more is a typing mistake
 THOUSANDS = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}
 BYTES = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 
@@ -34,13 +33,13 @@ IN_MEMORY_CHUNKS, REQUESTS_IN_MEMORY, REQUESTS_OF_ENGINE = 120_000, 4, 134
 rag/store/README.md, "What a search costs in a bucket"."""
 
 SMALL_CHUNKS, SMALL_CPU, MILLION_GROWTH = 4_000, 11.07, 10.4
-"""Milliseconds of CPU of a hybrid search of so many chunks, and how much more it takes of a million."""
+"""Milliseconds of CPU of a hybrid search of `SMALL_CHUNKS`, and the factor for a million chunks."""
 
 DISK_BYTES, SERVER_BYTES, HTTP_CPU = 5_484, 316.9e6, 6.594
-"""Of a chunk right after an ingestion; of a server with few chunks; milliseconds of a search for HTTP."""
+"""Bytes of a chunk after an ingestion; memory of a server with few chunks; milliseconds of HTTP a search."""
 
 HTTP_CHUNKS, HTTP_RATE = 10_000, 70.70
-"""Searches a second over HTTP, 16 at once, of so many chunks."""
+"""Searches a second over HTTP, 16 at once, of `HTTP_CHUNKS`."""
 
 EMBEDDED, WRITTEN, INDEXED = 127.9, 3_284, 15_809
 """Chunks a second."""
@@ -53,7 +52,7 @@ OURS = (
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of a plan, and how it comes about."""
+    """A figure of a plan, and how it is computed."""
 
     name: str
     value: float
@@ -105,7 +104,7 @@ async def plan_command(
 
 
 def plan(chunks: float, searches_per_second: float, collections: int = 1) -> Sequence[Figure]:
-    """The figures of a plan for so many chunks in all, in collections of the same size."""
+    """The figures of a plan for this number of chunks in all, in collections of equal size."""
     each = chunks / collections
     rate = HTTP_RATE * search_cpu(HTTP_CHUNKS) / search_cpu(each)
     fits = each <= IN_MEMORY_CHUNKS
@@ -155,10 +154,7 @@ def plan(chunks: float, searches_per_second: float, collections: int = 1) -> Seq
 
 
 def search_cpu(chunks: float) -> float:
-    """Milliseconds of CPU of a hybrid search over HTTP.
-
-    They grow by a straight line, because a search reads all of an index.
-    """
+    """Milliseconds of CPU of a hybrid search over HTTP, linear in chunks: a search reads the whole index."""
     growth = (MILLION_GROWTH - 1) * max(0.0, chunks - SMALL_CHUNKS) / (1e6 - SMALL_CHUNKS)
     return SMALL_CPU * (1 + growth) + HTTP_CPU
 

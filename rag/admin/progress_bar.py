@@ -49,7 +49,7 @@ def shown_progress(
 
 
 class Lines:
-    """A line per file, except for those that stay as they are or aren't read and have no news."""
+    """Prints a line per file, except for unchanged and unread files without a note."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
@@ -71,7 +71,7 @@ class Lines:
 
 
 class Failures(Lines):
-    """A line for each file that failed, or that is missing and was kept, with the same text before each."""
+    """Prints a line for each file that failed, or is missing and was kept; each begins with `before`."""
 
     def __init__(self, before: str) -> None:
         super().__init__(verbose=False)
@@ -87,7 +87,7 @@ class Failures(Lines):
 
 
 class Log:
-    """A JSON object per line, for a log collector: the number of files, then each file that has news."""
+    """Prints JSON lines for a log collector: the number of files, then each file with news."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
@@ -120,7 +120,7 @@ def log_line(event: str, *, level: str = "info", **fields: object) -> None:
 
 
 class Bar:
-    """A bar over the work, in bytes of files, with its rate and the time left; news are listed above it."""
+    """A bar over the bytes of files, with rate and remaining time; files with news are listed above it."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
@@ -141,7 +141,7 @@ class Bar:
         self._show()
 
     def worked(self, work: int) -> None:
-        """Advance by so many bytes."""
+        """Advance by this number of bytes."""
         self._bar.update(work)
 
     def embedded(self, chunks: int) -> None:
@@ -229,17 +229,14 @@ def evaluation_progress() -> Iterator[EvaluationProgress]:
 
 
 def _bar(total: int, unit: str) -> tqdm[NoReturn]:
-    """A bar on standard error; none if that is not a terminal."""
+    """A bar on standard error, if that is a terminal."""
     form = f"{{percentage:3.0f}}%|{{bar}}| {{n_fmt}} of {{total_fmt}} {unit}"
     return tqdm(total=total, file=sys.stderr, leave=False, disable=None, bar_format=form)
 
 
 @contextmanager
 def download_progress(title: str, size: int) -> Iterator[Callable[[int], None]]:
-    """A bar over so many bytes, which disappears at the end; nothing if standard error is no terminal.
-
-    A size of 0 is not known.
-    """
+    """A bar over this number of bytes (0: unknown), which disappears at the end; only on a terminal."""
     form = f"{title}  {WORK}" if size else f"{title}  {{n_fmt}}B, {{rate_fmt}}"
     bar: tqdm[NoReturn] = tqdm(
         total=size or None,

@@ -47,7 +47,7 @@ async def _check(settings: Settings, *, file: Path, as_json: bool) -> int:
     for words, number in sorted(summary.access.items()):
         echo(f"{counted(number, 'record')} {words}")
     if summary.problems:
-        echo(f"{counted(len(summary.problems), 'problem')}: this is no valid stream of records.")
+        echo(f"{counted(len(summary.problems), 'problem')}: this is not a valid stream of records.")
         return 1
     deleted = f" and {counted(summary.deleted, 'deletion')}" if summary.deleted else ""
     echo(f"Valid: {counted(summary.records, 'record')}{deleted}, sync {summary.sync}.")
@@ -59,7 +59,7 @@ records_command.add_command(_check)
 
 @dataclass(frozen=True, slots=True)
 class _StreamSummary:
-    """The content of a stream: its kind, its lines, its records by who may see them, and what is wrong."""
+    """A stream's kind, its numbers of records and deletions, records by access, and problems."""
 
     sync: str
     records: int
@@ -69,10 +69,10 @@ class _StreamSummary:
 
 
 def _summarise(file: Path, max_bytes: int) -> _StreamSummary:
-    """The content of a stream, whose records have texts of at most so many bytes.
+    """Read a stream. `max_bytes` is the longest text of a record.
 
     Raises:
-        ConfigurationError: it can't be read.
+        ConfigurationError: the file can't be read.
     """
     access = Counter[str]()
     deleted = 0

@@ -1,4 +1,4 @@
-"""`refdesk-admin remove` takes sources out; `refdesk-admin purge` deletes what that left on the disk."""
+"""`refdesk-admin remove` hides sources from searches; `refdesk-admin purge` deletes their text from disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from rag.store.write.desk_folder import is_full, read_key, spending_reserve, unw
 async def remove_collection(
     data: Path, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()
 ) -> None:
-    """Remove a collection and everything in it, and forget these access records; logged as this act."""
+    """Remove a collection and everything in it, and forget these access records; log it as this act."""
     collection = table.collection
     state: dict[str, object] = {"visibility": collection.visibility, "fields": collection.fields}
     state |= (
@@ -119,7 +119,7 @@ async def remove_command(
 async def _remove_all(
     settings: Settings, table: CollectionReader, ids: Sequence[str], *, forget: Iterable[str]
 ) -> None:
-    """Remove the collection. While another command writes to it, remove what it holds, and say so."""
+    """Remove the collection. If another command is writing to it, hide its sources and raise BusyError."""
     try:
         await remove_collection(settings.data, table, "remove", forget=forget)
     except BusyError as error:
@@ -134,10 +134,10 @@ async def _remove_all(
 
 
 async def _delete(data: Path, collection: Collection, ids: Sequence[str], *, forget: Iterable[str]) -> None:
-    """Delete the rows of sources whose removal is in force, and forget these access records.
+    """Delete the rows of sources that are marked as removed (tombstones), and forget these access records.
 
-    While another command writes to the collection, it deletes the rows when it ends. It must still find the
-    access records, so these stay.
+    If another command is writing to the collection, it will delete the rows when it ends. It needs the access
+    records for that, so these stay.
     """
     try:
         async with open_writer(data, collection) as writer:  # which deletes the rows
@@ -158,7 +158,7 @@ def _still_exists(uri: str, settings: Settings) -> bool:
 
 
 async def _finish(writer: CollectionWriter) -> None:
-    """Compact what is left. On a full disk it waits: what was removed is gone all the same."""
+    """Compact the tables. A full disk postpones only that: the rows are deleted already."""
     try:
         await writer.finish()
     except StoreError as error:
@@ -188,14 +188,14 @@ def _matching_ids(
     return ids
 
 
-SMALLEST = 100_000  # bytes that are told as a number
+SMALLEST = 100_000  # bytes that are printed as a number
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult:
-    """The result of a purge of a collection.
+    """The result of purging a collection.
 
-    `freed_bytes` is 0 if the data folder has grown. `dropped_rebuild`: tables of another build are gone, too.
+    `freed_bytes` is 0 if the data folder has grown. `dropped_rebuild`: tables of another build were deleted.
     """
 
     name: str
@@ -237,14 +237,14 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
 
 
 def freed_text(size: int) -> str:
-    """Bytes in words. There may be none: new files and indexes can take more room than what was deleted."""
+    """Freed bytes in words; none if new files and indexes take more room than the deleted ones did."""
     if size <= 0:
         return "no disk space freed"
     return f"{size / 1e6:.1f} MB freed" if size >= SMALLEST else "less than 0.1 MB freed"
 
 
 async def _purgeable(settings: Settings, name: str | None) -> list[CollectionReader]:
-    """The tables to rewrite: those of a collection and of its tags, or of all collections."""
+    """The tables to rewrite: of a collection and its tags, or of all collections."""
     if name is None:
         tables = await open_collections(settings, None)
         return [table for table in tables if not table.collection.attached]  # named only by mistake
@@ -287,7 +287,7 @@ async def _purge(settings: Settings, table: CollectionReader, *, forget: bool) -
 
 
 async def _remove_stale(tag: CollectionWriter) -> None:
-    """Remove from a tag what its collection doesn't have any more, and what has expired."""
+    """Remove from a tag the sources that its collection no longer has or that have expired."""
     records = await tag.records()
     there = {
         id_
@@ -304,7 +304,7 @@ async def _remove_stale(tag: CollectionWriter) -> None:
 
 
 async def _forget_embeddings(data: Path, table: CollectionReader) -> None:
-    """Delete the cached embeddings of texts that the collection doesn't hold any more."""
+    """Delete the cached embeddings of texts that the collection no longer holds."""
     collection = table.collection
     if not embedding_cache.cache_file(data).exists():
         return

@@ -21,7 +21,7 @@ def begin_run(data: Path, tenant: str, run: IngestionRun) -> int:
     """Write the file of a run that begins now. Returns its id, which counts up over the tenant's runs.
 
     Call it under the collection's lock: earlier runs of the collection without an end are marked as
-    interrupted. The oldest runs beyond `KEPT` are removed.
+    interrupted. The oldest runs beyond `MOST_RUNS` are removed.
 
     Raises:
         OSError: the folder can't be written.
@@ -51,7 +51,7 @@ def end_run(data: Path, tenant: str, id_: int, run: IngestionRun) -> None:
 
 
 def forget_names(data: Path, tenant: str, collection: str) -> None:
-    """Remove all names of files and all notes from the runs of a collection: they may name purged documents.
+    """Remove names of files and notes from the runs of a collection: they may name purged documents.
 
     Raises:
         OSError: the folder can't be written.

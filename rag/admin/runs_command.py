@@ -1,4 +1,4 @@
-"""`refdesk-admin runs`: the history of ingestion runs, and how a run enters it."""
+"""`refdesk-admin runs`: the history of ingestion runs, and how a run is recorded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DONE = ("added", "replaced", "moved", "removed", "unchanged", "skipped", "missin
 
 
 class HistoryEntry:
-    """A run's entry in the history; `report` is given when the run has ended by itself."""
+    """A run's entry in the history. The run sets `report` when it ends by itself."""
 
     def __init__(self) -> None:
         self.report: Report | None = None
@@ -41,8 +41,8 @@ def keep_in_history(
 ) -> Iterator[HistoryEntry]:
     """Keep the enclosed run of a collection in the history. Call it under the collection's lock.
 
-    `name` is the command, and `inputs` what it ingests. A history that can't be written stops no run: a line
-    on standard error says so.
+    `name` is the command, and `inputs` what it ingests. A history that can't be written doesn't stop the run;
+    standard error says so.
     """
     run = IngestionRun(
         collection=collection.name,
@@ -116,7 +116,7 @@ def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
 
 
 def count_known_failures(data: Path, collection: Collection, report: Report) -> int:
-    """How many failures of a run an earlier one had in the same way, of files that haven't changed since."""
+    """How many failures of a run are old: same file, same reason, and the file is unchanged since then."""
     earlier: dict[str, tuple[str, datetime]] = {}
     for run in runs_of(data, collection.tenant).values():
         if run.collection == collection.name and run.ended:
@@ -132,8 +132,8 @@ def count_known_failures(data: Path, collection: Collection, report: Report) -> 
 
 
 def _is_unchanged(path: Path, since: datetime) -> bool:
-    """Whether a file, or the one that contains it, is as it was; of an origin the failure alone says that."""
-    if not path.is_absolute():
+    """Whether a file, or the archive that contains it, is unchanged since then."""
+    if not path.is_absolute():  # from an origin: the same failure is all there is to compare
         return True
     try:
         file = next(ancestor for ancestor in (path, *path.parents) if ancestor.exists())

@@ -30,7 +30,7 @@ MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers have 200,000 or less
 
 
 def _vector(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, ...] | None:
-    """The numbers in a file, or on standard input."""
+    """The vector in a file or on standard input."""
     if value is None:
         return None
     try:
@@ -207,7 +207,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
 
 
 async def _explain_no_documents(settings: Settings, principal: Principal) -> str:
-    """For the operator: whether there are no documents, or none that this principal may see."""
+    """Why a search finds nothing, for the operator: no documents, or all are hidden from this asker."""
     tables = readable_tables(await open_collections(settings, None))
     sources = sum([(await table.statistics()).sources for table in tables])
     where = f"The {'bucket' if settings.storage.uri else 'data folder'} is {settings.home}."

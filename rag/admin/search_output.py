@@ -1,6 +1,6 @@
 """The output of `refdesk-admin search`: results, and with --explain the trace.
 
-The words for a trace come first, and the ranks of passages step by step: the report's page uses them, too.
+First come the ranks of passages step by step and the words for a trace, which the HTML report uses, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RankStep:
 
 
 def rank_steps(answer: Answer) -> tuple[RankStep, ...]:
-    """The steps that rank passages, in order: the lists, then the stages; no lists without a trace."""
+    """The steps that rank passages, in order: the lists, if the answer has a trace, then the stages."""
     lists = _lists(answer.trace) if answer.trace else ()
     stages = (
         RankStep(stage.name, {id_: rank for rank, id_ in enumerate(stage.left, 1)})
@@ -66,7 +66,7 @@ def rank_changes(steps: Sequence[RankStep], id_: str) -> list[tuple[str, int | N
 
 
 def changes(ranks: Iterable[tuple[str, int | None]]) -> list[tuple[str, int | None]]:
-    """The ranks that differ from the previous one; before the first there is none."""
+    """The ranks that differ from the previous one. The first is compared with None."""
     pairs = pairwise([("", None), *ranks])
     return [after for before, after in pairs if after[1] != before[1]]
 
@@ -77,14 +77,14 @@ def heading(hit: Hit) -> str:
 
 
 def heading_parts(hit: Hit) -> list[str]:
-    """Those of title, section and page that the hit has."""
+    """The title, section and page, as far as the hit has them."""
     path = hit.chunk.section[1:] if hit.chunk.section[:1] == (hit.source.title,) else hit.chunk.section
     page = page_of(hit.source, hit.chunk.page, hit.chunk.page) if hit.chunk.page else ""
     return [part for part in (label(hit.source.title), label(" > ".join(path)), page) if part]
 
 
 def query_details(query: SubQuery) -> str:
-    """A query's details beside its text: 'weight 0.70, in handbook, where {"year": 2020}'."""
+    """A query's details without its text: 'weight 0.70, in handbook, where {"year": 2020}'."""
     parts = [f"weight {query.weight:.2f}"] if query.weight != 1 else []
     if query.collections:
         parts.append(f"in {', '.join(query.collections)}")
@@ -143,7 +143,7 @@ NUMBERS = frozenset({"MS"})  # columns that align right
 
 
 def print_results(reply: SearchReply) -> None:
-    """Print a reply: each passage below where it stands, or all as one text."""
+    """Print a reply: each passage below its citation, or all as one text."""
     if reply.context:
         echo(f"{reply.context}\n")
     for number, result in enumerate(reply.results, 1):
@@ -238,5 +238,5 @@ def _fate(fate: SourceTrace) -> Iterator[str]:
 
 
 def _wrapped(text: str, begins: str = "   ") -> list[str]:
-    """The text in lines, the first of which starts with `begins`; none for an empty text."""
+    """The text wrapped into lines, the first of which starts with `begins`; none for an empty text."""
     return textwrap.wrap(text, WIDTH, initial_indent=begins, subsequent_indent="   ")

@@ -1,8 +1,8 @@
-"""Whether others can ask this desk, which of its collections they can read, and how narrow new documents are.
+"""Whether others can search this desk, which collections they can read, and the default access of documents.
 
-A desk begins as one person's: everything is open, because nobody else can ask. The first API key, OAuth or
-groups make it a shared one. From then on new documents are restricted, in collections from before, too,
-unless somebody said otherwise. What is open already stays so: it is named, with the command that changes it.
+A desk begins as one person's: everything is open, because nobody else can search it. The first API key, OAuth
+or groups make it a shared one. From then on new documents are restricted unless somebody said otherwise, in
+existing collections, too. What is open already stays open, and is reported with the command that changes it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rag.report.text_and_html import counted
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """A collection with documents that everybody in the tenant may see, and who can ask for them.
+    """A collection with documents that are open to the whole tenant, and the ways in which others can ask.
 
-    `desk` is what names the desk and the tenant behind a command.
+    `desk` holds the options that select the desk and the tenant in a command.
     """
 
     collection: Collection
@@ -33,7 +33,7 @@ class Exposure:
     desk: str
 
     def __str__(self) -> str:
-        """What that means, and the commands that change it."""
+        """What is open to whom, and the commands that change it."""
         collection, readers = self.collection, f"all who ask with {' or '.join(self.askers)}"
         if collection.attached:
             return (
@@ -53,9 +53,9 @@ class Exposure:
 
 
 def askers(settings: Settings, tenant: str) -> tuple[str, ...]:
-    """What others can ask with; empty on one person's desk.
+    """The ways in which others can ask, in words; empty on one person's desk.
 
-    Expired keys count until they are revoked: `key rotate` brings them back.
+    Expired keys count until they are revoked: `key rotate` renews them.
 
     Raises:
         ConfigurationError, StoreError: the keys can't be read.
@@ -73,14 +73,14 @@ def askers(settings: Settings, tenant: str) -> tuple[str, ...]:
 
 
 def first_visibility(settings: Settings) -> Visibility:
-    """The visibility of new documents of which nobody said who may see them: restricted if others can ask."""
+    """The default visibility of documents: restricted if others can ask, else the whole tenant's."""
     return "restricted" if askers(settings, tenant_of(settings)) else "tenant"
 
 
 def usual_visibility(settings: Settings, collection: Collection) -> Visibility:
-    """The same of new documents of a collection: what somebody chose for it, else the narrower of both.
+    """The visibility of a collection's new documents: what somebody chose, else the narrower of two defaults.
 
-    A collection from before others could ask is as narrow for new documents as a new collection would be.
+    A collection made before others could ask gets new documents as narrow as a new collection would.
     """
     if collection.visibility_is_set or collection.visibility == "restricted":
         return collection.visibility
@@ -90,7 +90,7 @@ def usual_visibility(settings: Settings, collection: Collection) -> Visibility:
 async def exposures(
     settings: Settings, tenant: str, name: str | None = None, *, intended: bool = False
 ) -> list[Exposure]:
-    """The collections of a shared desk that others read only because nobody decided about them yet.
+    """The collections of a shared desk that are open to others without anybody having chosen that.
 
     With `intended` also those that somebody made open. Tags are left out: they follow their collections.
 
@@ -118,7 +118,7 @@ async def exposures(
 
 
 def reachable(exposed: list[Exposure], collections: Container[str] | None) -> list[Exposure]:
-    """Those that a credential bound to these collections reaches; None is bound to none in particular."""
+    """The exposures within these collections, to which a credential is bound; None: in all."""
     return [
         exposure for exposure in exposed if collections is None or exposure.collection.name in collections
     ]

@@ -1,4 +1,4 @@
-"""How a desk stands: `refdesk-admin` alone, which names the next step, and `refdesk-admin status`."""
+"""The state of a desk: `refdesk-admin` alone, which names the next step, and `refdesk-admin status`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTS_SHOWN = 4
 
 @command("next", on_bucket=True)
 async def next_command(settings: Settings, *, as_json: bool) -> None:
-    """Say how this desk stands, and what to do next."""
+    """Show the state of this desk, and what to do next."""
     documents, collections = await _holds(settings)
     hosts = connected_hosts()
     if as_json:
@@ -32,10 +32,10 @@ async def next_command(settings: Settings, *, as_json: bool) -> None:
 
 
 async def _holds(settings: Settings) -> tuple[int, int]:
-    """How many documents and collections the tenant has.
+    """The tenant's numbers of documents and collections.
 
     Raises:
-        ConfigurationError: the data folder is something else.
+        ConfigurationError: the folder isn't a data folder of refdesk.
     """
     if problem := data_folder_problem(settings.home):
         data = settings.data

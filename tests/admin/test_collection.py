@@ -305,7 +305,7 @@ def test_another_chunking_applies_from_the_next_ingest_on(inside: Desk, tmp_path
     inside.run("ingest", str(file.parent), "--collection", "notes")
     before = inside.json("status")["collections"][0]["chunks"]
     said = inside.run("collection", "set", "notes", "--chunking", "default").stdout
-    assert said == "The next ingest cuts the documents of the collection notes so: default.\n"
+    assert said == "New chunking of the collection notes, from the next ingest on: default.\n"
     assert inside.json("ingest", str(file.parent), "--collection", "notes")["counts"]["replaced"] == 1
     assert inside.json("status")["collections"][0]["chunks"] < before
     assert inside.json("ingest", str(file.parent), "--collection", "notes")["counts"]["unchanged"] == 1

@@ -1,4 +1,4 @@
-"""refdesk-admin alone says how this desk stands, and what to do next."""
+"""refdesk-admin alone shows the state of this desk, and what to do next."""
 
 from __future__ import annotations
 

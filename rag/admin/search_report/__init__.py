@@ -79,7 +79,7 @@ def hit_articles(answer: Answer, address: Callable[[Hit], str | None] = lambda _
 
 
 def summary_line(answer: Answer) -> str:
-    """How many hits there are, and what they took."""
+    """The number of hits, with the time, tokens and cost of the search."""
     return " ".join(_took(answer))
 
 
@@ -129,7 +129,7 @@ def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep], address
 
 
 def _isolated(parts: Sequence[str]) -> Iterator[str]:
-    """The parts with commas between, isolated, so that right-to-left text doesn't reorder the others."""
+    """The parts with commas between, each isolated, so that right-to-left text doesn't reorder the others."""
     for at, part in enumerate(parts):
         yield ", " if at else ""
         yield tag("bdi", part)
