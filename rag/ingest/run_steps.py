@@ -36,7 +36,7 @@ from rag.ingest.policy.document_admission import (
 from rag.ingest.policy.moderation import Moderator
 from rag.ingest.prepare import Preparation, Prepared
 from rag.ingest.report import Outcome, OutcomeKind, Report, field_notes
-from rag.ingest.rights.access_claims import Claims
+from rag.ingest.rights.access_decision import Claims
 from rag.ingest.rights.access_history import Recorded
 from rag.ingest.run_outcomes import Outcomes
 from rag.ingest.run_progress import ByteProgress, Progress, sizes
@@ -269,7 +269,6 @@ class IngestSteps:
         chunked = await self._chunked(content, budget)
         earlier, id_ = self._earlier(file.uri), self._id_of(file.uri)
         claim = self._claims.of_document(file, chunked.stated, content.content_digest, id_, earlier)
-        claim = self._claims.of_part(claim, file)
         self.outcomes.remark(file.uri, *chunked.remarks)
         self.outcomes.note_text(file.uri, chunked.flags, chunked.masked)
         self.outcomes.undeclared.update(chunked.undeclared)
@@ -321,7 +320,7 @@ class IngestSteps:
         kind: OutcomeKind = "moved" if uri in self._moved else "added"
         if uri in self._known:
             kind = "replaced"
-        remarks = self._claims.remarks(uri, new.claim, record)
+        remarks = self._claims.report.remarks(uri, new.claim, record)
         self.outcomes.finish_source(kind, new.source, remarks, record.access)
 
     async def settle(self) -> None:
@@ -360,7 +359,7 @@ class IngestSteps:
             *self.outcomes.notes(mended=self._mended),
             *field_notes(self.outcomes.undeclared, self._writer.collection.name),
             *language_notes(self.outcomes.finished, self._writer.collection),
-            *self._claims.notes([file.path for file in files.values()]),
+            *self._claims.report.notes([file.path for file in files.values()], self._claims.rights),
             *unopened(self._known, discovery),
             *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
         )

@@ -15,7 +15,7 @@ from rag.store.write.table_rows import KnownSource, SourceMove
 
 if TYPE_CHECKING:
     from rag.ingest.file_digests import FileContent
-    from rag.ingest.rights.access_claims import Claims
+    from rag.ingest.rights.access_decision import Claims
     from rag.ingest.run_outcomes import Outcomes
     from rag.store.write.collection_writer import CollectionWriter
 
@@ -43,7 +43,7 @@ class UnchangedSources:
         self._note_file(source, content)
         file = content.file
         metadata = {**source.metadata, "path": printable(file.name)}
-        claim = self.claims.of_part(self.claims.of_moved(source, file), file)
+        claim = self.claims.of_moved(source, file)
         self._to_move[source.id] = source, SourceMove(file.uri, metadata, claim)
 
     def _stays(self, source: KnownSource, content: FileContent) -> bool:
@@ -92,16 +92,10 @@ class UnchangedSources:
 
     async def _claim(self, source: KnownSource, content: FileContent) -> Claim | None:
         """The claim of a source whose access may change: by the run, its own request or what contains it."""
-        file, rights = content.file, self.claims.rights
-        if by_origin := self.claims.of_origin(source.uri, file.path, content.content_digest):
-            return self.claims.of_part(by_origin, file)
-        if not rights.set_access:
-            self.claims.note_kept(source, file)
-        if rights.asks(source.record.requested):
+        rights, metadata = self.claims.rights, None
+        if rights.asks(source.record.requested) and not self.claims.is_synced(source.uri):
             metadata = (await self.parsed(content)).metadata if rights.of_documents else {}
-            return self.claims.of_part(self.claims.of_new(file, metadata, content.content_digest), file)
-        claim = self.claims.of_part(self.claims.of_kept(source), file)
-        return claim if claim.floor else None
+        return self.claims.of_unchanged(source, content.file, content.content_digest, metadata)
 
     async def settle(self) -> None:
         """Settle the access of the sources for which that is open, and record the new states of files."""
@@ -114,5 +108,5 @@ class UnchangedSources:
 
     def _finish(self, kind: OutcomeKind, source: KnownSource, claim: Claim, record: AccessRecord) -> None:
         self.outcomes.finish_source(
-            kind, source, self.claims.remarks(source.uri, claim, record), record.access
+            kind, source, self.claims.report.remarks(source.uri, claim, record), record.access
         )

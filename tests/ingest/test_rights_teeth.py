@@ -26,6 +26,7 @@ from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError, StoreError
 from rag.ingest.ingest_run import ingest
+from rag.ingest.rights.access_decision import Floor, Situation
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.ingest.run_steps import Instructions
 from rag.search.desk import Desk
@@ -172,6 +173,75 @@ async def what_was_away_for_a_run_comes_back_with_its_rights(office: Office) -> 
     await office.ingest()
     control(await office.seen(HR) == {"salaries.md"})
     assert await office.seen(ANYBODY) == set()
+
+
+async def an_edited_document_keeps_its_record(office: Office) -> None:
+    office.write("salaries.md")
+    await office.ingest()
+    await office.change("salaries.md", _only_hr)
+    office.write("salaries.md", f"{SALARIES} New ones.")
+    await office.ingest()
+    control(await office.seen(HR) == {"salaries.md"})
+    assert await office.seen(ANYBODY) == set()
+
+
+async def another_document_at_the_place_of_a_removed_one_is_no_wider(office: Office) -> None:
+    path = office.write("salaries.md")
+    await office.ingest()
+    await office.change("salaries.md", _only_hr)
+    path.unlink()
+    await office.ingest()
+    office.write("salaries.md", f"{SALARIES} New ones.")
+    await office.ingest()
+    control(await office.seen(HR) == {"salaries.md"})
+    assert await office.seen(ANYBODY) == set()
+
+
+async def a_copy_is_no_wider_than_the_original(office: Office) -> None:
+    office.write("salaries.md")
+    await office.ingest()
+    await office.change("salaries.md", _only_hr)
+    office.write("open/copy.md")
+    office.write("open/menu.md", "A pendulum for lunch.")
+    await office.ingest()
+    control(await office.seen(HR) == {"salaries.md", "open/copy.md", "open/menu.md"})
+    assert await office.seen(ANYBODY) == {"open/menu.md"}
+
+
+async def a_renamed_and_edited_file_is_no_wider_than_what_is_gone(office: Office) -> None:
+    path = office.write("hr/salaries.md")
+    await office.ingest()
+    await office.change("hr/salaries.md", _only_hr)
+    path.unlink()
+    office.write("hr/pay.md", f"{SALARIES} New ones.")
+    await office.ingest()
+    control(await office.seen(HR) == {"hr/pay.md"})
+    assert await office.seen(ANYBODY) == set()
+
+
+async def files_that_change_names_open_nothing(office: Office) -> None:
+    office.write("salaries.md")
+    office.write("menu.md", "A pendulum for lunch.")
+    await office.ingest()
+    await office.change("salaries.md", _only_hr)
+    office.write("menu.md")
+    office.write("salaries.md", "A pendulum for lunch.")
+    await office.ingest()
+    control(await office.seen(HR) == {"salaries.md", "menu.md"})
+    assert not await office.reads(ANYBODY, "menu.md")
+
+
+async def what_takes_the_place_of_a_copied_document_is_as_narrow_as_it_was(office: Office) -> None:
+    office.write("salaries.md")
+    menu = office.write("menu.md", "A pendulum for lunch.")
+    await office.ingest()
+    await office.change("salaries.md", _only_hr)
+    menu.rename(office.folder / "old-menu.md")
+    (office.folder / "salaries.md").rename(menu)
+    menu.write_text(f"{SALARIES} New ones.")
+    await office.ingest()
+    control(await office.seen(HR) == {"old-menu.md", "menu.md"})
+    assert not await office.reads(ANYBODY, "menu.md")
 
 
 async def what_appears_later_is_as_its_folder_was_ingested(office: Office) -> None:
@@ -389,6 +459,10 @@ def _settled(
     return lambda real: lambda own, claim, *rest, **more: real(*claimed(own, claim), *rest, **more)
 
 
+def _loosened(here: Situation, **columns: Any) -> Replacement:  # noqa: ANN401 a row's
+    return lambda table: {**table, here: replace(table[here], **columns)}
+
+
 async def _nothing(*_: object) -> None:
     pass
 
@@ -407,6 +481,28 @@ class Broken:
     check: Check
 
 
+LOOSER_ROWS: list[tuple[Situation, dict[str, Any], Check]] = [
+    (Situation.MOVED, {"policy": Policy.REPLACE}, what_is_restricted_is_moved_and_stays_so),
+    (Situation.EDITED, {"policy": Policy.REPLACE}, an_edited_document_keeps_its_record),
+    (Situation.BACK, {"policy": Policy.REPLACE}, what_was_away_for_a_run_comes_back_with_its_rights),
+    (
+        Situation.BACK_CHANGED,
+        {"policy": Policy.REPLACE},
+        another_document_at_the_place_of_a_removed_one_is_no_wider,
+    ),
+    (Situation.NEW, {"floor": (Floor.URI, Floor.GONE)}, a_copy_is_no_wider_than_the_original),
+    (
+        Situation.NEW,
+        {"floor": (Floor.CONTENT, Floor.URI)},
+        a_renamed_and_edited_file_is_no_wider_than_what_is_gone,
+    ),
+    (Situation.EDITED, {"floor": (Floor.URI,)}, files_that_change_names_open_nothing),
+    (
+        Situation.DISPLACED,
+        {"floor": (Floor.CONTENT, Floor.URI)},
+        what_takes_the_place_of_a_copied_document_is_as_narrow_as_it_was,
+    ),
+]
 BROKEN = [
     Broken(
         "records follow the names of files alone",
@@ -431,6 +527,15 @@ BROKEN = [
         _settled(lambda own, claim: (own if own and own.present else None, claim)),
         what_was_away_for_a_run_comes_back_with_its_rights,
     ),
+    *(
+        Broken(
+            f"the table: {here.name} has {', '.join(columns)} {[*columns.values()]}",
+            "rag.ingest.rights.access_decision.TABLE",
+            _loosened(here, **columns),
+            check,
+        )
+        for here, columns, check in LOOSER_ROWS
+    ),
     Broken(
         "nobody remembers what a folder was ingested with",
         "rag.store.write.collection_writer.CollectionWriter.remember",
@@ -439,7 +544,7 @@ BROKEN = [
     ),
     Broken(
         "of what folders were ingested with, only their own counts",
-        "rag.ingest.rights.access_claims.Claims.remember",
+        "rag.ingest.rights.access_decision.Claims.remember",
         lambda real: (
             lambda claims, folders: {
                 **real(claims, ()),

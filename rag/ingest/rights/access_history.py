@@ -3,8 +3,7 @@
 Files are renamed, moved, copied, edited, deleted, and restored from backups, often several of these between
 two runs. A document is recognized by its URI or by its content, present or earlier. A new document that
 neither recognizes may still be an edited version of one that is gone from its folder, or of one that had its
-name. Where several records could be a document's own, it gets only the rights that all of them allow: a wrong
-guess may hide a document, but never expose one.
+name. `access_decision` says which of these records count.
 """
 
 from __future__ import annotations

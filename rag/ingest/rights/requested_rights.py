@@ -19,7 +19,7 @@ from rag.access.rule import narrower
 from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError, WithheldError
 from rag.ingest.parse.front_matter import ACCESS_KEYS
-from rag.store.write.access_claim import Claim, Policy
+from rag.store.write.access_claim import Claim
 
 if TYPE_CHECKING:
     from rag.config.settings import AccessRule
@@ -82,7 +82,7 @@ class Rights:
         """
         access = self.of_path(path, around=around)
         if self.set_access and self.command:
-            return Claim(access, Policy.REPLACE, content=content)
+            return Claim(access, content=content)
         outer = [entries for one in requests if (entries := self._access_entries(one))]
         own = self._access_entries(metadata)
         usual, requested_access = Access(self.usual, revision=1), None
@@ -96,7 +96,6 @@ class Rights:
         requested = json.dumps(written, sort_keys=True) if self.of_documents else ""
         return Claim(
             access or usual,
-            Policy.REPLACE if self.set_access else Policy.KEEP,
             content=content,
             requested=requested,
             requested_access=requested_access,

@@ -158,8 +158,7 @@ def _kept(own: AccessRecord, claim: Claim, others: Iterable[Access | None]) -> A
         # A request narrows once, when it changes. If an unchanged request applied in every run, it would
         # undo what an operator granted since.
         access = narrower(access, claim.requested_access)
-    another_document = not own.present and own.content != claim.content  # under the URI of a removed one
-    if claim.policy is Policy.NARROW or another_document:
+    if claim.policy is Policy.NARROW:
         access = narrower(access, claim.access)
     return access
 

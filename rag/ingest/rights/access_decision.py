@@ -1,0 +1,347 @@
+"""Who may see a document of a run: the table that decides it, and the claims that follow from it.
+
+Files are renamed, moved, copied, edited, deleted and restored, and a run sees only what is there now. So it
+tells first what a document is to what is stored and recorded (`Situation`); the table then says what counts.
+Where a file could be any of several documents, it gets only the access that all of them have (fail closed): a
+wrong guess may hide a document, but never expose one.
+
+`rag.store.write.access_claim` settles the claims under the tenant's lock, where changes of the same moment
+count, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rag.access.rule import narrower, same_access
+from rag.corpus import Access, AccessRecord
+from rag.ingest.rights.access_history import NONE, Narrowing, Recorded
+from rag.ingest.rights.access_report import AccessReport
+from rag.ingest.source_paths import around, place_of
+from rag.ingest.vanished_sources import renamed_folders
+from rag.store.write.access_claim import Claim, Policy, until_stored
+from rag.store.write.source_ids import PURGED
+
+if TYPE_CHECKING:
+    from rag.ingest.discover import Discovery
+    from rag.ingest.local_files import LocalFile
+    from rag.ingest.rights.requested_rights import Rights
+    from rag.store.write.table_rows import KnownSource
+
+
+class Situation(Enum):
+    """What a document is to what is stored, and to the access records, which outlive what was stored."""
+
+    ORIGIN = "its origin decides who may see it"
+    ORIGIN_SET = "its origin decides, and the run replaces what was set by hand (--set-access)"
+    SET = "the run replaces records (--set-access)"
+    SAME = "stored at this URI with this content"
+    EDITED = "stored at this URI with other content"
+    DISPLACED = "as EDITED, but what was stored here lies elsewhere now: this may be another document"
+    MOVED = "stored with this content at a URI whose file is gone"
+    BACK = "removed earlier, and at its URI again with its content"
+    BACK_CHANGED = "removed earlier, and at its URI again with other content: this may be another document"
+    NEW = "without a record at this URI"
+
+
+class Place(Enum):
+    """When the access that command, folders and rules give a document's place narrows its record."""
+
+    ALWAYS = "always"
+    SAYS = "if they say anything of its place"
+    CHANGED = "if they give its place another access than they did before this run"
+    OLD_PLACE = "if they give its place another access than the place that it moved from"
+    OTHER_PLACES = "if they give its place another access than that of a document of the floor"
+    NEVER = "never"
+
+
+class Floor(Enum):
+    """Other documents that this one could be, so that it is never more widely visible than their records."""
+
+    CONTENT = "those that have or had its content"
+    URI = "those that have or had its URI"
+    GONE = "if none has its content: those gone from its folder or with its name, or all others of its folder"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What counts in a situation: what becomes of the own record, and what narrows it.
+
+    A `Policy.KEEP` becomes `NARROW` if the access of the place counts.
+    """
+
+    policy: Policy
+    place: Place
+    floor: tuple[Floor, ...] = ()
+
+
+_COULD_BE = (Floor.CONTENT, Floor.URI, Floor.GONE)
+
+# fmt: off
+TABLE: Mapping[Situation, Row] = {
+    #                           its own record   the access of its place  never wider than the records of
+    Situation.NEW:          Row(Policy.KEEP,     Place.ALWAYS,            _COULD_BE),
+    Situation.SAME:         Row(Policy.KEEP,     Place.NEVER),
+    Situation.EDITED:       Row(Policy.KEEP,     Place.OTHER_PLACES,      (Floor.CONTENT, Floor.URI)),
+    Situation.DISPLACED:    Row(Policy.KEEP,     Place.SAYS,              _COULD_BE),
+    Situation.MOVED:        Row(Policy.KEEP,     Place.OLD_PLACE,         (Floor.CONTENT,)),
+    Situation.BACK:         Row(Policy.KEEP,     Place.CHANGED),
+    Situation.BACK_CHANGED: Row(Policy.KEEP,     Place.ALWAYS,            _COULD_BE),
+    Situation.SET:          Row(Policy.REPLACE,  Place.ALWAYS),
+    Situation.ORIGIN:       Row(Policy.SYNC,     Place.ALWAYS),
+    Situation.ORIGIN_SET:   Row(Policy.SYNC_ALL, Place.ALWAYS),
+}
+# fmt: on
+"""A record that is kept can only become narrower: so moving a file into a confidential folder hides it, but
+moving it into an open one doesn't expose it. In all rows what contains a part belongs to its floor (where the
+policy is `REPLACE`, both get the same), and what a document requests for itself narrows its record when that
+request changes."""
+
+
+def situation(
+    uri: str,
+    content: str,
+    own: AccessRecord | None,
+    stored_at: str | None,
+    *,
+    is_elsewhere: Callable[[AccessRecord], bool],
+) -> Situation:
+    """What a document is that neither an origin nor `--set-access` decides on.
+
+    `own` is the record of its id, and `stored_at` the URI at which its source is stored, None if none is.
+    `is_elsewhere` tells whether a new file has the content of a record.
+    """
+    if own is None:
+        return Situation.NEW
+    if stored_at is None or not own.present:  # rows of a removed source can still be stored for a while
+        return Situation.BACK if own.content == content else Situation.BACK_CHANGED
+    if own.content != content:
+        return Situation.DISPLACED if is_elsewhere(own) else Situation.EDITED
+    return Situation.SAME if stored_at == uri else Situation.MOVED
+
+
+class Claims:
+    """The claims of a run's documents: by the rights of the run and by the tenant's records.
+
+    `id_of` is the id of the source at a URI. The `report` learns why a document gets less than a new one.
+    """
+
+    def __init__(self, rights: Rights, recorded: Recorded, id_of: Callable[[str], str]) -> None:
+        self.rights = rights
+        self.report = AccessReport(recorded)
+        self._recorded = recorded
+        self._id_of = id_of
+        self._by_origin: Mapping[str, Access] = {}
+        self._around: Callable[[LocalFile], Iterable[str]] = lambda _file: ()
+
+    def learn(self, discovery: Discovery) -> None:
+        """Note who may see documents whose origin decides that, and what contains others."""
+        self._by_origin, self._around = discovery.rights, discovery.around
+
+    # The claims, by the row of a document.
+
+    def of_document(
+        self, file: LocalFile, metadata: Mapping[str, str], content: str, id_: str, stored: KnownSource | None
+    ) -> Claim:
+        """The claim of a parsed document. `stored` is the source that it updates or moved from.
+
+        Raises:
+            WithheldError: the access that it requests is invalid.
+        """
+        if synced := self._synced(file.uri, file.path, content):
+            return self._within_container(synced, file)
+        wanted = self._requested(file, metadata, content)
+        if self.rights.set_access:
+            return self._decided(Situation.SET, wanted, file)
+        own = stored.record if stored else self._recorded.by_id.get(id_)
+        stored_at = stored.uri if stored else None
+        here = situation(file.uri, content, own, stored_at, is_elsewhere=self._recorded.is_elsewhere)
+        return self._decided(here, wanted, file, id_, stored)
+
+    def of_moved(self, stored: KnownSource, file: LocalFile) -> Claim:
+        """The claim of a source that moved and whose text stays."""
+        record = stored.record
+        if synced := self._synced(file.uri, file.path, record.content):
+            return self._within_container(synced, file)
+        wanted = Claim(self._given(file), content=record.content, requested=record.requested)
+        return self._decided(Situation.MOVED, wanted, file, stored.id, stored)
+
+    def of_unchanged(
+        self, stored: KnownSource, file: LocalFile, content: str, metadata: Mapping[str, str] | None
+    ) -> Claim | None:
+        """The claim of a source whose file stays as it is; None if nothing can change its access.
+
+        `metadata` is given if the run asks what the document requests for itself.
+
+        Raises:
+            WithheldError: the access that it requests is invalid.
+        """
+        if synced := self._synced(stored.uri, file.path, content):
+            return self._within_container(synced, file)
+        if metadata is not None:
+            wanted = self._requested(file, metadata, content)
+        else:
+            record = stored.record
+            wanted = Claim(record.access, content=record.content, requested=record.requested)
+        here = Situation.SET if self.rights.set_access else Situation.SAME
+        claim = self._decided(here, wanted, file, stored.id, stored)
+        return claim if metadata is not None or claim.floor else None
+
+    def narrowed_at_once(self, known: Iterable[KnownSource]) -> dict[str, tuple[str, Claim]]:
+        """The claims, with URIs, by id, that only take rights away from sources whose origin decides."""
+        claims = (
+            (stored, self._synced(stored.uri, place_of(stored.uri), stored.record.content))
+            for stored in known
+        )
+        return {stored.id: (stored.uri, until_stored(claim)) for stored, claim in claims if claim}
+
+    def _requested(self, file: LocalFile, metadata: Mapping[str, str], content: str) -> Claim:
+        """What a new document gets: by command, folders and rules, and by its own request."""
+        inside = around(file.uri)
+        return self.rights.claim(file.path, metadata, content, around=inside, requests=file.requests)
+
+    def is_synced(self, uri: str) -> bool:
+        """Whether the origin of the document at a URI decides who may see it."""
+        return uri.partition("#")[0] in self._by_origin
+
+    def _synced(self, uri: str, path: Path, content: str) -> Claim | None:
+        """The claim of a document whose origin decides who may see it, or of its part; None for others."""
+        by_origin = self._by_origin.get(uri.partition("#")[0])
+        if by_origin is None:
+            return None
+        # What the settings say of the origin, or of the path, is the most that it can get.
+        most = self.rights.of_path(path, around=around(uri))
+        access = narrower(most, by_origin) if most else by_origin
+        here = Situation.ORIGIN_SET if self.rights.set_access else Situation.ORIGIN
+        return Claim(access, TABLE[here].policy, content=content)
+
+    def _decided(
+        self,
+        here: Situation,
+        wanted: Claim,
+        file: LocalFile,
+        id_: str = "",
+        stored: KnownSource | None = None,
+    ) -> Claim:
+        """The claim of a document in this situation, by its row of the table."""
+        row = TABLE[here]
+        floor = self._floor(row, wanted, file, id_, stored)
+        narrows = row.policy is Policy.KEEP and self._counts(row.place, file, stored, floor)
+        policy = Policy.NARROW if narrows else row.policy
+        if stored and row.policy is Policy.KEEP and not (narrows and here is Situation.MOVED):
+            by_command = self.rights.command is not None
+            self.report.note_kept(stored.record.access, self._given(file), by_command=by_command)
+        if row.floor:
+            self.report.note_narrowing(file.uri, floor)
+        return self._within_container(replace(wanted, policy=policy, floor=floor.ids), file)
+
+    def _floor(
+        self, row: Row, wanted: Claim, file: LocalFile, id_: str, stored: KnownSource | None
+    ) -> Narrowing:
+        """The documents that this one could be, by the kinds that the row names."""
+        uri, floor = file.uri, NONE
+        # Only the report depends on this access: it names a document that keeps out whom this lets in.
+        access = stored.record.access if stored and stored.uri != uri else wanted.access
+        if Floor.CONTENT in row.floor:
+            floor = self._recorded.same_content(id_, wanted.content, access, self._rights_at)
+        is_recognized = bool(floor.ids)
+        if Floor.URI in row.floor:
+            floor |= self._recorded.same_uri(id_, uri, access)
+        if Floor.GONE in row.floor and not is_recognized:
+            floor |= self._recorded.could_be(uri, access)
+        return floor
+
+    def _counts(self, place: Place, file: LocalFile, stored: KnownSource | None, floor: Narrowing) -> bool:
+        """Whether what the run gives a document's place counts beside its record."""
+        match place:
+            case Place.ALWAYS:
+                return True
+            case Place.SAYS:
+                return self._given(file) is not None
+            case Place.CHANGED:
+                return self._rights_changed(file)
+            case Place.OLD_PLACE:
+                return stored is not None and self._rights_differ(stored.uri, file)
+            case Place.OTHER_PLACES:
+                return any(self._rights_differ(self._recorded.by_id[id_].uri, file) for id_ in floor.ids)
+            case Place.NEVER:
+                return False
+
+    def _within_container(self, claim: Claim, file: LocalFile) -> Claim:
+        """The claim of a document, which is no more widely visible than what contains it, if it is a part."""
+        containers = {self._id_of(container) for container in self._around(file)}
+        if not containers:
+            return claim
+        self.report.note_container(file.uri)
+        return replace(claim, floor=claim.floor | containers)
+
+    # What command, folders and rules give a place, now and before.
+
+    def _given(self, file: LocalFile) -> Access | None:
+        return self.rights.of_path(file.path, around=around(file.uri))
+
+    def _given_before(self, uri: str) -> Access | None:
+        return self.rights.of_path(place_of(uri), by_command=False, around=around(uri))
+
+    def _rights_differ(self, before: str, file: LocalFile) -> bool:
+        """Whether a document's place gives other rights than the URI where it was before."""
+        if before == file.uri:
+            return False
+        access = self._given(file)
+        if before.startswith(PURGED):  # nobody knows any more what its path gave
+            return access is not None
+        return access is not None and not same_access(self._given_before(before), access)
+
+    def _rights_at(self, uri: str) -> Hashable:
+        """What `_rights_differ` goes by, of a URI where a document was before."""
+        if uri.startswith(PURGED):
+            return PURGED
+        given = self._given_before(uri)
+        return given and (given.visibility, given.allow, given.deny)
+
+    def _rights_changed(self, file: LocalFile) -> bool:
+        """Whether this run gives a place other rights than the place had before."""
+        earlier, outer = replace(self.rights, folders=self._recorded.folders), around(file.uri)
+        before = earlier.of_path(file.path, by_command=False, around=outer)
+        access = self._given(file)
+        return access is not None and not same_access(before, access)
+
+    # What folders were ingested with: it counts for what appears in them later.
+
+    def remember(self, folders: Iterable[Path]) -> dict[str, Access]:
+        """The changes to record of folders, by URI, now that these are ingested by this command.
+
+        Without `set_access` the access of a folder can only become narrower than it was, or than that of the
+        nearest recorded folder above it. The folders inside it are narrowed, too.
+        """
+        remembered = dict(self._recorded.folders)
+        if command := self.rights.command:
+            wanted = command.record(self.rights.usual)
+            for folder in folders:
+                uri, *above = (path.as_uri() for path in (folder, *folder.parents))
+                before = next((remembered[outer] for outer in (uri, *above) if outer in remembered), wanted)
+                below = {inner: access for inner, access in remembered.items() if inner.startswith(f"{uri}/")}
+                for inner, access in (below | {uri: before}).items():
+                    remembered[inner] = (
+                        wanted if self.rights.set_access else narrower(access, wanted) or wanted
+                    )
+                if not same_access(remembered[uri], wanted):
+                    self.report.narrowed_folders[uri] = remembered[uri]
+        self.rights = replace(self.rights, folders=remembered)
+        earlier = self._recorded.folders
+        return {uri: access for uri, access in remembered.items() if access != earlier.get(uri)}
+
+    def follow(self, moved: Iterable[tuple[str, str]]) -> dict[str, Access]:
+        """The changes to record of folders, by URI, whose files moved: a renamed folder keeps its access."""
+        folders = dict(self.rights.folders)
+        for old, new in renamed_folders(moved, folders).items():
+            here = folders.get(new, folders[old])
+            folders[new] = narrower(here, folders[old]) or here
+            if not same_access(folders[new], here):
+                self.report.narrowed_folders[new] = folders[new]
+        before, self.rights = self.rights.folders, replace(self.rights, folders=folders)
+        return {uri: access for uri, access in folders.items() if access != before.get(uri)}
