@@ -560,7 +560,7 @@ BROKEN = [
     Broken(
         "rules are held against the path below the folder that is ingested",
         "rag.ingest.rights.requested_rights._matches",
-        lambda real: lambda path, pattern, *, ignore: real(Path("/", path.name), pattern, ignore=ignore),
+        lambda real: lambda path, pattern: real(Path("/", path.name), pattern),
         a_rule_counts_whichever_folder_is_ingested,
     ),
     Broken(
