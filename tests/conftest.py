@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from tests.snapshots import Snapshots
 
 
+sys.dont_write_bytecode = False  # else each worker rewrites the assertions of all files anew, for 5 s of CPU
 # More: pytest tests/filters --hypothesis-profile=default (100 examples each), =thorough or =million.
-settings.register_profile("quick", max_examples=25, deadline=None)  # no test fails by the clock
+settings.register_profile("quick", max_examples=10, deadline=None)  # no test fails by the clock
 settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
 settings.register_profile("million", max_examples=100_000, deadline=None, print_blob=True)
 settings.load_profile("quick")  # --hypothesis-profile is read later, and wins
