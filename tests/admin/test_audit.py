@@ -39,10 +39,10 @@ WORD = "zanzibarite"
 APPENDER = """
 import sys
 from pathlib import Path
-from rag.admin.audit_command import Act, record
+from rag.admin.audit_command import Act, log_now
 for number in range(50):
     changes = {f"{sys.argv[2]}-{number}": (None, {"a": "x" * 999})}
-    record(Path(sys.argv[1]), Act("access set", "default", changes))
+    log_now(Path(sys.argv[1]), Act("access set", "default", changes))
 """
 
 

@@ -31,7 +31,7 @@ MAIL = b"From: a@x.org\nSubject: Clock\n\nthe verge and the foliot\n"
 SLOW_PARSER = """
 import sys; sys.path[:] = sys.argv[3:]
 import time
-from rag.ingest.sandbox import child
+from rag.ingest.sandbox import parser_child as child
 def slowed(function, seconds):
     def slow(data, name, **options):
         began = time.process_time()

@@ -171,8 +171,8 @@ def test_an_answer_that_is_what_it_says_is_a_picture() -> None:
 EXPLOITED = """
 import sys; sys.path[:] = sys.argv[2:]
 import os, socket, zlib
-from rag import confinement
-from rag.confined import child
+from rag.confined import confinement
+from rag.confined import page_process as child
 def outcomes():
     for attempt in (
         lambda: open("/etc/passwd"), lambda: os.listdir("/etc"), lambda: os.pipe(), lambda: socket.socket(),

@@ -257,8 +257,8 @@ EXPLOITED = """
 import sys; sys.path[:] = sys.argv[3:]
 import ctypes, os, resource, signal, socket
 from pathlib import Path
-from rag import confinement
-from rag.ingest.sandbox import child as confined
+from rag.confined import confinement
+from rag.ingest.sandbox import parser_child as confined
 from rag.corpus import Block, Document
 def outcome(line):
     try:
