@@ -57,7 +57,9 @@ def members(data: bytes, name: str) -> Iterator[Member]:
         if data.startswith(b"PK"):
             yield from _of_zip(data)
             return
-        opener = next((one for start, one in _OPENERS.items() if data.startswith(start)), None)
+        opener = next(
+            (open_stream for start, open_stream in _OPENERS.items() if data.startswith(start)), None
+        )
         file = _Unpacked(opener(io.BytesIO(data)) if opener else io.BytesIO(data))
         if _is_tar(file.ahead):
             yield from _of_tar(file)
@@ -175,9 +177,9 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
-        wanted = MAX_UNPACKED_BYTES if size is None or size < 0 else size
-        data, self._rest = self._rest[:wanted], self._rest[wanted:]
-        data += self._file.read(wanted - len(data))
+        expected_size = MAX_UNPACKED_BYTES if size is None or size < 0 else size
+        data, self._rest = self._rest[:expected_size], self._rest[expected_size:]
+        data += self._file.read(expected_size - len(data))
         self._left -= len(data)
         if self._left < 0:
             raise ParseError(f"it unpacks to more than {MAX_UNPACKED_BYTES >> 30} GB", "too large")

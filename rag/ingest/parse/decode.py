@@ -201,9 +201,9 @@ def decode_part(data: bytes, declared: str) -> Decoded:
     except ParseError:
         text = data.decode("utf-8" if codec_of(declared) == "utf-8" else "ascii", "replace")
         lost = text.count("\ufffd")
-        what = f"is in {declared!r}, which" if declared else "states no encoding, and"
+        statement = f"is in {declared!r}, which" if declared else "states no encoding, and"
         return Decoded(
-            text, "unknown", f"a text {what} can't be read: {counted(lost, 'character')} lost", lost
+            text, "unknown", f"a text {statement} can't be read: {counted(lost, 'character')} lost", lost
         )
 
 
@@ -346,18 +346,18 @@ def _detected(data: bytes, declared: str) -> Decoded:
     """
     candidates = list(_candidates(data))
     if not candidates:
-        named = f", though it states {declared!r}" if declared else ""
-        raise ParseError(f"it is in no encoding that can be told{named}. Save it as UTF-8")
+        contradiction = f", though it states {declared!r}" if declared else ""
+        raise ParseError(f"it is in no encoding that can be told{contradiction}. Save it as UTF-8")
     codec, confidence, text = candidates[0]
-    for name, other, reading in candidates[1:]:
+    for name, rival_confidence, reading in candidates[1:]:
         letters = len(_letters(reading))
         near = _NEAR if letters > _FEW else _NEAR_OF_FEW if letters else 0  # signs alone prove nothing
-        if name == _WESTERN and other >= near * confidence:
-            codec, confidence, text = name, other, reading
+        if name == _WESTERN and rival_confidence >= near * confidence:
+            codec, confidence, text = name, rival_confidence, reading
     rivals = [
         name
-        for name, other, reading in candidates
-        if other >= _UNSURE * confidence and _letters(reading) != _letters(text)
+        for name, rival_confidence, reading in candidates
+        if rival_confidence >= _UNSURE * confidence and _letters(reading) != _letters(text)
     ]
     if declared:
         remark = _false(declared, codec)

@@ -46,7 +46,7 @@ def parse(data: bytes, name: str) -> Document:
     rootfile = next(iter(package.xml(_CONTAINER).iter("rootfile")), None)
     path = unquote(rootfile.get("full-path", "")) if rootfile is not None else ""
     book = package.xml(path)
-    items = {one.get("id", ""): one for one in descendants(book, "manifest", "item")}
+    items = {item.get("id", ""): item for item in descendants(book, "manifest", "item")}
     chapters = [*_chapters(book, items, path)]
     _check(package, chapters)
     labels = _labels(package, items, path)
@@ -67,13 +67,13 @@ def parse(data: bytes, name: str) -> Document:
 
 def _chapters(book: Element, items: dict[str, Element], path: str) -> Iterator[str]:
     """The parts of the package that are read, in order, without the table of contents."""
-    seen: set[str] = set()
+    listed_parts: set[str] = set()
     for reference in descendants(book, "spine", "itemref"):
         item = items.get(reference.get("idref", ""))
         if item is not None and "nav" not in item.get("properties", "").split():
             part = _part(path, item.get("href", ""))
-            if part not in seen and "svg" not in item.get("media-type", ""):
-                seen.add(part)
+            if part not in listed_parts and "svg" not in item.get("media-type", ""):
+                listed_parts.add(part)
                 yield part
 
 
@@ -84,13 +84,16 @@ def _part(beside: str, href: str) -> str:
 
 def _check(package: Package, chapters: list[str]) -> None:
     encryption = package.xml_if_there(_ENCRYPTION)
-    for one in encryption.iter("EncryptedData") if encryption is not None else ():
-        method, reference = child(one, "EncryptionMethod"), next(one.iter("CipherReference"), None)
+    for encrypted in encryption.iter("EncryptedData") if encryption is not None else ():
+        method, reference = (
+            child(encrypted, "EncryptionMethod"),
+            next(encrypted.iter("CipherReference"), None),
+        )
         uri = unquote(reference.get("URI", "")) if reference is not None else ""
         is_font = method is not None and method.get("Algorithm", "") in _FONTS
         if uri in chapters and not is_font:
             raise ParseError("the book is protected by DRM, so its text can't be read", "encrypted")
-    size = sum(package.entries[one].file_size for one in chapters if one in package)
+    size = sum(package.entries[chapter].file_size for chapter in chapters if chapter in package)
     if size > MAX_XML_BYTES:
         raise ParseError(
             f"its chapters would take {size >> 20} MB; at most {MAX_XML_BYTES >> 20} MB are unpacked",
@@ -136,14 +139,14 @@ def _described(
 ) -> Document:
     about = child(book, "metadata")
     elements = about.iter() if about is not None else ()
-    stated = [(one.tag, one.get("event", ""), (one.text or "").strip()) for one in elements]
+    stated = [(element.tag, element.get("event", ""), (element.text or "").strip()) for element in elements]
 
     def values(tag: str) -> list[str]:
-        return [value for one, _, value in stated if one == tag and value]
+        return [value for stated_tag, _, value in stated if stated_tag == tag and value]
 
-    title = next((one for one in values("title") if not _NO_TITLE.fullmatch(one)), "")
+    title = next((title for title in values("title") if not _NO_TITLE.fullmatch(title)), "")
     days = [value for tag, event, value in stated if tag == "date" and event in {"", "publication"}]
-    description = html_page.content_of(found[0]) if (found := values("description")) else ""
+    description = html_page.content_of(descriptions[0]) if (descriptions := values("description")) else ""
     return Document(
         text=text,
         title=title or name,
@@ -151,7 +154,7 @@ def _described(
         blocks=tuple(blocks),
         date=next(filter(None, map(date, map(_whole, days))), None),
         metadata=facts(
-            author=[one for one in values("creator") if not _NOBODY.fullmatch(one)],
+            author=[creator for creator in values("creator") if not _NOBODY.fullmatch(creator)],
             keywords=values("subject"),
             language=values("language")[:1],
             description=description,

@@ -70,14 +70,14 @@ def split_front_matter(text: str) -> tuple[FrontMatter, str]:
 def _split_json(text: str) -> tuple[FrontMatter, str]:
     """An object of JSON before a text. If it can't be read, it ends at the first line that is a brace."""
     try:
-        found, end = json.JSONDecoder().raw_decode(text[:MAX_CHARS])
+        value, end = json.JSONDecoder().raw_decode(text[:MAX_CHARS])
     except (ValueError, RecursionError):
         closing = _JSON_END.search(text)
         if not closing:
             return FrontMatter({}), text
         why = "its front matter is not valid JSON"
         return FrontMatter(_unreadable_access(text[: closing.end()]), (why,)), text[closing.end() :]
-    if not found or text[end : end + 1] not in {"", "\n"}:
+    if not value or text[end : end + 1] not in {"", "\n"}:
         return FrontMatter({}), text
     return _read(text[:end], _yaml), text[end:]
 
@@ -94,9 +94,9 @@ def _quoted(item: str) -> str:
     return '"' + item.replace('"', '""') + '"'
 
 
-def items_of(written: str) -> list[str]:
+def items_of(text: str) -> list[str]:
     """The items that `listed` joined, without empty ones: 'law, "Smith, Ann"' -> ["law", "Smith, Ann"]."""
-    items = ((quoted or "").replace('""', '"') or plain or "" for quoted, plain in _ITEM.findall(written))
+    items = ((quoted or "").replace('""', '"') or plain or "" for quoted, plain in _ITEM.findall(text))
     return [item.strip() for item in items if item.strip()]
 
 
@@ -138,14 +138,14 @@ def _entries(root: yaml.Node | None) -> FrontMatter:
     names: set[str] = set()
     for name, node in _pairs(root):
         is_access = name.casefold() in ACCESS_KEYS
-        same = name.casefold() if is_access else name
-        twice += [name] if same in names else []
+        key = name.casefold() if is_access else name
+        twice += [name] if key in names else []
         values = _values(name, node)
         if is_access:
-            entries[name] = values.get(name, "") if len(values) == 1 and same not in names else ""
+            entries[name] = values.get(name, "") if len(values) == 1 and key not in names else ""
         else:
             entries |= values
-        names.add(same)
+        names.add(key)
     return FrontMatter(
         entries, tuple(f"its front matter has {name} twice; the last counts" for name in twice)
     )
@@ -153,26 +153,26 @@ def _entries(root: yaml.Node | None) -> FrontMatter:
 
 def _values(name: str, node: yaml.Node) -> dict[str, str]:
     """What is written at and below a node, by name."""
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for path, value in _leaves(name, node):
-        found.setdefault(path, []).append(value)
+        values_by_name.setdefault(path, []).append(value)
     is_text = isinstance(node, yaml.ScalarNode)
-    return {path: values[0] if is_text else listed(values) for path, values in found.items()}
+    return {path: values[0] if is_text else listed(values) for path, values in values_by_name.items()}
 
 
 def _leaves(name: str, node: yaml.Node) -> Iterator[tuple[str, str]]:
     """The texts at and below a node, each with its name: those of mappings are joined by dots."""
     room = _MAX_EXPANDED
-    left = [(name, node)]
-    while left:
-        name, node = left.pop()
+    stack = [(name, node)]
+    while stack:
+        name, node = stack.pop()
         room -= len(name) + len(node.value) + 1
         if room < 0:
             raise _UnreadableError(f"its aliases stand for over {_MAX_EXPANDED:,} characters")
         if isinstance(node, yaml.MappingNode):
-            left += [(f"{name}.{key}", value) for key, value in reversed([*_pairs(node)])]
+            stack += [(f"{name}.{key}", value) for key, value in reversed([*_pairs(node)])]
         elif isinstance(node, yaml.SequenceNode):
-            left += [(name, item) for item in reversed(node.value)]
+            stack += [(name, item) for item in reversed(node.value)]
         elif node.tag != _NULL and (text := clean(node.value).strip()):
             yield name, text
 

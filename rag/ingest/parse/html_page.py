@@ -112,8 +112,8 @@ def _main(html: str) -> str:
 
 def _published(meta: dict[str, str], html: str) -> datetime | None:
     time = _TIME.search(html)
-    written = [*(meta.get(key, "") for key in _DATES), time[1] if time else ""]
-    return next(filter(None, map(date, written)), None)
+    dates = [*(meta.get(key, "") for key in _DATES), time[1] if time else ""]
+    return next(filter(None, map(date, dates)), None)
 
 
 DEPTH = 1000  # elements within elements; deeper ones are not looked at
@@ -151,11 +151,11 @@ def without_hidden_orders(html: str) -> tuple[str, int]:
     finder.feed(html)
     finder.close()
     finder.end()
-    kept, at = [], 0
+    visible, at = [], 0
     for start, end in finder.found:
-        kept.append(html[at:start])
+        visible.append(html[at:start])
         at = end
-    return "".join([*kept, html[at:]]), len(finder.found)
+    return "".join([*visible, html[at:]]), len(finder.found)
 
 
 def _styles(html: str) -> str:

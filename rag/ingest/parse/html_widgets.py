@@ -144,11 +144,11 @@ class _Shown:
         return words
 
 
-def _attributes(written: str) -> dict[str, str]:
+def _attributes(text: str) -> dict[str, str]:
     """The attributes of a tag by their names in lower case; the last of the same name counts."""
     return {
         match[1].casefold(): html.unescape(match[2] or match[3] or match[4] or "")
-        for match in _ATTRIBUTE.finditer(written)
+        for match in _ATTRIBUTE.finditer(text)
     }
 
 
@@ -239,5 +239,5 @@ def _end_cell(table: _Table, tag: re.Match[str]) -> None:
 
 
 def _span(attributes: str, name: str) -> int:
-    written = re.search(rf"\b{name}\s*=\s*[\"']?(\d{{1,4}})", attributes, re.IGNORECASE)
-    return min(max(int(written[1]), 1), MAX_SPAN) if written else 1
+    match = re.search(rf"\b{name}\s*=\s*[\"']?(\d{{1,4}})", attributes, re.IGNORECASE)
+    return min(max(int(match[1]), 1), MAX_SPAN) if match else 1

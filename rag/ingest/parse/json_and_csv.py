@@ -207,10 +207,10 @@ def _records(header: list[str], rows: Iterable[list[str]]) -> Iterator[dict[str,
 
 def _names(header: list[str]) -> Iterator[str]:
     """The names of the columns. A missing or repeated name gets the number of its column."""
-    seen: set[str] = set()
+    taken_names: set[str] = set()
     for number, cell in enumerate(header, 1):
         name = one_line(cell)
-        if not name or name in seen:
+        if not name or name in taken_names:
             name = f"{name or 'column'} {number}"
-        seen.add(name)
+        taken_names.add(name)
         yield name

@@ -52,8 +52,8 @@ def parse_notebook(text: str, name: str) -> Document:
     parts = [part for cell in cells for part in _parts(cell, language if isinstance(language, str) else "")]
     document = markdown_mdx.parse(clean("\n\n".join(parts)), name)
     authors = about.get("authors")
-    people = [_mapping(one).get("name") for one in authors] if isinstance(authors, list) else []
-    stated = facts(author=[one for one in people if isinstance(one, str)])
+    people = [_mapping(author).get("name") for author in authors] if isinstance(authors, list) else []
+    stated = facts(author=[person for person in people if isinstance(person, str)])
     title = about.get("title")
     return replace(
         document,
@@ -67,8 +67,8 @@ def _cells(book: object) -> list[dict[str, object]] | None:
     """The cells; those of format 3 are in worksheets."""
     sheets = _mapping(book).get("worksheets")
     books = sheets if isinstance(sheets, list) else [book]
-    found = [cells for one in books if isinstance(cells := _mapping(one).get("cells"), list)]
-    return [_mapping(cell) for cells in found for cell in cells] if found else None
+    cell_lists = [cells for sheet in books if isinstance(cells := _mapping(sheet).get("cells"), list)]
+    return [_mapping(cell) for cells in cell_lists for cell in cells] if cell_lists else None
 
 
 def _parts(cell: dict[str, object], language: str) -> Iterator[str]:
@@ -100,8 +100,8 @@ def _shown(output: dict[str, object]) -> str:
 
 
 def _cut(text: str) -> str:
-    left = len(text) - _MAX_OUTPUT
-    return f"{text[:_MAX_OUTPUT]}\n… ({left:,} more characters)" if left > 0 else text
+    excess = len(text) - _MAX_OUTPUT
+    return f"{text[:_MAX_OUTPUT]}\n… ({excess:,} more characters)" if excess > 0 else text
 
 
 def _fenced(text: str, language: str) -> str:
@@ -135,8 +135,8 @@ def is_feed(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 def feed_document(feed: Mapping[str, Any], name: str) -> Document:
     """The document of a feed: each entry with its date, author and address, then what it says."""
-    entries = [one for one in feed["items"] if isinstance(one, dict)]
-    text, blocks = composed_entries((_head(one), _body(one)) for one in entries)
+    entries = [item for item in feed["items"] if isinstance(item, dict)]
+    text, blocks = composed_entries((_head(entry), _body(entry)) for entry in entries)
     return Document(
         text=text,
         title=_feed_text(feed, "title") or name,
@@ -158,8 +158,8 @@ def _head(entry: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _body(entry: Mapping[str, Any]) -> str:
-    if written := _written(entry, "content_html"):
-        return html_page.content_of(written)
+    if content := _written(entry, "content_html"):
+        return html_page.content_of(content)
     return clean(_written(entry, "content_text") or _written(entry, "summary"))
 
 
@@ -167,7 +167,7 @@ def _people(item: Mapping[str, Any]) -> list[str]:
     """The names of the authors; version 1 had one."""
     authors = item.get("authors")
     several = authors if isinstance(authors, list) else [item.get("author")]
-    return [name for one in several if isinstance(one, dict) and (name := _feed_text(one, "name"))]
+    return [name for author in several if isinstance(author, dict) and (name := _feed_text(author, "name"))]
 
 
 def _feed_text(item: Mapping[str, Any], key: str) -> str:
@@ -189,7 +189,7 @@ _JOINS = frozenset({"channel_join", "channel_leave", "group_join", "group_leave"
 class _Message(NamedTuple):
     """A message; who asks an assistant is "User"."""
 
-    who: str
+    sender: str
     at: datetime | None
     text: str
 
@@ -226,8 +226,8 @@ def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str
         return
     for message in chat.messages:
         is_short = len(message.text) <= MAX_QUESTION and "\n" not in message.text
-        if message.who != "User":
-            yield [Part("paragraph", f"{message.who}:")], message.text
+        if message.sender != "User":
+            yield [Part("paragraph", f"{message.sender}:")], message.text
         elif is_short:
             yield [Part("heading", f"{'#' * level} {message.text}", level, message.text)], ""
         else:
@@ -242,7 +242,7 @@ def _days(messages: list[_Message], level: int) -> Iterator[Part]:
             day = f"{message.at:%Y-%m-%d}"
             yield Part("heading", f"{'#' * level} {day}", level, day)
         time = f" ({message.at:%H:%M})" if message.at else ""
-        yield Part("paragraph", f"{message.who}{time}: {message.text}")
+        yield Part("paragraph", f"{message.sender}{time}: {message.text}")
 
 
 def _chats(value: object) -> Iterator[_Chat]:
@@ -269,14 +269,16 @@ def _chats(value: object) -> Iterator[_Chat]:
 
 def _of_telegram(chat: Mapping[str, Any]) -> Iterator[_Message]:
     for message in _dicts(chat.get("messages")):
-        written = message.get("text", "")
-        pieces = written if isinstance(written, list) else [written]
+        text_or_pieces = message.get("text", "")
+        pieces = text_or_pieces if isinstance(text_or_pieces, list) else [text_or_pieces]
         text = "".join(piece if isinstance(piece, str) else _chat_text(piece, "text") for piece in pieces)
         media = next((f"({key.replace('_', ' ')})" for key in _MEDIA if message.get(key)), "")
         if message.get("type") == "message" and (
-            said := " ".join(filter(None, (clean(text).strip(), media)))
+            message_text := " ".join(filter(None, (clean(text).strip(), media)))
         ):
-            yield _Message(_chat_text(message, "from") or "somebody", date(_chat_text(message, "date")), said)
+            yield _Message(
+                _chat_text(message, "from") or "somebody", date(_chat_text(message, "date")), message_text
+            )
 
 
 def _of_slack(items: list[dict[str, Any]]) -> Iterator[_Message]:
@@ -302,11 +304,11 @@ def _of_slack(items: list[dict[str, Any]]) -> Iterator[_Message]:
     for item in items:
         text = html.unescape(_LINK.sub(plain, _chat_text(item, "text")))
         files = ", ".join(filter(None, (_chat_text(file, "name") for file in _dicts(item.get("files")))))
-        said = " ".join(filter(None, (clean(text).strip(), f"(file: {files})" if files else "")))
+        message_text = " ".join(filter(None, (clean(text).strip(), f"(file: {files})" if files else "")))
         user = _chat_text(item, "user")
-        if said and item.get("subtype") not in _JOINS:
-            who = names.get(user) or _chat_text(item, "username") or user or "somebody"
-            yield _Message(who, _moment(item.get("ts")), said)
+        if message_text and item.get("subtype") not in _JOINS:
+            sender = names.get(user) or _chat_text(item, "username") or user or "somebody"
+            yield _Message(sender, _moment(item.get("ts")), message_text)
 
 
 def _of_chatgpt(conversation: Mapping[str, Any]) -> Iterator[_Message]:
@@ -314,9 +316,9 @@ def _of_chatgpt(conversation: Mapping[str, Any]) -> Iterator[_Message]:
     nodes = conversation["mapping"]
     at: object = conversation.get("current_node") or next(reversed(nodes), "")
     branch: list[Mapping[str, Any]] = []
-    seen: set[str] = set()
-    while isinstance(at, str) and isinstance(node := nodes.get(at), dict) and at not in seen:
-        seen.add(at)
+    visited: set[str] = set()
+    while isinstance(at, str) and isinstance(node := nodes.get(at), dict) and at not in visited:
+        visited.add(at)
         message = node.get("message")
         about = message.get("metadata") if isinstance(message, dict) else None
         if isinstance(message, dict) and not (
@@ -328,16 +330,16 @@ def _of_chatgpt(conversation: Mapping[str, Any]) -> Iterator[_Message]:
         author, content = message.get("author"), message.get("content")
         role = _chat_text(author, "role") if isinstance(author, dict) else ""
         parts = content.get("parts") if isinstance(content, dict) else None
-        said = [part for part in parts if isinstance(part, str)] if isinstance(parts, list) else []
-        if role in {"user", "assistant"} and (text := clean("\n\n".join(said)).strip()):
+        texts = [part for part in parts if isinstance(part, str)] if isinstance(parts, list) else []
+        if role in {"user", "assistant"} and (text := clean("\n\n".join(texts)).strip()):
             yield _Message(role.title(), _moment(message.get("create_time")), text)
 
 
 def _of_claude(conversation: Mapping[str, Any]) -> Iterator[_Message]:
     for message in _dicts(conversation["chat_messages"]):
         if text := clean(_chat_text(message, "text")).strip():
-            who = "User" if message.get("sender") == "human" else "Assistant"
-            yield _Message(who, date(_chat_text(message, "created_at")), text)
+            sender = "User" if message.get("sender") == "human" else "Assistant"
+            yield _Message(sender, date(_chat_text(message, "created_at")), text)
 
 
 def _dicts(value: object) -> list[dict[str, Any]]:

@@ -204,10 +204,9 @@ class _Reader:
         """What a reader must know of the commands in what was read."""
         remarks = []
         if names := [f"\\{name}" for name in self._unknown]:
-            whose = "its arguments" if len(names) == 1 else "their arguments"
-            remarks.append(
-                f"{counted(len(names), 'unknown macro')} left out, the text of {whose} stays: {_first(names)}"
-            )
+            omitted = f"{counted(len(names), 'unknown macro')} left out"
+            arguments = "its arguments" if len(names) == 1 else "their arguments"
+            remarks.append(f"{omitted}, the text of {arguments} stays: {_first(names)}")
         if names := [f"\\{name}" for name in self._endless]:
             remarks.append(f"not expanded, because it calls itself or grows too large: {_first(names)}")
         return remarks
@@ -259,7 +258,7 @@ class _Reader:
         depth, at = 0, 0
         pieces = re.compile(f"{_LIST.pattern}|(?P<item>{_ITEM.pattern})")
         marks = [*pieces.finditer(text)]
-        for mark, end in zip(marks, [*(one.start() for one in marks), len(text)][1:], strict=True):
+        for mark, end in zip(marks, [*(mark.start() for mark in marks), len(text)][1:], strict=True):
             depth += (mark[1] == "begin") - (mark[1] == "end")
             at = mark.end()
             words = self.plain(text[at:end])
@@ -273,9 +272,9 @@ class _Reader:
         readable = self._words(text)
         for block in paragraphs(readable):
             part = readable[block.start : block.end]
-            kept = _KEPT.fullmatch(part)
+            placeholder = _KEPT.fullmatch(part)
             whole = self._restored(part)
-            is_code, is_table = (bool(kept) and whole.startswith(mark) for mark in ("```", "| "))
+            is_code, is_table = (bool(placeholder) and whole.startswith(mark) for mark in ("```", "| "))
             yield Part("code" if is_code else "table" if is_table else "paragraph", whole)
 
     def _table(self, text: str) -> str:
@@ -316,8 +315,8 @@ class _Reader:
         """The text with characters that are short put back; listings and formulas stay marked."""
         return _KEPT.sub(lambda m: self._kept[int(m[1])] if len(self._kept[int(m[1])]) == 1 else m[0], text)
 
-    def _mark(self, kept: str, *, apart: bool = False) -> str:
-        self._kept.append(kept)
+    def _mark(self, verbatim: str, *, apart: bool = False) -> str:
+        self._kept.append(verbatim)
         mark = f"\ue000{len(self._kept) - 1}\ue001"
         return f"\n\n{mark}\n\n" if apart else mark
 
@@ -335,8 +334,8 @@ def _its_text(command: re.Match[str]) -> str:
 
 
 def _first(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    omitted = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {omitted} more" if omitted > 0 else "")
 
 
 def _accented(match: re.Match[str]) -> str:

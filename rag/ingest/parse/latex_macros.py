@@ -111,9 +111,9 @@ class _Frame:
         """The definition that begins with `header`, behind which it goes on; None if it can't be followed."""
         self.at = header.end()
         if header["how"] == "let":
-            same = _LET.match(self.text, self.at)
-            self.at = same.end() if same else self.at
-            name = (same and same[1]) or ""
+            target = _LET.match(self.text, self.at)
+            self.at = target.end() if target else self.at
+            name = (target and target[1]) or ""
             return macros.get(name.removeprefix("\\")) or _Macro(0, None, name)
         is_def = header["how"].endswith("def")
         stated = (_NUMBERED if is_def else _PARAMETERS).match(self.text, self.at)
@@ -211,10 +211,10 @@ class Expansion:
         )
         self._expansions += 1
         self._growth += len(macro.body) + sum(sizes)
-        name, end, written, expansions, growth = self._use
+        name, end, pieces, expansions, growth = self._use
         is_endless = self._expansions - expansions > _EACH or self._growth - growth > _GROWTH
         if is_endless or self._expansions > _IN_ALL or self._growth > _GROWTH_IN_ALL:
-            del self._frames[1:], self._written[written:]
+            del self._frames[1:], self._written[pieces:]
             self._frames[0].at = end
             self._written.append(self._mark(f"\\{name}"))
             self.endless.append(name)

@@ -61,7 +61,7 @@ def parse_asciidoc(text: str, name: str) -> Document:
             language=stated.get("lang"),
             description=stated.get("description"),
         ),
-        remarks=tuple(f"it includes {one}, which was not read with it" for one in included),
+        remarks=tuple(f"it includes {path}, which was not read with it" for path in included),
     )
 
 
@@ -82,7 +82,7 @@ def _header(lines: Sequence[str]) -> tuple[int, str, str]:
 
 
 def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[Part]:
-    kept: list[str] = []
+    block_lines: list[str] = []
     kind: BlockKind = "paragraph"
     attributes = ""
     author_lines = range(1, start if author else 1)
@@ -93,10 +93,10 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
         if first in author_lines and not _ASCIIDOC_HEADING.match(line):
             continue
         special = _is_special(line)
-        here = _list_or(line, kind if kept else "paragraph")
+        here = _list_or(line, kind if block_lines else "paragraph")
         if special or not line or here != kind or _is_left_out_of_asciidoc(line):
-            yield Part(kind, _readable_asciidoc("\n".join(kept)))
-            kept, kind = [], here
+            yield Part(kind, _readable_asciidoc("\n".join(block_lines)))
+            block_lines, kind = [], here
         if _FENCE.match(line):
             at = _asciidoc_end(lines, at, line)
             yield _code(lines[first + 1 : at - 1], line, attributes)
@@ -108,10 +108,10 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
         elif match := _BLOCK_TITLE.match(line):
             yield Part("paragraph", match[1])
         elif line and not special and not _is_left_out_of_asciidoc(line):
-            kept.append("" if line == "+" else line)
+            block_lines.append("" if line == "+" else line)
         if not _BLOCK_TITLE.match(line):
             attributes = line if _BLOCK_ATTRIBUTES.match(line) else ""
-    yield Part(kind, _readable_asciidoc("\n".join(kept)))
+    yield Part(kind, _readable_asciidoc("\n".join(block_lines)))
 
 
 def _code(lines: Sequence[str], fence: str, attributes: str) -> Part:
@@ -129,11 +129,11 @@ def _table(lines: Sequence[str], attributes: str) -> str:
     cells: list[str] = []
     columns = 0
     for line in lines:
-        first, *others = _CELL.split(line)
+        first, *cell_texts = _CELL.split(line)
         if cells and first.strip():
             cells[-1] = f"{cells[-1]} {first.strip()}"
-        cells += [cell.strip() for cell in others]
-        columns = columns or len(others)
+        cells += [cell.strip() for cell in cell_texts]
+        columns = columns or len(cell_texts)
     if stated:
         times = re.match(r"\s*(\d+)\*", stated[1])
         columns = int(times[1]) if times else 1 + stated[1].count(",")
@@ -213,22 +213,22 @@ def parse_org(text: str, name: str) -> Document:
             language=stated.get("language", [])[:1],
             description=" ".join(stated.get("description", [])),
         ),
-        remarks=tuple(f"it includes {one.split(' :')[0]}, which was not read with it" for one in included),
+        remarks=tuple(f"it includes {path.split(' :')[0]}, which was not read with it" for path in included),
     )
 
 
 def _org_parts(lines: list[str]) -> Iterator[Part]:
-    kept: list[str] = []
+    block_lines: list[str] = []
     kind: BlockKind = "paragraph"
     at = 0
     while at < len(lines):
         line, first = lines[at], at
         begin, at = _BEGIN.match(line), at + 1
-        here = _kind(line, kind if kept else "paragraph")
+        here = _kind(line, kind if block_lines else "paragraph")
         special = begin or _ORG_HEADING.match(line) or _is_left_out_of_org(line)
         if special or here != kind or not line.strip():
-            yield Part(kind, _readable_org("\n".join(kept)))
-            kept, kind = [], here
+            yield Part(kind, _readable_org("\n".join(block_lines)))
+            block_lines, kind = [], here
         if begin:
             at = _org_end(lines, at, f"#+end_{begin['kind']}")
             yield from _inside(begin, lines[first + 1 : at - 1])
@@ -238,8 +238,8 @@ def _org_parts(lines: list[str]) -> Iterator[Part]:
         elif match := _ORG_HEADING.match(line):
             yield Part("heading", line, len(match["stars"]), _readable_org(match["title"]))
         elif not special and line.strip():
-            kept.append(line)
-    yield Part(kind, _readable_org("\n".join(kept)))
+            block_lines.append(line)
+    yield Part(kind, _readable_org("\n".join(block_lines)))
 
 
 def _inside(begin: re.Match[str], lines: list[str]) -> Iterator[Part]:
@@ -268,8 +268,10 @@ def _is_left_out_of_org(line: str) -> bool:
 
 def _org_end(lines: list[str], at: int, mark: str) -> int:
     """The line after the one with this mark; the end if there is none."""
-    wanted = mark.casefold()
-    return next((i + 1 for i in range(at, len(lines)) if lines[i].strip().casefold() == wanted), len(lines))
+    folded_mark = mark.casefold()
+    return next(
+        (i + 1 for i in range(at, len(lines)) if lines[i].strip().casefold() == folded_mark), len(lines)
+    )
 
 
 def _readable_org(text: str) -> str:

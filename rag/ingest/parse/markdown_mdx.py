@@ -66,14 +66,14 @@ def parse(text: str, name: str) -> Document:
     remarks = (*remarks, *omission_remarks(comments, "comment"))
     blocks = tuple(markdown_blocks(body))
     day = date(entries.get("date", ""))
-    known = {"title", "date"} if day else {"title"}
+    header_keys = {"title", "date"} if day else {"title"}
     return Document(
         text=body,
         title=markdown_title(body, blocks, entries) or name,
         mime_type=MIME_TYPE,
         blocks=blocks,
         date=day,
-        metadata=with_facts({key: value for key, value in entries.items() if key not in known}),
+        metadata=with_facts({key: value for key, value in entries.items() if key not in header_keys}),
         remarks=remarks,
     )
 
@@ -199,8 +199,8 @@ def _without_jsx(text: str, depth: int) -> tuple[str, int]:
             continue
         pieces.append(_dedented(text[at : tag.start()], depth))
         at = tag.end()
-        named = _NAMED.search(tag["attributes"])
-        pieces.append(f"\n\n**{next(filter(None, named.groups()))}**\n\n" if named else "")
+        label = _NAMED.search(tag["attributes"])
+        pieces.append(f"\n\n**{next(filter(None, label.groups()))}**\n\n" if label else "")
         depth = max(0, depth - 1) if tag["closing"] else depth + (not tag["alone"])
     return _GAPS.sub("\n\n", "".join([*pieces, _dedented(text[at:], depth)])), depth
 

@@ -44,8 +44,8 @@ def parse(text: str, name: str) -> Document:
     the outermost level.
     """
     path = PurePath(name.lower())
-    found = definitions(text, path.suffix or path.name)
-    blocks = _sections(text, found, 0, len(text), 1) if found else code_blocks(text)
+    outermost = definitions(text, path.suffix or path.name)
+    blocks = _sections(text, outermost, 0, len(text), 1) if outermost else code_blocks(text)
     return Document(text, name, "text/plain", tuple(blocks))
 
 
@@ -58,34 +58,36 @@ def code_blocks(text: str, start: int = 0, end: int | None = None) -> Iterator[B
     yield from block(text, "code", start, end)
 
 
-def _sections(text: str, found: tuple[Definition, ...], start: int, end: int, level: int) -> Iterator[Block]:
+def _sections(
+    text: str, siblings: tuple[Definition, ...], start: int, end: int, level: int
+) -> Iterator[Block]:
     """The blocks of `text[start:end]`: what is between definitions, and each of these as a section.
 
     Code that stands alone begins with a heading without a title: it ends the section of the definition before
     it, and keeps imports from being joined to the first definition, which would then be cited without a name.
     """
     after = level == 1
-    ends = [*(one.start for one in found[1:]), end]
-    for one, following in zip(found, ends, strict=True):
-        yield from _between(text, start, one.start, level, after=after)
-        until = one.end
+    ends = [*(definition.start for definition in siblings[1:]), end]
+    for definition, following in zip(siblings, ends, strict=True):
+        yield from _between(text, start, definition.start, level, after=after)
+        until = definition.end
         if _CLOSING.fullmatch(text, until, following):  # a brace alone says nothing
             until = following
-        yield from _section(text, one._replace(end=until), level)
+        yield from _section(text, definition._replace(end=until), level)
         start, after = until, True
     yield from _between(text, start, end, level, after=after)
 
 
-def _section(text: str, one: Definition, level: int) -> Iterator[Block]:
+def _section(text: str, definition: Definition, level: int) -> Iterator[Block]:
     """The blocks of a definition: its first line is the heading."""
-    rest = _after_heading(text, one.start, one.end)
-    if one.inside:
-        rest = min(rest, one.inside[0].start)
-    yield from block(text, "heading", one.start, rest, level=level, title=one.title)
-    if one.inside:
-        yield from _sections(text, one.inside, rest, one.end, level + 1)
+    body_start = _after_heading(text, definition.start, definition.end)
+    if definition.inside:
+        body_start = min(body_start, definition.inside[0].start)
+    yield from block(text, "heading", definition.start, body_start, level=level, title=definition.title)
+    if definition.inside:
+        yield from _sections(text, definition.inside, body_start, definition.end, level + 1)
     else:
-        yield from block(text, "code", rest, one.end)
+        yield from block(text, "code", body_start, definition.end)
 
 
 def _between(text: str, start: int, end: int, level: int, *, after: bool) -> Iterator[Block]:
@@ -94,9 +96,9 @@ def _between(text: str, start: int, end: int, level: int, *, after: bool) -> Ite
         return
     start = span.start
     if after:
-        rest = _after_heading(text, *span)
-        yield from block(text, "heading", start, rest, level=level)
-        start = rest
+        body_start = _after_heading(text, *span)
+        yield from block(text, "heading", start, body_start, level=level)
+        start = body_start
     yield from code_blocks(text, start, end)
 
 
@@ -220,10 +222,10 @@ def definitions(text: str, suffix: str) -> tuple[Definition, ...]:
     data = text.encode()
     root = parser.parse(data).root_node
     finder = _Finder(data)
-    found = finder.among(root, 0)
+    outermost = finder.among(root, 0)
     if finder.broken > MAX_BROKEN * len(data):
         return ()
-    return found if len(data) == len(text) else _in_characters(found, data)
+    return outermost if len(data) == len(text) else _in_characters(outermost, data)
 
 
 def _is_generated(text: str) -> bool:
@@ -282,14 +284,14 @@ class _Finder:
 
     def _signature(self, node: Node) -> str:
         """The beginning of a definition up to its body, without modifiers: "class Cutter(Base)"."""
-        first = next((one for one in node.children if one.type not in _MODIFIERS), node)
-        bodies = (one for one in node.children if one.type in _TRANSPARENT | _LEADING)
+        first = next((child for child in node.children if child.type not in _MODIFIERS), node)
+        bodies = (child for child in node.children if child.type in _TRANSPARENT | _LEADING)
         body = next(bodies, None) or node.child_by_field_name("body")
         end = min(body.start_byte if body else node.end_byte, first.start_byte + 4 * MAX_TITLE)
-        written = self.data[first.start_byte : end].decode(errors="ignore")
+        text = self.data[first.start_byte : end].decode(errors="ignore")
         if not body:
-            written = written.partition("\n")[0]
-        return one_line(written).rstrip(" :{=;")[:MAX_TITLE].rstrip()
+            text = text.partition("\n")[0]
+        return one_line(text).rstrip(" :{=;")[:MAX_TITLE].rstrip()
 
     def _text(self, start: int, end: int) -> str:
         return one_line(self.data[start:end].decode(errors="ignore"))
@@ -303,7 +305,7 @@ def _defined(node: Node) -> Node | None:
         bodiless = node.type.endswith("_specifier") or node.type == "namespace_definition"
         return None if bodiless and not node.child_by_field_name("body") else node
     if node.type in _WRAPPERS:
-        return next((found for child in node.named_children if (found := _defined(child))), None)
+        return next((inner for child in node.named_children if (inner := _defined(child))), None)
     if node.type in _ASSIGNMENTS:
         for variable in node.named_children:
             if variable.type in _CONTAINERS:  # a namespace of TypeScript
@@ -317,10 +319,10 @@ def _defined(node: Node) -> Node | None:
 def _start(node: Node, leading: Iterable[Node]) -> int:
     """Where a definition begins: with the comments and attributes right above it."""
     first = node
-    for one in reversed([*leading]):
-        if one.end_point.row + 1 < first.start_point.row:
+    for comment in reversed([*leading]):
+        if comment.end_point.row + 1 < first.start_point.row:
             break
-        first = one
+        first = comment
     return first.start_byte
 
 
@@ -329,34 +331,39 @@ def _declared(node: Node) -> Node | None:
     declarator = node.child_by_field_name("declarator")
     while declarator and declarator.type not in _NAMES:
         inner = declarator.child_by_field_name("declarator")
-        likely = (one for one in declarator.named_children if one.type in _NAMES | _DECLARATORS)
+        likely = (child for child in declarator.named_children if child.type in _NAMES | _DECLARATORS)
         declarator = inner or next(likely, None)
     return declarator
 
 
 def _first_name(node: Node) -> Node | None:
-    return next((one for one in node.named_children if one.type in _NAMES), None)
+    return next((child for child in node.named_children if child.type in _NAMES), None)
 
 
-def _in_characters(found: Iterable[Definition], data: bytes) -> tuple[Definition, ...]:
+def _in_characters(in_bytes: Iterable[Definition], data: bytes) -> tuple[Definition, ...]:
     """The definitions with positions in characters instead of bytes."""
-    positions = sorted({*_positions(found)})
+    positions = sorted({*_positions(in_bytes)})
     characters, at, count = {}, 0, 0
     for position in positions:
         count += len(data[at:position].decode(errors="ignore"))
         characters[position] = count
         at = position
 
-    def converted(some: Iterable[Definition]) -> tuple[Definition, ...]:
+    def converted(nested: Iterable[Definition]) -> tuple[Definition, ...]:
         return tuple(
-            Definition(characters[one.start], characters[one.end], one.title, converted(one.inside))
-            for one in some
+            Definition(
+                characters[definition.start],
+                characters[definition.end],
+                definition.title,
+                converted(definition.inside),
+            )
+            for definition in nested
         )
 
-    return converted(found)
+    return converted(in_bytes)
 
 
-def _positions(found: Iterable[Definition]) -> Iterator[int]:
-    for one in found:
-        yield from (one.start, one.end)
-        yield from _positions(one.inside)
+def _positions(nested: Iterable[Definition]) -> Iterator[int]:
+    for definition in nested:
+        yield from (definition.start, definition.end)
+        yield from _positions(definition.inside)

@@ -51,20 +51,20 @@ def parse(text: str, name: str) -> Document:
 
 def _cues(text: str) -> Iterator[_Cue]:
     marks = [*_CUE.finditer(text)]
-    for mark, end in zip(marks, [*(one.start() for one in marks), len(text)][1:], strict=True):
-        said = text[mark.end() : end]
-        said = _NUMBER.sub("", said.rstrip()) if end < len(text) else said
-        said = said.strip("\n").partition("\n\n")[0]  # after a blank line comes the name of the next cue
-        yield _Cue(_seconds(*mark.groups()), _words(said))
+    for mark, end in zip(marks, [*(mark.start() for mark in marks), len(text)][1:], strict=True):
+        speech = text[mark.end() : end]
+        speech = _NUMBER.sub("", speech.rstrip()) if end < len(text) else speech
+        speech = speech.strip("\n").partition("\n\n")[0]  # after a blank line comes the name of the next cue
+        yield _Cue(_seconds(*mark.groups()), _words(speech))
 
 
 def _dialogue(text: str) -> list[_Cue]:
     """The lines of an .ass file, which may be in any order."""
-    found = [
+    cues = [
         _Cue(_seconds(*line.groups()[:3]), _words(line[4].replace("\\N", "\n").replace("\\n", "\n")))
         for line in _DIALOGUE.finditer(text)
     ]
-    return sorted(found, key=lambda cue: cue.second)
+    return sorted(cues, key=lambda cue: cue.second)
 
 
 def _unrepeated(cues: Iterator[_Cue] | list[_Cue]) -> Iterator[_Cue]:
@@ -79,25 +79,25 @@ def _unrepeated(cues: Iterator[_Cue] | list[_Cue]) -> Iterator[_Cue]:
 
 
 def _parts(cues: list[_Cue]) -> Iterator[Part]:
-    start, said = cues[0].second, ""
+    start, speech = cues[0].second, ""
     for cue in cues:
         full = cue.second - start >= _SECTION
-        if full and (_SPOKEN.search(said) or cue.second - start >= 2 * _SECTION):
-            yield from _section(start, said)
-            start, said = cue.second, ""
-        said = f"{said} {cue.text}".strip()
-    yield from _section(start, said)
+        if full and (_SPOKEN.search(speech) or cue.second - start >= 2 * _SECTION):
+            yield from _section(start, speech)
+            start, speech = cue.second, ""
+        speech = f"{speech} {cue.text}".strip()
+    yield from _section(start, speech)
 
 
-def _section(start: int, said: str) -> Iterator[Part]:
+def _section(start: int, speech: str) -> Iterator[Part]:
     time = f"{start // 3600:02}:{start // 60 % 60:02}:{start % 60:02}"
     yield Part("heading", time, 1)
-    yield Part("paragraph", said)
+    yield Part("paragraph", speech)
 
 
-def _words(said: str) -> str:
+def _words(speech: str) -> str:
     """What is said, with the name of the speaker where one is stated."""
-    return html.unescape(_MARKUP.sub("", _VOICE.sub(r"\1: ", said)))
+    return html.unescape(_MARKUP.sub("", _VOICE.sub(r"\1: ", speech)))
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str) -> int:

@@ -105,12 +105,12 @@ def field_list(text: str) -> Headers:
 def _headers(entries: dict[str, str]) -> Headers:
     titled = next((name for name in _HEADER_TITLES if entries.get(name)), "")
     dated, day = next(((name, day) for name in _DATES if (day := _day(entries.get(name, "")))), ("", None))
-    rest = {name: value for name, value in entries.items() if value and name not in {titled, dated}}
-    return Headers(numbered_title(entries.get(titled, ""), rest), day, rest)
+    metadata = {name: value for name, value in entries.items() if value and name not in {titled, dated}}
+    return Headers(numbered_title(entries.get(titled, ""), metadata), day, metadata)
 
 
-def _day(written: str) -> datetime | None:
-    return date(written) or date(written.replace("-", " ") + " 00:00:00 +0000")  # as in 05-Jul-2001
+def _day(text: str) -> datetime | None:
+    return date(text) or date(text.replace("-", " ") + " 00:00:00 +0000")  # as in 05-Jul-2001
 
 
 def _entries(text: str, pattern: re.Pattern[str]) -> dict[str, str]:
@@ -155,8 +155,10 @@ def parse_tables(text: str, name: str) -> Document:
 
 def _document(text: str, name: str, mime_type: str, marks: Iterator[tuple[int, int, str]]) -> Document:
     """The document with headings at these lines, each with its level and its title."""
-    found = list(marks)
-    blocks = tuple(line_blocks(text, _parts(found, text.count("\n") + 1)) if found else code_blocks(text))
+    headings = list(marks)
+    blocks = tuple(
+        line_blocks(text, _parts(headings, text.count("\n") + 1)) if headings else code_blocks(text)
+    )
     title = _TITLE.search(text)
     stated = next(filter(None, title.groups()), "").strip() if title else ""
     return Document(text, stated or name, mime_type, blocks)

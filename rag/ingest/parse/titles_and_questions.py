@@ -57,18 +57,18 @@ def markdown_title(text: str, blocks: tuple[Block, ...], entries: Mapping[str, s
     That is the front matter's, or the first heading of level 1 (also an HTML one, as in many READMEs), or
     what the front matter says for menus, or the first heading, or a first line that stands alone.
     """
-    named = {key.casefold(): value for key, value in entries.items() if value}
+    filled = {key.casefold(): value for key, value in entries.items() if value}
     outermost = (block for block in blocks if block.kind == "heading" and block.level == 1 and block.title)
     first = next(outermost, None)
     candidates = (
-        named.get("title", ""),
+        filled.get("title", ""),
         _html_heading(text, blocks, before=first.start if first else len(text)),
         first.title if first else "",
-        next((named[key] for key in LABELS if named.get(key)), ""),
+        next((filled[key] for key in LABELS if filled.get(key)), ""),
         first_heading(blocks),
         _first_line(text, blocks),
     )
-    return numbered_title(next(filter(None, candidates), ""), named)
+    return numbered_title(next(filter(None, candidates), ""), filled)
 
 
 def _html_heading(text: str, blocks: Iterable[Block], before: int) -> str:
@@ -84,8 +84,8 @@ def _html_heading(text: str, blocks: Iterable[Block], before: int) -> str:
 
 def _first_line(text: str, blocks: tuple[Block, ...]) -> str:
     """The first paragraph if it is one short line that is bold, or no sentence, before other text."""
-    shown = (block for block in blocks if not text.startswith(("<!--", "[!["), block.start))
-    first = next(shown, None)
+    visible = (block for block in blocks if not text.startswith(("<!--", "[!["), block.start))
+    first = next(visible, None)
     if not first or first is blocks[-1] or first.kind != "paragraph" or first.end - first.start > _TITLE_LINE:
         return ""
     line = text[first.start : first.end].lstrip("#")  # "#Title" is how people wrote it before CommonMark
@@ -101,8 +101,8 @@ def numbered_title(title: str, entries: Mapping[str, str]) -> str:
     """
     for key, number in entries.items():
         if _PROPOSAL.fullmatch(key.casefold()) and number.isdecimal() and len(number) < 6:  # noqa: PLR2004
-            named = f"{key.upper()} {int(number)}"
-            return title if not title or named in title.upper() else f"{named} – {title}"
+            label = f"{key.upper()} {int(number)}"
+            return title if not title or label in title.upper() else f"{label} – {title}"
     return title
 
 

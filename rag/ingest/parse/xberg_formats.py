@@ -47,12 +47,12 @@ def parse(data: bytes, name: str) -> Document:
         ParseError: it makes nothing of it.
     """
     try:
-        found = _loops[0].run_until_complete(_extracted(data, name))
+        extraction = _loops[0].run_until_complete(_extracted(data, name))
     except Exception as error:  # xberg raises all kinds of errors on damaged files
         raise ParseError("the file is damaged, or encrypted") from error
-    if not found.results:
+    if not extraction.results:
         raise ParseError("the file is damaged, or encrypted")
-    read = found.results[0]
+    read = extraction.results[0]
     text = clean(read.content or "").strip()
     blocks = tuple(markdown_blocks(text))
     metadata = _metadata(read.metadata)
@@ -68,9 +68,9 @@ def parse(data: bytes, name: str) -> Document:
 async def _extracted(data: bytes, name: str) -> Any:  # noqa: ANN401 of xberg
     import xberg  # noqa: PLC0415 of the extra
 
-    given = xberg.ExtractInput(kind="bytes", bytes=data, filename=name)
+    source = xberg.ExtractInput(kind="bytes", bytes=data, filename=name)
     how = xberg.ExtractionConfig(use_cache=False, disable_ocr=True, output_format="markdown")
-    return await xberg.extract(given, how)
+    return await xberg.extract(source, how)
 
 
 def _metadata(about: Any) -> dict[str, str]:  # noqa: ANN401 of xberg
@@ -81,7 +81,11 @@ def _metadata(about: Any) -> dict[str, str]:  # noqa: ANN401 of xberg
         "subject": getattr(about, "subject", None),
         "language": getattr(about, "language", None),
     }
-    listed = {key: ", ".join(map(str, one)) if isinstance(one, list) else one for key, one in stated.items()}
+    listed = {
+        key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in stated.items()
+    }
     return {
-        key: title_line(one[:_LISTED]) for key, one in listed.items() if isinstance(one, str) and one.strip()
+        key: title_line(value[:_LISTED])
+        for key, value in listed.items()
+        if isinstance(value, str) and value.strip()
     }

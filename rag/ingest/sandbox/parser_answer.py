@@ -52,7 +52,7 @@ class _Answer(_Data):
     empty: bool = False
 
 
-def document_of(known: bytes, text: bytes) -> Document:
+def document_of(about: bytes, text: bytes) -> Document:
     """The document in an answer, which has what is known of it and its text.
 
     Raises:
@@ -61,7 +61,7 @@ def document_of(known: bytes, text: bytes) -> Document:
         NoDocumentError: it is not a valid answer, or its positions don't fit its text.
     """
     try:
-        parsed, decoded = _Answer.model_validate_json(known), text.decode()
+        parsed, decoded = _Answer.model_validate_json(about), text.decode()
     except ValidationError as error:
         raise NoDocumentError(f"{error.error_count()} errors") from error
     except UnicodeDecodeError as error:

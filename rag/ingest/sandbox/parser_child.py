@@ -56,18 +56,18 @@ def main() -> None:
     answers.write(ANSWER.pack(len(READY), 0, 0) + READY)
     answers.flush()
     while head := requests.read(REQUEST.size):
-        asked, name_size, size, seconds = REQUEST.unpack(head)
+        request, name_size, size, seconds = REQUEST.unpack(head)
         name = requests.read(name_size).decode()
         allow_cpu(seconds)
         began = time.process_time()
         data = requests.read(size)
-        ocr_seconds = _OCR_SHARE * seconds if asked == SCAN else 0.0
-        for known, content in (
-            _members(data, name) if asked == MEMBERS else [_answer(data, name, ocr_seconds)]
+        ocr_seconds = _OCR_SHARE * seconds if request == SCAN else 0.0
+        for about, content in (
+            _members(data, name) if request == MEMBERS else [_answer(data, name, ocr_seconds)]
         ):
-            taken = int(1000 * (time.process_time() - began))
-            answers.write(ANSWER.pack(len(known), len(content), taken))
-            answers.write(known)
+            milliseconds = int(1000 * (time.process_time() - began))
+            answers.write(ANSWER.pack(len(about), len(content), milliseconds))
+            answers.write(about)
             answers.write(content)
         answers.flush()
 
@@ -99,9 +99,14 @@ def _import_all_of(package: ModuleType) -> None:
 
 def _members(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     try:
-        for one in parsers.members(data, name):
-            about = {"name": one.name, "stated": one.stated, "refused": one.refused, "cause": one.cause}
-            yield _written(about), one.data
+        for member in parsers.members(data, name):
+            about = {
+                "name": member.name,
+                "stated": member.stated,
+                "refused": member.refused,
+                "cause": member.cause,
+            }
+            yield _written(about), member.data
     except ParseError as error:
         yield _error(str(error), error.cause)
     except RecursionError:
@@ -115,7 +120,7 @@ def _members(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 def _answer(data: bytes, name: str, ocr_seconds: float = 0.0) -> tuple[bytes, bytes]:
     try:
         document = parsers.parse(data, name, ocr_seconds=ocr_seconds)
-        known, text = _written({"document": _values(document)}), document.text.encode("utf-8", "replace")
+        about, text = _written({"document": _values(document)}), document.text.encode("utf-8", "replace")
     except ParseError as error:
         return _error(str(error), error.cause, empty=isinstance(error, EmptyFileError))
     except MemoryError:
@@ -124,9 +129,9 @@ def _answer(data: bytes, name: str, ocr_seconds: float = 0.0) -> tuple[bytes, by
         return _error(f"its text has over {MAX_TEXT_CHARS // 1_000_000} million characters", "too large")
     if len(text) > MAX_CONTENT_BYTES:
         return _error(f"its text takes over {MAX_CONTENT_BYTES >> 20} MB", "too large")
-    if len(known) > MAX_ABOUT_BYTES:
+    if len(about) > MAX_ABOUT_BYTES:
         return _error("it has too many parts", "too large")
-    return known, text
+    return about, text
 
 
 def _error(reason: str, cause: Cause = "damaged", *, empty: bool = False) -> tuple[bytes, bytes]:
@@ -141,7 +146,9 @@ def _values(document: Document) -> dict[str, object]:
     return {
         "title": document.title,
         "mime_type": document.mime_type,
-        "blocks": [(one.kind, one.start, one.end, one.level, one.title) for one in document.blocks],
+        "blocks": [
+            (block.kind, block.start, block.end, block.level, block.title) for block in document.blocks
+        ],
         "pages": document.pages,
         "date": document.date.isoformat() if document.date else None,
         "url": document.url,

@@ -87,13 +87,13 @@ async def parse_safely(
     async with _lent(family, budget, memory_bytes) as child:
         with anyio.fail_after(budget.patience):
             await child.ask(SCAN if with_ocr else PARSE, data, name, math.ceil(budget.left))
-            known, text, seconds = await child.receive()
+            about, text, seconds = await child.receive()
         budget.spent += seconds
-        if max(len(data), len(known), len(text)) > LARGE_FILE_BYTES:
+        if max(len(data), len(about), len(text)) > LARGE_FILE_BYTES:
             await child.end()
-        if len(known) + len(text) < SHORT_ANSWER_BYTES:
-            return document_of(known, text)
-        return await budget.run(document_of, known, text)
+        if len(about) + len(text) < SHORT_ANSWER_BYTES:
+            return document_of(about, text)
+        return await budget.run(document_of, about, text)
 
 
 async def members_safely(
@@ -116,11 +116,11 @@ async def members_safely(
         with anyio.fail_after(budget.patience):
             await child.ask(MEMBERS, data, name, math.ceil(budget.left))
             while True:
-                known, content, seconds = await child.receive()
+                about, content, seconds = await child.receive()
                 budget.spent = before + seconds
-                if not known:
+                if not about:
                     return
-                member = member_of(known)
+                member = member_of(about)
                 try:
                     await to_thread.run_sync(receive, replace(member, data=content))
                 except ParseError:
@@ -160,7 +160,7 @@ class _OutOfTimeError(Exception):
 class _Answer(NamedTuple):
     """What is known, a content, and the CPU seconds that the request has taken so far."""
 
-    known: bytes
+    about: bytes
     content: bytes
     seconds: float
 
@@ -174,11 +174,11 @@ class _Child:
     memory_bytes: int
     family: str
 
-    async def ask(self, what: bytes, data: bytes, name: str, seconds: int) -> None:
+    async def ask(self, request: bytes, data: bytes, name: str, seconds: int) -> None:
         """Send it a file, for this much CPU time; `receive` has its answers."""
         assert self.process.stdin  # noqa: S101 for the type checker: it was started with a pipe
-        named = name.encode()
-        head = REQUEST.pack(what, len(named), len(data), seconds) + named
+        name_bytes = name.encode()
+        head = REQUEST.pack(request, len(name_bytes), len(data), seconds) + name_bytes
         await self.process.stdin.send(head + data[:PIECE_BYTES])
         for at in range(PIECE_BYTES, len(data), PIECE_BYTES):
             await self.process.stdin.send(data[at : at + PIECE_BYTES])
@@ -189,12 +189,14 @@ class _Child:
         Raises:
             NoDocumentError: it announces an answer that is too long.
         """
-        known, content, milliseconds = ANSWER.unpack(await self.answers.receive_exactly(ANSWER.size))
-        if known > MAX_ABOUT_BYTES or content > MAX_CONTENT_BYTES:
-            raise NoDocumentError(f"an answer of {known} and {content} bytes")
+        about_size, content_size, milliseconds = ANSWER.unpack(
+            await self.answers.receive_exactly(ANSWER.size)
+        )
+        if about_size > MAX_ABOUT_BYTES or content_size > MAX_CONTENT_BYTES:
+            raise NoDocumentError(f"an answer of {about_size} and {content_size} bytes")
         return _Answer(
-            await self.answers.receive_exactly(known),
-            await self.answers.receive_exactly(content),
+            await self.answers.receive_exactly(about_size),
+            await self.answers.receive_exactly(content_size),
             milliseconds / 1000,
         )
 
@@ -258,7 +260,7 @@ async def _kept(pool: _Pool, child: _Child) -> None:
 
 
 async def _taken(pool: _Pool, memory_bytes: int, family: str) -> _Child | None:
-    fitting = [one for one in pool.idle if (one.memory_bytes, one.family) == (memory_bytes, family)]
+    fitting = [child for child in pool.idle if (child.memory_bytes, child.family) == (memory_bytes, family)]
     for child in fitting:
         pool.idle.remove(child)
         if child.process.returncode is None:

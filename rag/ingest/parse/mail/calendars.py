@@ -72,15 +72,15 @@ def parse(text: str, name: str) -> Document:
 def readable(text: str) -> str:
     """The appointments of a calendar as lines; "" if there are none."""
     records = _records(_entries(text))
-    return "\n\n".join("\n".join(f"{name}: {value}" for name, value in one.items()) for one in records)
+    return "\n\n".join("\n".join(f"{name}: {value}" for name, value in record.items()) for record in records)
 
 
 def _records(entries: Iterator[_Entry] | list[_Entry]) -> list[dict[str, str]]:
     records: dict[int, dict[str, list[str]]] = {}
     for entry in entries:
-        if entry.kind in _RECORDS and (shown := _SHOWN.get(entry.name.upper().rpartition(".")[2])):
+        if entry.kind in _RECORDS and (label := _SHOWN.get(entry.name.upper().rpartition(".")[2])):
             record = records.setdefault(entry.record, {})
-            record.setdefault(shown, []).append(_value(entry))
+            record.setdefault(label, []).append(_value(entry))
     order = list(_SHOWN.values())
     return [
         {name: ", ".join(filter(None, record[name])) for name in sorted(record, key=order.index)}
@@ -103,7 +103,9 @@ def _entries(text: str) -> Iterator[_Entry]:
         elif name == "END":
             open_ = open_[:-1]
         elif open_:
-            parameters = {key.upper(): one.strip('"') for key, one in _PARAMETER.findall(match["parameters"])}
+            parameters = {
+                key.upper(): quoted.strip('"') for key, quoted in _PARAMETER.findall(match["parameters"])
+            }
             yield _Entry(*open_[-1], name, parameters, value)
 
 
@@ -114,8 +116,8 @@ def _value(entry: _Entry) -> str:
         zone = " UTC" if utc else f" ({entry.parameters['TZID']})" if "TZID" in entry.parameters else ""
         return f"{year}-{month}-{day}" + (f" {hour}:{minute}{zone}" if hour else "")
     if value.lower().startswith("mailto:"):
-        named = entry.parameters.get("CN", "")
-        return f"{named} <{value[7:]}>" if named and named != value[7:] else value[7:]
+        name = entry.parameters.get("CN", "")
+        return f"{name} <{value[7:]}>" if name and name != value[7:] else value[7:]
     if entry.name.upper().rpartition(".")[2] in {"ADR", "N", "ORG"}:
         return ", ".join(filter(None, (part.strip() for part in value.split(";"))))
     return value.strip()

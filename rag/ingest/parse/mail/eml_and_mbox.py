@@ -75,9 +75,9 @@ def members_of(message: Message) -> Iterator[Member]:
     """
     sent, writers = sent_at(message), facts(**{"from": people(message, "from")})
     stated = writers | ({"date": sent.isoformat()} if sent else {})
-    for one in parts_of(message).attached:
-        if data := one.data:
-            yield Member(one.name, data, {} if one.name.lower().endswith(".eml") else stated)
+    for attachment in parts_of(message).attached:
+        if data := attachment.data:
+            yield Member(attachment.name, data, {} if attachment.name.lower().endswith(".eml") else stated)
 
 
 def document_of(message: Message, name: str, mime_type: str = "message/rfc822") -> Document:
@@ -89,7 +89,7 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
     parts = parts_of(message)
     subject, sent = header(message, "subject"), sent_at(message)
     about = {key: people(message, key) for key in ("from", "to", "cc")}
-    lines = [f"{key.title()}: {', '.join(who)}" for key, who in about.items() if who]
+    lines = [f"{key.title()}: {', '.join(names)}" for key, names in about.items() if names]
     lines += [f"Date: {sent:%Y-%m-%d %H:%M} UTC"] if sent else []
     lines += [f"Attachments: {attached}"] if (attached := _attached(parts)) else []
     if not (parts.bodies or attached or subject or parts.remarks):
@@ -102,7 +102,7 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
         blocks += shifted(inner_blocks, len(text))
         text += inner
     metadata = facts(
-        author=[who.partition(" <")[0] for who in about["from"]],
+        author=[person.partition(" <")[0] for person in about["from"]],
         language=header(message, "content-language").partition(",")[0],
         keywords=header(message, "keywords"),
         **about,
@@ -112,7 +112,7 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
 
 
 def _attached(parts: Parts) -> str:
-    return ", ".join(f"{one.name} ({_size(len(one.data))})" for one in parts.attached)
+    return ", ".join(f"{attachment.name} ({_size(len(attachment.data))})" for attachment in parts.attached)
 
 
 def _size(count: int) -> str:

@@ -80,9 +80,9 @@ def decoded(raw: str) -> str:
 def people(message: Message, name: str) -> list[str]:
     """The people in a header, each as "Name <address>"."""
     whole = [str(value) for key, value in message.raw_items() if key.lower() == name]
-    raw = [one if len(one) <= MAX_HEADER else one[:MAX_HEADER].rpartition(",")[0] for one in whole]
-    shown = (_person(decoded(words), address) for words, address in getaddresses(raw))
-    return list(dict.fromkeys(filter(None, shown))) or [one for value in raw if (one := decoded(value))]
+    raw = [value if len(value) <= MAX_HEADER else value[:MAX_HEADER].rpartition(",")[0] for value in whole]
+    persons = (_person(decoded(words), address) for words, address in getaddresses(raw))
+    return list(dict.fromkeys(filter(None, persons))) or [text for value in raw if (text := decoded(value))]
 
 
 def _person(name: str, address: str) -> str:
@@ -92,8 +92,8 @@ def _person(name: str, address: str) -> str:
 def sent_at(message: Message) -> datetime | None:
     """When it was sent, or else when the first server received it; None if neither is stated."""
     received = [str(value) for key, value in message.raw_items() if key.lower() == "received"]
-    written = [header(message, "date"), *(value.rpartition(";")[2] for value in reversed(received))]
-    return next(filter(None, map(date, written)), None)
+    dates = [header(message, "date"), *(value.rpartition(";")[2] for value in reversed(received))]
+    return next(filter(None, map(date, dates)), None)
 
 
 def text_of(part: Message) -> Decoded:
@@ -114,8 +114,8 @@ def file_name(part: Message) -> str:
     """The file name that a part states, "" if none. It may be in a charset of its own (RFC 2231)."""
     stated = part.get_param("filename", None, "content-disposition") or part.get_param("name", None)
     if isinstance(stated, tuple):
-        charset, _, written = stated
-        return one_line(clean(decode_part(str(written).encode("latin-1", "replace"), charset or "").text))
+        charset, _, encoded = stated
+        return one_line(clean(decode_part(str(encoded).encode("latin-1", "replace"), charset or "").text))
     return decoded(str(stated or ""))
 
 
@@ -164,7 +164,7 @@ class Attached:
     def data(self) -> bytes:
         """The content. That of a message is the message."""
         if self.part.get_content_maintype() == "message":
-            return b"".join(one.as_bytes() for one in _parts_in(self.part)[:1])
+            return b"".join(message.as_bytes() for message in _parts_in(self.part)[:1])
         payload = self.part.get_payload(decode=True)
         return payload if isinstance(payload, bytes) else b""
 
@@ -172,7 +172,7 @@ class Attached:
 def _parts_in(part: Message) -> list[Message]:
     """The parts of a container, or the message that a part of type message/rfc822 holds."""
     payload = part.get_payload()
-    return [one for one in payload if isinstance(one, Message)] if isinstance(payload, list) else []
+    return [inner for inner in payload if isinstance(inner, Message)] if isinstance(payload, list) else []
 
 
 @dataclass(slots=True)
@@ -206,8 +206,8 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
     elif kind == "multipart/alternative":
         _collect_best(inner, parts, depth)
     elif part.get_content_maintype() == "multipart":
-        for one in inner:
-            _collect(one, parts, depth + 1)
+        for inner_part in inner:
+            _collect(inner_part, parts, depth + 1)
     elif _is_body(part, kind):
         decoded = text_of(part)
         parts.bodies += _body(decoded.text, part, kind)
@@ -236,8 +236,8 @@ def _is_encrypted(part: Message, kind: str) -> bool:
 def _collect_best(inner: list[Message], parts: Parts, depth: int) -> None:
     """Of alternatives the plain text, unless the HTML says much more; and a meeting in any case."""
     offers = [Parts() for _ in inner]
-    for one, offer in zip(inner, offers, strict=True):
-        _collect(one, offer, depth + 1)
+    for alternative, offer in zip(inner, offers, strict=True):
+        _collect(alternative, offer, depth + 1)
         parts.attached += offer.attached
         parts.names.add(attached.name for attached in offer.attached)
         parts.remarks += offer.remarks
@@ -272,24 +272,24 @@ def _is_hidden(part: Message, kind: str) -> bool:
     """Whether a part is a signature, or an image that the text shows."""
     if _SIGNATURES.match(kind):
         return True
-    shown = part.get_content_disposition() != "attachment" or not file_name(part)
-    return part.get_content_maintype() == "image" and (shown or bool(header(part, "content-id")))
+    is_inline = part.get_content_disposition() != "attachment" or not file_name(part)
+    return part.get_content_maintype() == "image" and (is_inline or bool(header(part, "content-id")))
 
 
 def _name(part: Message, kind: str) -> str:
     """A file name without folders; that of a message is its subject."""
-    named = file_name(part)
-    if not named and kind == "message/rfc822":
-        named = "".join(header(one, "subject") for one in _parts_in(part)[:1])
+    name = file_name(part)
+    if not name and kind == "message/rfc822":
+        name = "".join(header(message, "subject") for message in _parts_in(part)[:1])
     suffix = _SUFFIXES.get(kind, "")
-    if not PurePath(named).suffix or (kind == "message/rfc822" and not named.lower().endswith(suffix)):
-        named = (named or "part") + suffix
-    return safe_name(named)
+    if not PurePath(name).suffix or (kind == "message/rfc822" and not name.lower().endswith(suffix)):
+        name = (name or "part") + suffix
+    return safe_name(name)
 
 
-def safe_name(named: str) -> str:
+def safe_name(name: str) -> str:
     """A file name in which nothing names a folder, and that is not too long."""
-    path = PurePath(title_line(_UNSAFE.sub(" ", named)).strip(" .") or "part")
+    path = PurePath(title_line(_UNSAFE.sub(" ", name)).strip(" .") or "part")
     return path.stem[:_LENGTH] + path.suffix
 
 

@@ -96,7 +96,7 @@ class _Folder:
             message["Message-ID"] = _encoded(id_)
         message["MIME-Version"] = "1.0"
         files = [*self._files(depth)]
-        encrypted = any(one.get_content_type() == "application/pgp-encrypted" for one in files)
+        encrypted = any(file.get_content_type() == "application/pgp-encrypted" for file in files)
         message.set_type("multipart/encrypted" if encrypted else "multipart/mixed")
         message.set_payload([*self._bodies(), *files])
         return message
@@ -106,33 +106,35 @@ class _Folder:
         if name or address:
             message["From"] = _person(name, address)
         people: dict[str, list[str]] = {}
-        for one in self._inside("__recip_version1.0_"):
-            kind = _KINDS.get(int.from_bytes(one.numbers.get(_KIND_OF_RECIPIENT, b"\1")[:4], "little"))
+        for recipient in self._inside("__recip_version1.0_"):
+            kind = _KINDS.get(int.from_bytes(recipient.numbers.get(_KIND_OF_RECIPIENT, b"\1")[:4], "little"))
             if kind:
-                people.setdefault(kind, []).append(_person(one.text(_NAME), one.first(_SMTP, _ADDRESS)))
+                people.setdefault(kind, []).append(
+                    _person(recipient.text(_NAME), recipient.first(_SMTP, _ADDRESS))
+                )
         for kind, them in people.items():
             message[kind] = ", ".join(them)
 
     def _bodies(self) -> list[Message]:
         """The text and the HTML, else the text of the rich text; one that can't be read is a file of it."""
-        both = [("plain", self.text(_BODY).encode("utf-8", "replace")), ("html", self._html())]
-        parts = [_part(f"text/{kind}", data) for kind, data in both if data.strip()]
+        alternatives = [("plain", self.text(_BODY).encode("utf-8", "replace")), ("html", self._html())]
+        parts = [_part(f"text/{kind}", data) for kind, data in alternatives if data.strip()]
         if not parts and (packed := self._stream(f"__substg1.0_{_RTF}0102")):
             return _of_rich_text(packed)
-        if len(parts) < len(both):
+        if len(parts) < len(alternatives):
             return parts
-        alternatives = Message()
-        alternatives.set_type("multipart/alternative")
-        alternatives.set_payload([*parts])
-        return [alternatives]
+        container = Message()
+        container.set_type("multipart/alternative")
+        container.set_payload([*parts])
+        return [container]
 
     def _html(self) -> bytes:
         return self.text(_HTML).encode("utf-8", "replace") or self._stream(f"__substg1.0_{_HTML}0102")
 
     def _files(self, depth: int) -> Iterator[Message]:
-        for one in self._inside("__attach_version1.0_"):
-            name = one.first(_LONG_NAME, _SHORT_NAME, _NAME)
-            inner = f"{one.path}__substg1.0_{_DATA}000D/"
+        for attachment in self._inside("__attach_version1.0_"):
+            name = attachment.first(_LONG_NAME, _SHORT_NAME, _NAME)
+            inner = f"{attachment.path}__substg1.0_{_DATA}000D/"
             if self._ole.exists(f"{inner}__properties_version1.0"):
                 if depth >= _DEPTH:
                     raise ParseError("nested too deeply")
@@ -140,8 +142,8 @@ class _Folder:
                 part.set_type("message/rfc822")
                 part.set_payload([_Folder(self._ole, inner, _HEADS[1]).message(depth + 1)])
             else:
-                part = _part(one.text(_MIME) or "application/octet-stream", one.data())
-                if id_ := one.text(_CONTENT_ID):
+                part = _part(attachment.text(_MIME) or "application/octet-stream", attachment.data())
+                if id_ := attachment.text(_CONTENT_ID):
                     part["Content-ID"] = _encoded(id_)
             yield _named(part, name or "part")
 
@@ -170,14 +172,14 @@ class _Folder:
 
     def _inside(self, prefix: str) -> Iterator[_Folder]:
         depth = self.path.count("/")
-        found = {
+        names = {
             entry[depth]
             for entry in self._ole.listdir(streams=False, storages=True)
             if len(entry) == depth + 1
             and "".join(f"{part}/" for part in entry[:depth]) == self.path
             and entry[depth].startswith(prefix)
         }
-        for name in sorted(found):
+        for name in sorted(names):
             yield _Folder(self._ole, f"{self.path}{name}/", _HEADS[2])
 
     def _stream(self, name: str) -> bytes:
@@ -209,9 +211,11 @@ def _named(part: Message, name: str) -> Message:
 
 def _person(name: str, address: str) -> str:
     name = name.removesuffix(f"<{address}>").strip()
-    shown = name if name != address else ""
+    display_name = name if name != address else ""
     return (
-        formataddr((shown, address)) if address.isascii() and "@" in address else _encoded(shown or address)
+        formataddr((display_name, address))
+        if address.isascii() and "@" in address
+        else _encoded(display_name or address)
     )
 
 
@@ -252,19 +256,19 @@ def uncompressed(data: bytes) -> bytes:
 
 def _unpacked(packed: bytes, size: int) -> bytes:
     window = bytearray(_USUAL.rjust(_WINDOW))  # and after it what is unpacked
-    left = iter(packed)
-    for flags in left:
+    remaining = iter(packed)
+    for flags in remaining:
         for bit in range(8):
             if len(window) - _WINDOW >= size:
                 break
             if flags >> bit & 1:
-                reference = next(left, 0) << 8 | next(left, 0)
+                reference = next(remaining, 0) << 8 | next(remaining, 0)
                 back = (len(window) + len(_USUAL) - (reference >> 4)) % _WINDOW
                 if not back:
                     return bytes(window[_WINDOW:])
                 for _ in range((reference & 15) + 2):
                     window.append(window[-back])
-            elif (byte := next(left, None)) is not None:
+            elif (byte := next(remaining, None)) is not None:
                 window.append(byte)
     return bytes(window[_WINDOW : _WINDOW + size])
 
@@ -358,8 +362,8 @@ class _Html:
 
     def _flush(self) -> None:
         if self._bytes:
-            written, self._bytes = b"".join(self._bytes).decode(self._state[2] or self._codec, "replace"), []
-            self._write(written if self._state[0] == "tag" else escape(written, quote=False))
+            text, self._bytes = b"".join(self._bytes).decode(self._state[2] or self._codec, "replace"), []
+            self._write(text if self._state[0] == "tag" else escape(text, quote=False))
 
     def _write(self, text: str) -> None:
         if not self._state[1]:

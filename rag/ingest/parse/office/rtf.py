@@ -321,14 +321,14 @@ class _Reader:
         """Write the bytes so far in the code page of their font."""
         if not self._bytes:
             return
-        written, self._bytes = b"".join(self._bytes), []
+        pending, self._bytes = b"".join(self._bytes), []
         if (
             self._state.into in _PROPERTIES
         ):  # without a font; some programs state a code page that isn't theirs
-            self._write(decode_part(written, self._state.codec or self._codec).text)
+            self._write(decode_part(pending, self._state.codec or self._codec).text)
         else:
             codec = self._state.codec or self._fonts.get(self._default_font) or self._codec
-            self._write(written.decode(codec, "replace"))
+            self._write(pending.decode(codec, "replace"))
 
     def _write(self, text: str) -> None:
         state = self._state
@@ -346,20 +346,20 @@ class _Reader:
             self._paragraph.bold &= state.bold or not text.strip()
 
     def _end_paragraph(self) -> None:
-        one = self._paragraph
-        text = _whole("".join(one.texts))
-        self._paragraph = replace(one, texts=[], bold=True, mark="")
-        if one.in_table:
-            self._cell.append(f"{one.mark} {text}" if one.mark else text)
+        paragraph = self._paragraph
+        text = _whole("".join(paragraph.texts))
+        self._paragraph = replace(paragraph, texts=[], bold=True, mark="")
+        if paragraph.in_table:
+            self._cell.append(f"{paragraph.mark} {text}" if paragraph.mark else text)
             return
         self._end_table()
-        level = one.level if 0 < one.level < 10 else self._styles.get(one.style, 0)  # noqa: PLR2004 9 is plain
+        level = paragraph.level if 0 < paragraph.level < 10 else self._styles.get(paragraph.style, 0)  # noqa: PLR2004 9 is plain
         if level and text.strip():
-            self.draft.heading(f"{one.mark} {text}" if one.mark not in {"", "-"} else text, level)
-        elif one.mark:
-            self.draft.item(text, one.depth, one.mark)
+            self.draft.heading(f"{paragraph.mark} {text}" if paragraph.mark not in {"", "-"} else text, level)
+        elif paragraph.mark:
+            self.draft.item(text, paragraph.depth, paragraph.mark)
         else:
-            self.draft.paragraph(text, bold=one.bold)
+            self.draft.paragraph(text, bold=paragraph.bold)
         for note in self._notes:
             self._noted += 1
             self.draft.paragraph(f"[^{self._noted}]: {_whole(note)}")
