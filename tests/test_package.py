@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -352,3 +353,49 @@ def test_no_module_of_the_search_needs_itself_not_even_for_its_types() -> None:
     assert len(imports) > 100
     circles = [graph.find_shortest_chain(importer=imported, imported=module) for module, imported in imports]
     assert [circle for circle in circles if circle] == []
+
+
+def test_a_contract_breaks_where_the_server_or_a_reader_imports_what_writes(tmp_path: Path) -> None:
+    for name in ("rag", "server"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "model"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    assert _broken_contracts(tmp_path) == {}
+    folders = [tmp_path / "rag/store" / name for name in ("write", "care", "bucket")]
+    writing = {
+        ".".join(path.relative_to(tmp_path).with_suffix("").parts)
+        for folder in folders
+        for path in folder.glob("[a-z]*.py")
+    }
+    assert len(writing) > len(folders)
+    _append_imports(tmp_path / "server/tools.py", writing)
+    _append_imports(tmp_path / "rag/store/read/catalog.py", {"rag.store.write.locks"})
+    _append_imports(tmp_path / "rag/errors.py", {"rag.uris"}, only_types=True)
+    broken = _broken_contracts(tmp_path)
+    assert "rag.store.read.catalog -> rag.store.write.locks" in broken[READERS]
+    assert CIRCLES in broken
+    assert writing <= set(re.findall(r"server\.tools -> (\S+)", broken[SERVER]))
+
+
+SERVER = "The server can't write"
+READERS = "What reads tables imports nothing that writes them"
+CIRCLES = "No circles between modules"
+
+
+def _append_imports(file: Path, modules: set[str], *, only_types: bool = False) -> None:
+    lines = [f"import {module}" for module in sorted(modules)]
+    if only_types:
+        lines = ["from typing import TYPE_CHECKING", "if TYPE_CHECKING:", *(f"    {line}" for line in lines)]
+    file.write_text("\n".join([file.read_text(), *lines, ""]))
+
+
+def _broken_contracts(checkout: Path) -> dict[str, str]:
+    """What lint-imports says of each contract that is broken, by its name."""
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    run = subprocess.run(
+        command, cwd=checkout, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    _, _, broken = run.stdout.partition("Broken contracts\n")
+    assert (run.returncode == 0) == (not broken), run.stdout + run.stderr
+    parts = re.split(r"^(.+)\n-{4,}\n", broken, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
