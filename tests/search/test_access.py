@@ -433,7 +433,7 @@ async def test_access_that_is_taken_away_during_an_extract_is_not_found(
                 await writer.set_access({source.id: ONLY_ANN})
         return await between(*arguments)
 
-    monkeypatch.setattr(CollectionReader, "between", overtaken)
+    monkeypatch.setattr(CollectionReader, "chunks_between", overtaken)
     with pytest.raises(NotFoundError):
         await shelf.desk().extract(BOB, f"{source.id}/0", max_chars=999, part=Part(around=1))
 

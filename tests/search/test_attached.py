@@ -360,7 +360,7 @@ async def test_without_a_full_text_index_meaning_counts_whatever_the_model_knows
 ) -> None:
     await others.write(full_text=())
     await others.attach("notes")
-    monkeypatch.setattr(others.shelf.small.BagOfWords, "known", lambda _self, _text: 0.0)
+    monkeypatch.setattr(others.shelf.small.BagOfWords, "vocabulary_share", lambda _self, _text: 0.0)
     desk = others.shelf.desk()
     answer = await desk.search(BOB, SearchRequest("pendulum", limit=20))
     similarities = [hit.similarity for hit in answer.hits if hit.similarity and hit.similarity > 0]
