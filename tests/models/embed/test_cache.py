@@ -33,7 +33,7 @@ def cached(tmp_path: Path) -> Callable[..., EmbeddingCache]:
         "tenant": "acme",
         "collection": "letters",
         "model": "m",
-        "most": 1 << 30,
+        "max_bytes": 1 << 30,
     }
     return lambda **changes: EmbeddingCache(tmp_path, **(usual | changes))
 
@@ -130,7 +130,7 @@ def test_beyond_the_limit_what_was_not_used_for_longest_goes(
     cached: Callable[..., EmbeddingCache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rag.models.embed.embedding_cache.time.time", lambda: 1e9)
-    old = cached(most=200_000)
+    old = cached(max_bytes=200_000)
     old.keep([(f"old {n}", vector(n, 256)) for n in range(150)])
     monkeypatch.setattr("rag.models.embed.embedding_cache.time.time", lambda: 1.1e9)
     old.keep([(f"new {n}", vector(n, 256)) for n in range(50)], used=[f"old {n}" for n in range(50)])
