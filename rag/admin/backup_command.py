@@ -244,8 +244,8 @@ async def copy_command(
         print_json({"to": uri} | asdict(copied))
         return
     echo(f"Copied {settings.data} to {uri}: {copied.objects} objects, {copied.bytes / 1e6:.1f} MB.")
-    same = f"all objects and the rows of {len(copied.rows)} tables are the same"
-    echo(f"Sent {copied.sent}, deleted {copied.deleted}; {same}.")
+    comparison = f"all objects and the rows of {len(copied.rows)} tables are the same"
+    echo(f"Sent {copied.sent}, deleted {copied.deleted}; {comparison}.")
 
 
 @command("fetch", of_tenant=False, on_bucket=True)

@@ -155,10 +155,7 @@ async def create_collection(
     Raises:
         ConfigurationError: it exists already, or the name is not valid.
     """
-    if valid_name(name) in {
-        collection.name for collection in await open_reader(settings).collections(tenant_of(settings))
-    }:
-        raise ConfigurationError(f"The collection {name!r} already exists.")
+    await check_is_new(settings, name)
     is_set, visibility = visibility is not None, visibility or first_visibility(settings)
     tenant, state = tenant_of(settings), {"visibility": visibility, "fields": dict(fields)}
     async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
@@ -175,6 +172,17 @@ async def create_collection(
                 embedder_name=embedder_name,
                 **others,
             )
+
+
+async def check_is_new(settings: Settings, name: str) -> None:
+    """Raise ConfigurationError if the tenant has a collection of this name, or the name is not valid."""
+    collections = await open_reader(settings).collections(tenant_of(settings))
+    if valid_name(name) in {collection.name for collection in collections}:
+        raise ConfigurationError(f"The collection {name!r} already exists.")
+
+
+PROPERTIES = ("description", "link", "embedder_name", "chunking", "keep_days", "visibility")
+"""The options of `set` that are stored as they are."""
 
 
 @command("set")
@@ -212,15 +220,10 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     name: str,
     fields: dict[str, FieldType],
     no_field: tuple[str, ...],
-    description: str | None,
-    link: str | None,
-    embedder_name: str | None,
-    chunking: tuple[Chunking, ...] | None,
     language: LanguageChoice | None,
     policies: dict[Flag, Policy],
-    keep_days: int | None,
-    visibility: Visibility | None,
     as_json: bool,
+    **properties: Any,  # noqa: ANN401 click's
 ) -> None:
     """Change how a collection is described, cut, searched and seen.
 
@@ -229,16 +232,9 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     chunking and other policies apply to each file at the next ingest of it. Another language applies at once
     to all that is stored.
     """
-    options = {
-        "description": description,
-        "link": link,
-        "embedder_name": embedder_name,
-        "chunking": chunking,
-        "keep_days": keep_days,
-        "visibility": visibility,
-        "visibility_is_set": visibility and True,
-    }
-    after: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    after: dict[str, Any] = {key: properties[key] for key in PROPERTIES if properties[key] is not None}
+    visibility = after.get("visibility")
+    after |= {"visibility_is_set": True} if visibility else {}
     if not after and not fields and not no_field and not policies and not language:
         raise click.UsageError(
             "Give --description, --link, --embedder, --chunking, --language, --field, --no-field, "
@@ -249,7 +245,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         after["personal_data"] = merge_policies(table.collection.personal_data, policies)
     check_fields(table.collection, fields, no_field)
     _check_changeable(table.collection, after, language)
-    identity = None if embedder_name is None else await _identity_of(settings, embedder_name)
+    identity = await _identity_of(settings, after.get("embedder_name"))
 
     def changed(collection: Collection) -> Collection:
         updated = replace(collection, **after)
@@ -257,23 +253,12 @@ async def set_command(  # noqa: PLR0913 one parameter an option
             check_embedder(updated, identity)
         return updated
 
-    tenant, before = table.collection.tenant, _logged_state(table.collection, after)
-    changes = _logged_changes(table.collection, fields, no_field, language)
-    declared = None
-    with log_act(
-        settings.data,
-        Act(
-            "collection set",
-            tenant,
-            {
-                name: (
-                    before | changes[0],
-                    _logged_state(replace(table.collection, **after), after) | changes[1],
-                )
-            },
-            name,
-        ),
-    ):
+    tenant, declared = table.collection.tenant, None
+    more_before, more_after = _logged_changes(table.collection, fields, no_field, language)
+    state_before = _logged_state(table.collection, after) | more_before
+    state_after = _logged_state(replace(table.collection, **after), after) | more_after
+    act = Act("collection set", tenant, {name: (state_before, state_after)}, name)
+    with log_act(settings.data, act):
         collection = await change_collection(settings.data, tenant, name, changed)
         await _also_in_tags(settings, collection)
         if fields or no_field:
@@ -308,7 +293,9 @@ async def _unchanged_note(table: CollectionReader, visibility: Visibility) -> st
     )
 
 
-async def _identity_of(settings: Settings, embedder_name: str) -> EmbedderIdentity:
+async def _identity_of(settings: Settings, embedder_name: str | None) -> EmbedderIdentity | None:
+    if embedder_name is None:
+        return None
     async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
         return embedder.identity
 

@@ -17,6 +17,7 @@ from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act, log_now
 from rag.admin.collection_changes import (
+    check_is_new,
     collection_json,
     create_command,
     language_in_words,
@@ -27,7 +28,7 @@ from rag.admin.collection_options import description_option, embedder_option, fi
 from rag.admin.collection_rebuild import rebuild_command
 from rag.admin.command_line import Group, command, echo, language_option, print_json, print_table, same_desk
 from rag.admin.remove_command import remove_collection
-from rag.admin.sources_command import open_collections, open_reader
+from rag.admin.sources_command import open_collections
 from rag.config.settings import Settings
 from rag.corpus import (
     NO_VECTORS,
@@ -124,10 +125,7 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
             "Say who may see the rows: either --allow COLUMN, a column with lists of user:NAME and "
             "group:NAME, or --visibility tenant for everybody in the tenant."
         )
-    if valid_name(name) in {
-        collection.name for collection in await open_reader(settings).collections(tenant_of(settings))
-    }:
-        raise ConfigurationError(f"The collection {name!r} already exists.")
+    await check_is_new(settings, name)
     fields, field_columns = declared
     attachment = Attachment(absolute_address(table), fields=field_columns, **columns)  # type: ignore[arg-type]
     collection = Collection(
@@ -146,30 +144,36 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
     )
     reader = await open_checked(collection, settings)
     remarks, rows = await attachment_remarks(reader), (await reader.survey()).rows
-    prepare(settings.data)
-    state = {"visibility": collection.visibility, "fields": fields, "table": attachment.table}
-    with log_act(settings.data, Act("collection attach", collection.tenant, {name: (None, state)}, name)):
-        await ensure_collection(
-            settings.data,
-            collection.tenant,
-            name,
-            collection.embedder,
-            language=collection.language,
-            fields=fields,
-            visibility=collection.visibility,
-            description=description,
-            link=link,
-            embedder_name=embedder_name,
-            created_at=collection.created_at,
-            attached=attachment,
-            visibility_is_set=True,
-        )
+    await _attach(settings, collection, attachment)
     if as_json:
         print_json({"name": name, "table": attachment.table, "rows": rows, "remarks": remarks})
         return
     echo(f"Attached {attachment.table} as the collection {name}, with {counted(rows, 'row')}.")
     for remark in remarks:
         echo(remark)
+
+
+async def _attach(settings: Settings, collection: Collection, attachment: Attachment) -> None:
+    """Enter an attached collection into the catalog, and log it."""
+    tenant, name = collection.tenant, collection.name
+    prepare(settings.data)
+    state = {"visibility": collection.visibility, "fields": collection.fields, "table": attachment.table}
+    with log_act(settings.data, Act("collection attach", tenant, {name: (None, state)}, name)):
+        await ensure_collection(
+            settings.data,
+            tenant,
+            name,
+            collection.embedder,
+            language=collection.language,
+            fields=collection.fields,
+            visibility=collection.visibility,
+            description=collection.description,
+            link=collection.link,
+            embedder_name=collection.embedder_name,
+            created_at=collection.created_at,
+            attached=attachment,
+            visibility_is_set=True,
+        )
 
 
 async def _embedder(settings: Settings, attachment: Attachment, name: str) -> EmbedderIdentity:

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import click
@@ -22,7 +22,7 @@ from rag.access.names import valid_name
 from rag.access.rule import same_access
 from rag.access.tenants import tenant_of
 from rag.admin.access_command import access_options, requested_access
-from rag.admin.audit_command import access_act, log_act
+from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.cached_embedder import with_bill, with_cache
 from rag.admin.command_line import collection_option, command, echo, language_option, print_json, write_page
 from rag.admin.connect.connect_output import how_to_connect
@@ -163,13 +163,9 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing. For a
     scheduler: with --known-ok, what failed before in the same way, and hasn't changed, doesn't count.
     """
-    from_options = {
-        "include": include,
-        "exclude": settings.ingest.exclude + exclude,
-        "hidden": hidden,
-        "archives": archives,
-    }
-    options = settings.ingest.model_copy(update={key: value for key, value in from_options.items() if value})
+    files: dict[str, object] = {"include": include, "exclude": settings.ingest.exclude + exclude}
+    files |= {"hidden": hidden, "archives": archives}
+    options = settings.ingest.model_copy(update={key: value for key, value in files.items() if value})
     settings = settings.model_copy(update={"ingest": options})
     rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
     if estimate and (page or verbose or as_log):
@@ -179,9 +175,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if estimate:
         return exit_code(await run_estimate(settings, paths, collection, rights, as_json=as_json))
     if dry_run:
-        return show_dry_run(
-            await make_dry_run(settings, paths, collection, rights, removes=yes), as_json=as_json
-        )
+        result = await make_dry_run(settings, paths, collection, rights, removes=yes)
+        return show_dry_run(result, as_json=as_json)
     if page:
         _check_page(page, paths)
     once = partial(
@@ -200,6 +195,17 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if watches:
         await watch_paths(paths, once, without=settings.data, as_json=as_json)
         return 0
+    return exit_code(await _ingest_once(once, collection, page, as_json=as_json), known_ok=known_ok)
+
+
+async def _ingest_once(
+    once: Callable[[], Awaitable[Report]], collection: str, page: Path | None, *, as_json: bool
+) -> Report:
+    """Ingest, and print or write the report, also that of a run which ended early.
+
+    Raises:
+        InterruptedRunError: the run ended early.
+    """
     failure = None
     try:
         report = await once()
@@ -213,7 +219,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if failure:
         raise failure
     _tell_next_step(report, as_json=as_json)
-    return exit_code(report, known_ok=known_ok)
+    return report
 
 
 def _tell_next_step(report: Report, *, as_json: bool) -> None:
@@ -327,15 +333,14 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     happened prints nothing, and the lines of another one begin with the origin. `on` is the address of a Ray
     cluster to work on.
     """
-    name, began = valid_name(collection), datetime.now(UTC)
+    name, tenant, began = valid_name(collection), tenant_of(settings), datetime.now(UTC)
+    act: Literal["sync", "ingest"] = "sync" if origin else "ingest"
     before = f"{origin}: " if only_news else ""
-    tenant = tenant_of(settings)
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(_connection(on))
-        embedder_name = await embedder_name_of(settings, tenant, name)
-        model = settings.embedder_named(embedder_name)
+        model = settings.embedder_named(await embedder_name_of(settings, tenant, name))
         embedder = await stack.enter_async_context(open_embedder(model, os.environ))
-        collection_record = await ensure_collection(
+        target = await ensure_collection(
             settings.data,
             tenant,
             name,
@@ -344,33 +349,21 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             visibility=first_visibility(settings),
             created_at=began,
         )
-        usual = usual_visibility(settings, collection_record)
+        usual = usual_visibility(settings, target)
         rights = replace(rights or rights_of(settings), usual=usual)
-
-        def around(pairs: Pairs) -> AbstractContextManager[None]:
-            changed = {
-                id_: (before, after)
-                for id_, (before, after) in pairs.items()
-                if before is None or not same_access(before.access, after.access)
-            }
-            act = access_act("sync" if origin else "ingest", collection_record.tenant, changed)
-            return log_act(settings.data, act) if changed else nullcontext()
-
+        around = partial(_log_changed_access, settings.data, act, tenant)
         async with (
-            _no_leftover(settings, collection_record, began),
+            _no_leftover(settings, target, began),
             open_moderation(settings.moderation, os.environ) as moderator,
-            open_writer(settings.data, collection_record, around=around) as writer,
+            open_writer(settings.data, target, around=around) as writer,
         ):
             instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
-            cluster = await connection.cluster(model, embedder) if connection else None
-            instructions = replace(instructions, cluster=cluster)
+            if cluster := await connection.cluster(model, embedder) if connection else None:
+                instructions = replace(instructions, cluster=cluster)
             working = cluster.embedder(embedder) if cluster else embedder
-            async with with_cache(settings, collection_record, working) as cached:
-                run = None if paths else origin_run(settings, origin, collection_record)
-                command_name = "sync" if origin else "ingest"
-                with keep_in_history(
-                    settings.data, collection_record, command_name, [origin] if origin else paths
-                ) as entry:
+            async with with_cache(settings, target, working) as cached:
+                run = None if paths else origin_run(settings, origin, target)
+                with keep_in_history(settings.data, target, act, [origin] if origin else paths) as entry:
                     try:
                         with shown_progress(
                             verbose=verbose, as_log=as_log, only_failures=only_news, before=before
@@ -380,17 +373,32 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                         error.report = entry.report = with_bill(error.report, cached, model)
                         print_summary(error.report, name, usual, quiet=quiet, before=before)
                         raise
-                    opened = [str(exposure) for exposure in await exposures(settings, tenant, name)]
-                    known = count_known_failures(settings.data, collection_record, report)
-                    report = replace(report, notes=(*report.notes, *opened), known_failures=known)
+                    report = await _with_notes(settings, target, report)
                     entry.report = report = with_bill(report, cached, model)
                 if run:
                     await to_thread.run_sync(run.keep, await writer.known_sources(), report.outcomes)
-    if report.fruitless and collection_record.created_at == began:
-        await drop_if_empty(settings.data, collection_record)
+    if report.fruitless and target.created_at == began:
+        await drop_if_empty(settings.data, target)
     if not only_news or report.has_news:
         print_summary(report, name, usual, quiet=quiet, before=before)
     return report
+
+
+def _log_changed_access(data: Path, name: ActName, tenant: str, pairs: Pairs) -> AbstractContextManager[None]:
+    """The logging of the access records that an ingestion changes."""
+    changed = {
+        id_: (before, after)
+        for id_, (before, after) in pairs.items()
+        if before is None or not same_access(before.access, after.access)
+    }
+    return log_act(data, access_act(name, tenant, changed)) if changed else nullcontext()
+
+
+async def _with_notes(settings: Settings, collection: Collection, report: Report) -> Report:
+    """The report with notes on what is open to others, and the number of known failures."""
+    exposed = [str(exposure) for exposure in await exposures(settings, collection.tenant, collection.name)]
+    known_failures = count_known_failures(settings.data, collection, report)
+    return replace(report, notes=(*report.notes, *exposed), known_failures=known_failures)
 
 
 @asynccontextmanager

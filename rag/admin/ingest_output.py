@@ -65,8 +65,8 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
     if missing := [outcome.path for outcome in report.outcomes if outcome.reason == NOT_THERE]:
         yield f"Not found: {names_briefly(missing, PATHS_SHOWN)}"
     if failed := failures_text(report.outcomes):
-        known = report.known_failures
-        as_before = f" ({known} as before, in files that haven't changed)" if known else ""
+        old_failures = report.known_failures
+        as_before = f" ({old_failures} as before, in files that haven't changed)" if old_failures else ""
         yield f"Failed: {failed}{as_before}"
     if unread := unread_text(report.outcomes):
         yield f"Not read: {unread}"

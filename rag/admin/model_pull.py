@@ -177,28 +177,28 @@ async def pull_command(
     interrupted pull goes on when you run it again. A model is there whole or not at all. A mirror is taken
     from HF_ENDPOINT, a token from HF_TOKEN, a proxy from HTTPS_PROXY.
     """
-    known = _find_known(model, revision)
-    if known and (named_options := [name for name in (*OWN, "name") if own[name]]):
+    listed = _find_known(model, revision)
+    if listed and (named_options := [name for name in (*OWN, "name") if own[name]]):
         raise click.UsageError(
             f"--{named_options[0].replace('_', '-')} is for models that refdesk doesn't know."
         )
-    if known and folder and (known.pinned or trust):
-        facts = await _install(settings, _known_from_folder(known, folder))
-    elif known and known.pinned:
-        _say_licence(known.licence, f"https://huggingface.co/{known.repository}", known.licence_note)
+    if listed and folder and (listed.pinned or trust):
+        facts = await _install(settings, _known_from_folder(listed, folder))
+    elif listed and listed.pinned:
+        _say_licence(listed.licence, f"https://huggingface.co/{listed.repository}", listed.licence_note)
         with open_hub(os.environ) as hub:
-            files = [RemoteFile(file.path, file.size, file.sha256) for file in known.files]
-            origin = HubCommit(hub, known.repository, known.revision)
-            facts = await _install(settings, PendingModel(known.facts(()), files, origin), known.megabytes)
+            files = [RemoteFile(file.path, file.size, file.sha256) for file in listed.files]
+            origin = HubCommit(hub, listed.repository, listed.revision)
+            facts = await _install(settings, PendingModel(listed.facts(()), files, origin), listed.megabytes)
     elif folder:
-        raise ConfigurationError(_untrusted_message(model, folder, known))
+        raise ConfigurationError(_untrusted_message(model, folder, listed))
     else:
         with open_hub(os.environ) as hub:
             with interruptible():
-                coming = _unverified(hub, model, known, revision, own)
+                coming = _unverified(hub, model, listed, revision, own)
             if not trust:
                 raise ConfigurationError(
-                    f"Nobody has verified {'all files of ' if known else ''}{model} for refdesk. If you "
+                    f"Nobody has verified {'all files of ' if listed else ''}{model} for refdesk. If you "
                     "trust its publisher, run the command again with --trust."
                 )
             facts = await _install(settings, coming)
@@ -231,17 +231,17 @@ async def add_command(
 def _find_known(model: str, revision: str | None) -> KnownModel | None:
     """The known model of this name, or of this repository."""
     models = known_models()
-    known = models.get(model) or next(
+    listed = models.get(model) or next(
         (candidate for candidate in models.values() if candidate.repository == model), None
     )
-    if known and revision not in {None, known.revision}:
+    if listed and revision not in {None, listed.revision}:
         return None
-    if not known and not re.fullmatch(r"[\w.-]+/[\w.-]+", model, re.ASCII):
+    if not listed and not re.fullmatch(r"[\w.-]+/[\w.-]+", model, re.ASCII):
         raise ConfigurationError(
             f"refdesk knows no model {model!r}. Known: {', '.join(models)}. Another model of the hub is "
             "named OWNER/NAME."
         )
-    return known
+    return listed
 
 
 def _from_own_folder(folder: Path, options: dict[str, Any]) -> PendingModel:
@@ -253,24 +253,24 @@ def _from_own_folder(folder: Path, options: dict[str, Any]) -> PendingModel:
     return PendingModel(_facts(options, folder.name, graph), files, folder)
 
 
-def _known_from_folder(known: KnownModel, folder: Path) -> PendingModel:
-    files = [RemoteFile(file.path, file.size, file.sha256) for file in known.files]
-    return PendingModel(known.facts(()), files, folder.absolute())
+def _known_from_folder(listed: KnownModel, folder: Path) -> PendingModel:
+    files = [RemoteFile(file.path, file.size, file.sha256) for file in listed.files]
+    return PendingModel(listed.facts(()), files, folder.absolute())
 
 
 def _unverified(
-    hub: Hub, model: str, known: KnownModel | None, revision: str | None, options: dict[str, Any]
+    hub: Hub, model: str, listed: KnownModel | None, revision: str | None, options: dict[str, Any]
 ) -> PendingModel:
     """A model that nobody has verified, as the hub describes it; prints what the hub states."""
-    name = known.repository if known else model
-    repository = hub.repository(name, known.revision if known else revision or "main")
+    name = listed.repository if listed else model
+    repository = hub.repository(name, listed.revision if listed else revision or "main")
     if not COMMIT.fullmatch(repository.commit):
         raise ProviderError(f"{hub.endpoint} names no commit of {name}. Check HF_ENDPOINT.")
     _say_repository(hub, repository)
     sizes = {file.path: file for file in repository.files}
-    if known:
-        files = [_checked_file(file.path, file.sha256, sizes.get(file.path)) for file in known.files]
-        facts = known.facts(())
+    if listed:
+        files = [_checked_file(file.path, file.sha256, sizes.get(file.path)) for file in listed.files]
+        facts = listed.facts(())
     else:
         graph = graph_among(sizes, options["graph"])
         files = [sizes[path] for path in files_of(sizes, graph)]
@@ -340,8 +340,8 @@ def _say_licence(licence: str, page: str, note: str = "") -> None:
         echo(line, err=True)
 
 
-def _untrusted_message(model: str, folder: Path, known: KnownModel | None) -> str:
-    if known is None:
+def _untrusted_message(model: str, folder: Path, listed: KnownModel | None) -> str:
+    if listed is None:
         return (
             f"refdesk doesn't know {model}, so there is nothing to hold the files in {folder} to. Add them "
             f"as a model of your own: refdesk-admin model add {folder}."

@@ -89,8 +89,8 @@ def asker_flags(user: str | None, groups: Sequence[str]) -> dict[str, object]:
 
 def config_path(config: Path | None, environment: Mapping[str, str]) -> tuple[Path, bool]:
     """The settings file, and whether it must exist because it was named."""
-    named = config or environment.get("REFDESK_CONFIG")
-    return (Path(named), True) if named else (DEFAULT_CONFIG, False)
+    chosen = config or environment.get("REFDESK_CONFIG")
+    return (Path(chosen), True) if chosen else (DEFAULT_CONFIG, False)
 
 
 def _read(path: Path, *, required: bool) -> str:
@@ -132,7 +132,7 @@ def environment_name(keys: tuple[str, ...]) -> str:
 
 
 def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], object]]:
-    known = {
+    variables = {
         environment_name(keys): (keys, annotation)
         for keys, annotation in setting_keys().items()
         if annotation not in TABLES
@@ -140,10 +140,10 @@ def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[
     for name, raw in environment.items():
         if not name.startswith(ENVIRONMENT_PREFIX) or name == "REFDESK_CONFIG":
             continue
-        if name not in known:
-            meant = suggestion(name, known, cutoff=SIMILAR)
-            raise ConfigurationError(f"The environment variable {name} is not a setting{meant}")
-        keys, annotation = known[name]
+        if name not in variables:
+            hint = suggestion(name, variables, cutoff=SIMILAR)
+            raise ConfigurationError(f"The environment variable {name} is not a setting{hint}")
+        keys, annotation = variables[name]
         yield keys, _typed_value(name, raw, annotation)
 
 
@@ -192,20 +192,20 @@ def _explanation(details: ErrorDetails, origin: str, text: str) -> str:
         return f"{where}: a value is not text in UTF-8."
     if details["type"] != "extra_forbidden":
         return f"{where}: {describe_mistake(name, details)}"
-    known = {".".join(keys): None for keys in setting_keys()} | dict.fromkeys(Settings.model_fields)
+    names = {".".join(keys): None for keys in setting_keys()} | dict.fromkeys(Settings.model_fields)
     if path[:-2] in {("search", "profiles"), ("search", "of_tenants")}:
-        known = {".".join((*path[:-1], field)): None for field in ProfileSettings.model_fields}
+        names = {".".join((*path[:-1], field)): None for field in ProfileSettings.model_fields}
     if path[:-2] == ("embedders",):
-        known = {".".join((*path[:-1], field)): None for field in EmbedderSettings.model_fields}
+        names = {".".join((*path[:-1], field)): None for field in EmbedderSettings.model_fields}
     if path[:-2] == ("retrievers",):
-        known = {".".join((*path[:-1], field)): None for field in RetrieverSettings.model_fields}
+        names = {".".join((*path[:-1], field)): None for field in RetrieverSettings.model_fields}
     if path[:-2] == ("origins",):
         fields = ORIGINS[str(details["loc"][2])].model_fields
-        known = {".".join((*path[:-1], field)): None for field in fields}
+        names = {".".join((*path[:-1], field)): None for field in fields}
     if path[-2:-1] == ("options",) and path[0] in OPTIONS:
-        known = {".".join((*path[:-1], field)): None for field in OPTIONS[path[0]].model_fields}
-    others = {key: None for key in known if not name.startswith(f"{key}.")}
-    return f"{where}: there is no setting {name}{suggestion(name, others)}"
+        names = {".".join((*path[:-1], field)): None for field in OPTIONS[path[0]].model_fields}
+    candidates = {key: None for key in names if not name.startswith(f"{key}.")}
+    return f"{where}: there is no setting {name}{suggestion(name, candidates)}"
 
 
 def _where(path: tuple[str, ...], origin: str, text: str) -> str:

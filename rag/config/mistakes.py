@@ -122,12 +122,12 @@ def line_of(path: tuple[str, ...], text: str) -> int | None:
     return nearest
 
 
-def suggestion(name: str, known: Iterable[str], *, cutoff: float = 0.75) -> str:
+def suggestion(name: str, candidates: Iterable[str], *, cutoff: float = 0.75) -> str:
     """The end of a sentence about an unknown `name`: "; did you mean …?" if a known one is similar.
 
     What counts is the last part: "embedder.kind" has most of its letters in common with "embedder.pooling".
     """
-    near = [one for one in known if _alike(_last(one), _last(name)) >= cutoff]
+    near = [candidate for candidate in candidates if _alike(_last(candidate), _last(name)) >= cutoff]
     best = max(near, key=lambda one: _alike(one, name), default="")
     return f"; did you mean {best}?" if best else "."
 

@@ -92,8 +92,8 @@ class EndpointOptions(Section):
             raise ValueError(f"the header {twice[0]} is set twice")
         for table in self.bodies:
             fields = sendable(getattr(self, table))
-            if own := sorted(fields.keys() & self.reserved):
-                raise ValueError(f"the field {own[0]} is refdesk's own; remove it from {table}")
+            if clashes := sorted(fields.keys() & self.reserved):
+                raise ValueError(f"the field {clashes[0]} is refdesk's own; remove it from {table}")
             if table != "body" and (twice := sorted(fields.keys() & self.body.keys())):
                 raise ValueError(f"the field {twice[0]} is in body and in {table}; keep one of them")
         return self
@@ -263,11 +263,11 @@ def model_name(model: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")[:NAME_LENGTH].strip("-")
 
 
-def _in_folder(model: Located, known: Mapping[str, Any]) -> Located:
+def _in_folder(model: Located, validated: Mapping[str, Any]) -> Located:
     """An ONNX model with the path to its folder, if only its name is given."""
-    if model.provider != "onnx" or model.path is not None or "data" not in known:
+    if model.provider != "onnx" or model.path is not None or "data" not in validated:
         return model
-    folder: Path = known.get("models") or known["data"] / MODELS
+    folder: Path = validated.get("models") or validated["data"] / MODELS
     return model.model_copy(update={"path": folder / model_name(model.model)})
 
 
@@ -279,9 +279,9 @@ def _without_strange_key(embedder: EmbedderSettings) -> EmbedderSettings:
     return embedder.model_copy(update={"api_key_env": ""})
 
 
-def unknown_embedder(name: str, known: Iterable[str]) -> str:
+def unknown_embedder(name: str, names: Iterable[str]) -> str:
     """The message about an embedder that the settings lack."""
     return (
         f"The settings have no embedder {name!r}: there is no table [embedders.{name}], and no installed "
-        f"model of that name (refdesk-admin model list). Embedders: {', '.join(known)}."
+        f"model of that name (refdesk-admin model list). Embedders: {', '.join(names)}."
     )

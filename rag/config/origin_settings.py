@@ -27,29 +27,29 @@ def _absolute(path: Path) -> Path:
         raise ValueError(f"{path} begins with the home folder of a user who doesn't exist") from error
 
 
-def _page(written: str) -> str:
-    address = web_address(written)
+def _page(url: str) -> str:
+    address = web_address(url)
     if address is None or urlsplit(address).fragment:
-        raise ValueError(f"{written[:80]!r} is not an https:// URL without user name and #")
+        raise ValueError(f"{url[:80]!r} is not an https:// URL without user name and #")
     return address
 
 
-def _network(written: str) -> str:
+def _network(network: str) -> str:
     try:
-        ip_network(written)
+        ip_network(network)
     except ValueError as error:
-        raise ValueError(f"{written!r} is not a network like 10.1.0.0/16") from error
-    return written
+        raise ValueError(f"{network!r} is not a network like 10.1.0.0/16") from error
+    return network
 
 
 _SHORT_SSH = re.compile(r"[A-Za-z0-9][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[A-Za-z0-9_.~/]\S*", re.ASCII)
 """What git takes for ssh: git@example.com:group/manual.git. Two colons would be a program of git's."""
 
 
-def _repository(written: str) -> str:
-    if written.startswith("/") or _SHORT_SSH.fullmatch(written):
-        return written
-    parts = urlsplit(written)
+def _repository(repository: str) -> str:
+    if repository.startswith("/") or _SHORT_SSH.fullmatch(repository):
+        return repository
+    parts = urlsplit(repository)
     if (
         parts.scheme not in {"https", "ssh"}
         or not re.match(r"[a-z0-9]", parts.hostname or "")
@@ -61,7 +61,7 @@ def _repository(written: str) -> str:
         )
     if parts.scheme == "https" and parts.username:
         raise ValueError("an https:// URL can't name a user; git's credential helpers know the credentials")
-    return written
+    return repository
 
 
 FolderPath = Annotated[Path, AfterValidator(_absolute)]

@@ -117,8 +117,8 @@ class StorageSettings(Section):
 @lru_cache(maxsize=16)
 def bucket_at(uri: str, options: StorageOptions, consistency_seconds: float = 0) -> Bucket:
     """The bucket at an address."""
-    given = options.model_dump(exclude_defaults=True)
-    texts = {name: str(value).lower() if value is True else str(value) for name, value in given.items()}
+    changed = options.model_dump(exclude_defaults=True)
+    texts = {name: str(value).lower() if value is True else str(value) for name, value in changed.items()}
     return Bucket(uri, texts, consistency_seconds=consistency_seconds)
 
 
@@ -130,10 +130,10 @@ CACHE_SHARE = 1 / 8  # of the machine's memory, for the engine's cache of indexe
 MEMORY_SHARE, MOST_IN_MEMORY = 1 / 16, 200_000_000  # of rows: of the machine's memory, and in bytes
 
 
-def _url_template(written: str) -> str:
-    if not is_template(written):
+def _url_template(url: str) -> str:
+    if not is_template(url):
         raise ValueError("write an http or https URL with {path} or {stem} after the host")
-    return written
+    return url
 
 
 UrlTemplate = Annotated[str, AfterValidator(_url_template)]
@@ -176,8 +176,8 @@ class ChunkingRule(Section):
 
     def chunking(self, usual: Chunking) -> Chunking:
         """The rule, completed from what is usual."""
-        given = {name: value for name, value in self.model_dump().items() if value is not None}
-        return replace(usual, **given)
+        changes = {name: value for name, value in self.model_dump().items() if value is not None}
+        return replace(usual, **changes)
 
 
 class ChunkingSettings(Section):
@@ -329,7 +329,7 @@ class Settings(Section):
             raise ValueError(
                 f"'{DEFAULT_EMBEDDER}' is the name of the embedder in [embedder]; give this one another name"
             )
-        return {name: _without_strange_key(one) for name, one in embedders.items()}
+        return {name: _without_strange_key(embedder) for name, embedder in embedders.items()}
 
     @field_validator("embedder", "reranker")
     @classmethod
@@ -341,7 +341,7 @@ class Settings(Section):
     def _all_located(
         cls, embedders: dict[str, EmbedderSettings], info: ValidationInfo
     ) -> dict[str, EmbedderSettings]:
-        return {name: _in_folder(one, info.data) for name, one in embedders.items()}
+        return {name: _in_folder(embedder, info.data) for name, embedder in embedders.items()}
 
     @property
     def home(self) -> Home:
@@ -364,10 +364,10 @@ class Settings(Section):
         Raises:
             ConfigurationError: there is none.
         """
-        found = self.embedders_by_name.get(name) or self.installed_model(name)
-        if found is None:
+        embedder = self.embedders_by_name.get(name) or self.installed_model(name)
+        if embedder is None:
             raise ConfigurationError(unknown_embedder(name, self.embedders_by_name))
-        return found
+        return embedder
 
     def has_embedder(self, name: str) -> bool:
         """Whether there is an embedder of this name."""

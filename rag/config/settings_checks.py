@@ -72,9 +72,9 @@ def stages_of(search: SearchSettings) -> dict[tuple[str, ...], Stages]:
 
 
 def _profile_contradictions(keys: tuple[str, ...], name: str, settings: Settings) -> Iterator[Contradiction]:
-    known = (DEFAULT_PROFILE, *settings.search.profiles)
-    if name not in known:
-        yield keys, f"there is no profile {name!r}; use one of: {', '.join(known)}."
+    names = (DEFAULT_PROFILE, *settings.search.profiles)
+    if name not in names:
+        yield keys, f"there is no profile {name!r}; use one of: {', '.join(names)}."
 
 
 def _version_contradictions(settings: Settings) -> Iterator[Contradiction]:
@@ -101,15 +101,15 @@ def _origin_contradictions(settings: Settings) -> Iterator[Contradiction]:
 
 def _tool_contradictions(settings: Settings) -> Iterator[Contradiction]:
     """Names that two tools would share, and bindings and arguments that the other settings make void."""
-    server, taken = settings.server, set[str]()
-    taken |= {FETCH} if server.openai_compat else set()
-    taken |= {PAGE_PICTURE} if server.apps else set()
+    server, used_names = settings.server, set[str]()
+    used_names |= {FETCH} if server.openai_compat else set()
+    used_names |= {PAGE_PICTURE} if server.apps else set()
     for index, tool in enumerate(server.tools):
         keys = ("server", "tools", str(index))
         for above, name in ((keys, tool.name), ((*keys, "opener"), tool.opener.name)):
-            if name.casefold() in taken:
+            if name.casefold() in used_names:
                 yield (*above, "name"), f"there is already a tool {name!r}; give each one a name of its own."
-            taken.add(name.casefold())
+            used_names.add(name.casefold())
         if tool.profile is not None:
             yield from _profile_contradictions((*keys, "profile"), tool.profile, settings)
         for argument in tool.arguments or ():
@@ -141,10 +141,10 @@ def _scope_contradictions(
 ) -> Iterator[Contradiction]:
     if scope.profile is not None:
         yield from _profile_contradictions((*keys, "profile"), scope.profile, settings)
-    known = [tool.name for tool in settings.server.tools]
+    names = [tool.name for tool in settings.server.tools]
     for name in scope.tools or ():
-        if name not in known:
-            yield (*keys, "tools"), f"there is no search tool {name!r}; use some of: {', '.join(known)}."
+        if name not in names:
+            yield (*keys, "tools"), f"there is no search tool {name!r}; use some of: {', '.join(names)}."
 
 
 def _stage_contradictions(
@@ -194,15 +194,15 @@ def _writable_by_others(config: Path) -> Iterator[str]:
         status = _status(path)
         if status is None:
             continue
-        what = "folder" if stat.S_ISDIR(status.st_mode) else "file"
+        kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
         if status.st_uid not in {os.geteuid(), ROOT_USER}:
             yield (
-                f"The {what} {path} belongs to another user, who can change the settings. "
+                f"The {kind} {path} belongs to another user, who can change the settings. "
                 f"Take it over: chown {os.geteuid()} {_quoted(path)}"
             )
-        elif _others_may(status, OTHERS_WRITE) and not (what == "folder" and status.st_mode & stat.S_ISVTX):
+        elif _others_may(status, OTHERS_WRITE) and not (kind == "folder" and status.st_mode & stat.S_ISVTX):
             yield (
-                f"Other users can write the {what} {path}, and so change the settings. "
+                f"Other users can write the {kind} {path}, and so change the settings. "
                 f"Fix it: chmod go-w {_quoted(path)}"
             )
 
