@@ -1,8 +1,7 @@
-"""Bindings: as operators write them, and what they leave of a collection and of a request.
+"""Bindings: their form in the settings and the key file, and what they leave of a collection and a request.
 
-They stand in the settings and in the key file, and no mistake in them is ignored. Each one is a wall, and all
-must let a thing through. A binding only narrows. The access rule (`rag.access.rule`) applies in addition, and
-a request's own filter is a third condition, which can't undo either.
+A binding only narrows, and all bindings must admit a source. They fail closed: a mistake in one is an error
+or shows nothing. The access rule (`rag.access.rule`) and a request's own filter apply in addition.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ BoundFilter = Annotated[dict[str, Any], AfterValidator(_filter)]
 
 
 class BoundTo(BaseModel):
-    """What a tool is bound to. None leaves a part open. An empty list would leave nothing: it is refused."""
+    """What a tool is bound to. None leaves a part open; an empty list would admit nothing, and is invalid."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -60,7 +59,7 @@ class BoundTo(BaseModel):
 
 
 class CredentialBoundTo(BoundTo):
-    """What an API key or an OAuth scope is bound to: also to some of the server's tools."""
+    """What an API key or an OAuth scope is bound to; it may name tools of the server, too."""
 
     tools: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_TOOLS)] | None = None
 
@@ -71,10 +70,10 @@ class CredentialBoundTo(BoundTo):
 
 
 def walls(bindings: Sequence[Binding], collection: Collection) -> tuple[Filter, ...] | None:
-    """The conditions that the bindings set for each source of a collection; None if they admit none.
+    """The conditions that the bindings set on the sources of a collection; None if they admit no source.
 
-    They admit none if one of them doesn't name the collection, or has a filter that doesn't suit its declared
-    fields: in doubt, nothing is shown.
+    They admit none if a binding doesn't name the collection, or has a filter that doesn't fit its declared
+    fields (fail closed).
     """
     conditions: list[Filter] = []
     for binding in bindings:
@@ -105,9 +104,9 @@ def _walls(binding: Binding, collection: Collection) -> tuple[Filter, ...] | Non
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What bindings leave of a request: its collections if these are fixed, its highest limit, its profile.
+    """The bounds of a request: its collections, if bindings name any, its highest limit, and its profile.
 
-    There is at most one of `profiles`, unless the bindings contradict each other.
+    More than one of `profiles` means that the bindings contradict each other.
     """
 
     collections: tuple[str, ...] | None = None
@@ -119,7 +118,7 @@ UNBOUND = Bounds()
 
 
 def bounds(bindings: Sequence[Binding]) -> Bounds:
-    """What all bindings together leave: the collections that all of them name, and the lowest limit."""
+    """The bounds that all bindings together leave: the collections that all name, and the lowest limit."""
     collection_sets = [
         frozenset(binding.collections) for binding in bindings if binding.collections is not None
     ]

@@ -99,10 +99,10 @@ def read_keys(file: Path) -> Keys:
 
 
 def parsed_keys(content: bytes | None, file: str) -> Keys:
-    """The keys in the content of a key file; none if there is none.
+    """The keys in the content of a key file; None means that there is no file, and so no keys.
 
     Raises:
-        ConfigurationError: it is invalid.
+        ConfigurationError: the content is invalid.
     """
     try:
         return Keys() if content is None else Keys.model_validate_json(content)
@@ -118,7 +118,7 @@ def _unreadable(file: str, wrong: str = "") -> ConfigurationError:
 
 
 def _mistake(error: ValidationError) -> str:
-    """Where the file is wrong, without its content: "keys.0.bound_to.filter: …"."""
+    """Where the file is wrong, like "keys.0.bound_to.filter: …". The content itself isn't shown."""
     details = error.errors(include_input=False)[0]
     location = ".".join(map(str, details["loc"]))
     message = details["msg"].removeprefix("Value error, ").rstrip(".")
@@ -132,18 +132,16 @@ def new_secret() -> tuple[str, str]:
 
 
 def token_of(key: ApiKey, secret: str) -> str:
-    """A key in the form that its holder presents: rdk_{id}_{secret}."""
+    """The token that a key's holder presents: rdk_{id}_{secret}."""
     return f"{PREFIX}_{key.id}_{secret}"
 
 
 def holder_of(token: str, keys: Iterable[ApiKey], now: datetime | None = None) -> ApiKey | None:
-    """The stored key that `token` presents; None if it is unknown, wrong or expired.
-
-    Comparing takes as long for an unknown id as for a wrong secret, so timing doesn't reveal which ids exist.
-    """
+    """The stored key that `token` presents; None if it is unknown, wrong or expired."""
     prefix, _, remainder = token.partition("_")
     id_, _, secret = remainder.partition("_")
     key = next((candidate for candidate in keys if candidate.id == id_), None)
+    # Constant time, and a comparison for unknown ids, too, so that timing reveals nothing.
     matches = hmac.compare_digest(_digest(secret), key.digest if key else _NO_DIGEST)
     valid = matches and prefix == PREFIX and key is not None and key.expires_at > (now or datetime.now(UTC))
     return key if valid else None

@@ -29,7 +29,7 @@ def valid_name(name: str) -> str:
     """`name`, unchanged, if it may name a tenant or a collection.
 
     Raises:
-        ConfigurationError: it may not; the message says what a name looks like.
+        ConfigurationError: it may not. The message describes valid names.
     """
     if len(name) <= NAME_LENGTH and re.fullmatch(NAME_PATTERN, name):
         return name

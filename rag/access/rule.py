@@ -1,19 +1,18 @@
-"""Who may see a source: the rule, both as a predicate for the storage engine and as a function for the gate.
+"""Who may see a source: the access rule, as a SQL predicate for the engine and as a function for the gate.
 
 A principal sees a source of its tenant if the source has an access record, the deny list doesn't name the
 principal's user or groups, and either the visibility is `tenant` or the allow list names one of them. Deny
 always wins. An empty list names nobody, and without a record nobody sees the source.
 
 Names are compared in Unicode normal form NFC. By default letter case matters in allow lists and not in deny
-lists, so in doubt access is refused: `deny group:HR` also stops `hr`, but `allow group:HR` doesn't admit
-`hr`.
+lists, to fail closed: `deny group:HR` also stops `hr`, but `allow group:HR` doesn't admit `hr`.
 
 The engine can't fold letter case, so tables store a record as a list of labels that holds both
 forms: `+user:Ann` and `~+user:ann` for an allowed entry, `-user:Ann` and `~-user:ann` for a denied one, `*`
 for everybody. The predicate then picks the form by `LetterCase`, which can change without rewriting a table.
 One index serves all labels. A record without any of these has the label `-`.
 
-`access_changes` tells a person beforehand who gains and who loses documents by changes of access records.
+`access_changes` previews who gains and who loses documents by changes of access records.
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ def entries_of_principal(mine: frozenset[str], entries: frozenset[str], *, exact
 
 
 def narrower(*records: Access | None) -> Access | None:
-    """A record that lets nobody in whom any of these keeps out; its revision is that of the first.
+    """A record at least as narrow as each of these, with the revision of the first.
 
-    Of several allow lists it keeps the common entries, so it may be narrower than necessary: two groups in
+    Of several allow lists it keeps the common entries. That may be narrower than necessary: groups in
     different lists may have members in common.
     Example: everybody but user:bob, and only group:hr -> only group:hr, but not user:bob.
     """
@@ -94,7 +93,7 @@ def same_access(first: Access | None, second: Access | None) -> bool:
 
 
 def is_narrowed(access: Access | None, wider: Access | None) -> bool:
-    """Whether a record keeps out somebody whom `other` lets in."""
+    """Whether a record keeps out somebody whom `wider` lets in."""
     return not visible_to_nobody(wider) and not same_access(wider, narrower(wider, access))
 
 
@@ -122,7 +121,7 @@ def labels_of(access: Access | None) -> list[str]:
 
 
 def access_of(labels: Iterable[str], revision: int) -> Access | None:
-    """A record that has these labels, and so lets in the same; None without one, whose revision is 0."""
+    """The record that these labels were made of; None if they stand for no record, whose revision is 0."""
     there = {*labels}
     if NOBODY in there and not revision:
         return None
@@ -131,7 +130,7 @@ def access_of(labels: Iterable[str], revision: int) -> Access | None:
 
 
 def predicate(principal: Principal, case: LetterCase = "allow") -> str:
-    """The rule as SQL on the column of labels, in parentheses."""
+    """The access rule as a SQL condition on the labels column, in parentheses."""
     mine = entries_of(principal)
     allowed = _hold([EVERYBODY, *_signed("+", mine, exact=case != "never")])
     denied = _signed("-", mine, exact=case == "always")
@@ -158,18 +157,18 @@ EVERYBODY_IN_TENANT = "everybody in the tenant"
 
 @dataclass(frozen=True, slots=True)
 class AccessChange:
-    """The documents that somebody can see from now on, and those that they can't see any more."""
+    """The documents that somebody can see from now on, and those that they no longer see."""
 
     gains: list[str] = field(default_factory=list)
     loses: list[str] = field(default_factory=list)
 
 
 def access_changes(documents: Iterable[tuple[str, Access | None, Access | None]]) -> dict[str, AccessChange]:
-    """Who gains or loses which documents, given as names with their access before and after; None is nobody.
+    """Who gains or loses which documents, given as names with their access before and after.
 
-    An entry of an access list counts by itself, as if its user or group were in no other. Where everybody in
-    the tenant gains or loses a document, those who share that fate are not named as well, and those who don't
-    are excepted. Example: ("a", everybody, only group:hr) -> everybody in the tenant but group:hr loses a.
+    Each entry of an access list counts by itself, regardless of who is in which group. Where everybody in the
+    tenant gains or loses a document, only the exceptions are named in addition.
+    Example: ("a", everybody, only group:hr) -> everybody in the tenant but group:hr loses a.
     """
     changes: dict[str, AccessChange] = defaultdict(AccessChange)
     for name, before, after in documents:

@@ -1,6 +1,6 @@
 """The tenants of a data folder, and the principal of a local server.
 
-Commands and servers need both before they open the storage engine, so each tenant is also a file in the
+Commands and servers need both before they open the storage engine. So each tenant is also a file in the
 folder `tenants`, which `rag.store.write.desk_folder` writes.
 """
 
@@ -48,7 +48,7 @@ def has_tenant(data: Home, tenant: str) -> bool:
 
 
 def check_tenant(data: Home, tenant: str) -> None:
-    """Check that a tenant exists; any may, as long as the data folder has none.
+    """Check that a tenant exists. In a data folder without tenants, every name passes.
 
     Raises:
         ConfigurationError: the name is empty, the folder has other tenants only, or it can't be read.
@@ -93,16 +93,16 @@ def local_principal(settings: Settings) -> Principal:
 
 
 class LocalAsker:
-    """The local principal, found anew until the data folder has tenants: it may be mounted later."""
+    """The local principal. Until the data folder has tenants it isn't fixed: it may be mounted later."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._principal: Principal | None = None
 
     def principal(self) -> Principal:
-        """Who asks. It stays the same once there are tenants, even if more of them are created.
+        """The principal. It is fixed once there are tenants, even if more are created later.
 
-        While a bucket can't be read, it is somebody of no tenant, unless the settings name one.
+        While a bucket can't be read, it belongs to no tenant, unless the settings name one.
 
         Raises:
             ConfigurationError: as `tenant_of`.
@@ -112,7 +112,7 @@ class LocalAsker:
         try:
             settled = bool(tenants(self._settings.home))
             principal = local_principal(self._settings)
-        except StoreError:  # then requests fail, too, and say why
+        except StoreError:  # requests will fail, too, with the reason
             configured = self._settings.principal
             return Principal(
                 configured.tenant or UNKNOWN, configured.user or None, frozenset(configured.groups)

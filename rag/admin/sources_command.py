@@ -1,7 +1,7 @@
-"""`refdesk-admin sources` and `source`: list and show sources; how every command finds those it means.
+"""`refdesk-admin sources` and `source`: list and show sources; how every command matches their names.
 
-Then, what collections take on the disk. Last, the documents of origins that the settings don't have any more:
-no sync changes or removes them.
+Then the size of collections on disk, and the documents of origins that the settings no longer have, which no
+sync changes or removes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
 
 
 async def _single_id(tables: Sequence[CollectionReader], name: str) -> str:
-    """The id in a name, or that of the only source which it refers to."""
+    """The id of the only source that a name matches."""
     with suppress(NotFoundError):
         id_ = split_id(named_id(name)[1])[0]
         if any([await table.sources([id_]) for table in tables]):
@@ -111,17 +111,17 @@ def open_reader(settings: Settings) -> DeskReader:
 
 
 async def open_collections(settings: Settings, name: str | None) -> list[CollectionReader]:
-    """The tenant's collections, or the one of this name.
+    """The tenant's collections, or only the named one.
 
     Raises:
-        NotFoundError: there is none of that name.
+        NotFoundError: no collection has this name.
         ConfigurationError: the data folder is missing or not one of refdesk's.
     """
     return await open_tables(open_reader(settings), tenant_of(settings), name)
 
 
 async def open_tables(reader: DeskReader, tenant: str, name: str | None) -> list[CollectionReader]:
-    """The same of a reader that stays open."""
+    """The same, by a reader that the caller keeps."""
     collections = await reader.collections(tenant)
     if not collections:
         check_data_folder(reader.data)
@@ -133,7 +133,7 @@ async def open_tables(reader: DeskReader, tenant: str, name: str | None) -> list
 
 
 def readable_tables(tables: Sequence[CollectionReader]) -> list[CollectionReader]:
-    """The tables without attached ones that can't be read; standard error says which these are."""
+    """The tables without unreadable attached ones, which are named on standard error."""
     for table in tables:
         if table.failed:
             echo(
@@ -145,7 +145,7 @@ def readable_tables(tables: Sequence[CollectionReader]) -> list[CollectionReader
 
 
 def reply_names(sources: Iterable[Source]) -> dict[str, frozenset[str]]:
-    """What sources are called in replies, by id: paths, alone and in the collection, titles, addresses."""
+    """The names of sources in replies, by id: paths with and without the collection, titles, addresses."""
     return {source.id: frozenset(_names_of(source)) for source in sources}
 
 
@@ -160,12 +160,11 @@ def _names_of(source: Source) -> Iterator[str]:
 def matching_ids(
     name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]] = NO_NAMES
 ) -> list[str]:
-    """The ids of the sources that a name refers to, given all URIs, and other `names` (see `called`), by id.
+    """The ids of the sources that a name matches. `uris` and `names` (see `reply_names`) are by id.
 
-    A name is an id, a URI, a file or a folder; if it is none of these, one that a single source has. Else it
-    is a pattern that matches the end of a path from any folder on (* also matches /). So a[1].md refers to
-    the file of that name if there is one.
-    What a source contains goes along: the attachments of a mail, however the mail is named.
+    Tried in this order: an id, URI, file or folder; a path, title or address of a single source; a pattern
+    that matches the end of a path from any folder on, where * also matches /. So a[1].md matches the file of
+    that name if there is one. Parts come with their container, like the attachments of a mail.
 
     Raises:
         InvalidRequestError: several sources have this path, title or address; the message lists them.
@@ -193,7 +192,7 @@ def _ids_by_path(name: str, uris: Mapping[str, str], names: Mapping[str, Abstrac
 
 
 def _ids_by_name(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
-    """The only source with this path, title or address. A name that ends in a slash is a folder's."""
+    """The id of the only source with this path, title or address; none for a name with a slash at its end."""
     if name.endswith("/"):
         return []
     spellings = {name, display_name(name), "/".join(display_parts(name.strip().removeprefix(SCHEME)))} - {""}
@@ -234,7 +233,7 @@ def source_json(source: Source) -> dict[str, Any]:
 
 
 async def _flags_by_id(tables: Sequence[CollectionReader]) -> dict[str, tuple[Flag, ...]]:
-    """What the texts of all sources contain, by source id. They are read one at a time."""
+    """The flags of all sources, by id. Texts are read one at a time, to bound the memory."""
     flags_by_id: dict[str, tuple[Flag, ...]] = {}
     for table in tables:
         for source in await table.listing():
@@ -285,9 +284,9 @@ ROWS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class OrphanedDocuments:
-    """Documents in a collection whose origin brings nothing into it any more.
+    """Documents in a collection whose origin no longer feeds it.
 
-    `tenant` is empty if it need not be named. `is_elsewhere`: the settings have an origin of this name.
+    `tenant` is empty if the desk has only one. `is_elsewhere`: the settings have an origin with this name.
     """
 
     tenant: str
@@ -308,9 +307,9 @@ class OrphanedDocuments:
 
 
 async def orphaned_documents(settings: Settings) -> list[OrphanedDocuments]:
-    """What origins left behind that were removed, renamed, or sent to another collection.
+    """The documents of origins that were removed, renamed, or moved to another collection.
 
-    A folder's documents don't say that it was an origin.
+    Folder origins are not covered: their documents look like those of `ingest`.
 
     Raises:
         ConfigurationError, StoreError: the desk can't be read.
@@ -337,7 +336,7 @@ async def orphaned_documents(settings: Settings) -> list[OrphanedDocuments]:
 
 
 def _feeds(settings: Settings, name: str, tenant: str, collection: str) -> bool:
-    """Whether an origin of the settings brings documents with its name into this collection."""
+    """Whether an origin of the settings brings documents into this collection."""
     origin = settings.origins.get(name)
     if origin is None or isinstance(origin, FolderOrigin) or origin.collection != collection:
         return False

@@ -1,4 +1,4 @@
-"""`refdesk-admin sync`: brings the origins of the settings in, one after the other, made for a scheduler."""
+"""`refdesk-admin sync`: ingests the origins of the settings, one after the other; made for a scheduler."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
 
 
 async def _warn_of_orphans(settings: Settings) -> None:
-    """Say which documents no origin brings in any more; a desk that can't be read says so later."""
-    with suppress(RefdeskError):
+    """Warn of documents that no origin brings in any more."""
+    with suppress(RefdeskError):  # the sync itself will report a desk that can't be read
         for orphans in await orphaned_documents(settings):
             echo(f"Note: {orphans}", err=True)
 
@@ -113,7 +113,7 @@ Result: TypeAlias = "tuple[int, dict[str, Any]]"
 
 
 async def _attempt(name: str, attempt: Callable[[str], Awaitable[Result]]) -> Result:
-    """The result of one origin, whose failure is printed and stops no other."""
+    """The result of one origin. A failure is printed, and doesn't stop the other origins."""
     try:
         return await attempt(name)
     except InterruptedRunError as error:
@@ -150,7 +150,7 @@ async def watch_origins(
     """Sync the folders among these origins, and again whenever something changes in them.
 
     Raises:
-        ConfigurationError: one that was named is no folder, or none is one.
+        ConfigurationError: no origin is a folder, or (if they `are_named`) one of them isn't.
     """
     folders: dict[Path, str] = {}
     for name in names:
@@ -159,7 +159,7 @@ async def watch_origins(
             folders[origin.path] = name
         elif are_named:
             raise ConfigurationError(
-                f"{name} is no folder, so it can't be watched. Sync it from a scheduler."
+                f"{name} is not a folder, so it can't be watched. Sync it from a scheduler."
             )
     if not folders:
         raise ConfigurationError("No origin is a folder, so there is nothing to watch. Use a scheduler.")
@@ -178,11 +178,11 @@ async def watch_origins(
 
 
 def selected_origins(settings: Settings, names: Iterable[str], *, quiet: bool) -> list[str]:
-    """The origins to sync, each once: those named, or all that need nothing from standard input.
+    """The origins to sync, each once: the named ones, or all that don't read standard input.
 
     Raises:
-        ConfigurationError: one is unknown, there are none, two want standard input, or something is piped in
-            for an origin that isn't named.
+        ConfigurationError: the settings have no origins or not this one, two read standard input, or data is
+            piped in for an origin that isn't named.
     """
     if not settings.origins:
         raise ConfigurationError(
@@ -209,7 +209,7 @@ def selected_origins(settings: Settings, names: Iterable[str], *, quiet: bool) -
 
 
 def _is_piped_in() -> bool:
-    """Whether there is something on standard input. A pipe without data is not waited for: cron opens one."""
+    """Whether standard input has data, without waiting: cron opens a pipe that never has any."""
     if sys.platform == "win32" or sys.stdin is None or sys.stdin.isatty():
         return False  # Windows can't tell without waiting
     with suppress(OSError, ValueError):  # closed
@@ -234,11 +234,7 @@ async def run_origin(  # noqa: PLR0913 the options of a run
     quiet: bool,
     as_json: bool,
 ) -> Report:
-    """Sync one origin.
-
-    Raises:
-        RefdeskError: it failed as a whole.
-    """
+    """Sync one origin; raises RefdeskError if that fails as a whole."""
     origin = settings.origins[name]
     if not quiet:  # then each line names it, if there is one
         echo(f"{name}:", err=as_json)
@@ -257,11 +253,7 @@ async def run_origin(  # noqa: PLR0913 the options of a run
 
 
 async def dry_run_origin(settings: Settings, name: str, *, set_access: bool, yes: bool) -> DryRun:
-    """What a sync of one origin would do.
-
-    Raises:
-        RefdeskError: it would fail as a whole.
-    """
+    """What a sync of one origin would do; raises RefdeskError if that would fail as a whole."""
     origin = settings.origins[name]
     is_folder = isinstance(origin, FolderOrigin)
     origin_settings = settings_for_origin(settings, origin)

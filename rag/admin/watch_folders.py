@@ -1,7 +1,7 @@
-"""`--watch`: runs again whenever something changes in folders, until it is asked to end.
+"""`--watch`: runs again whenever something changes in folders, until SIGINT or SIGTERM.
 
-watchfiles (Rust, MIT, 1.4 MB) asks the operating system. Where that tells nothing, as on network drives, the
-environment variable WATCHFILES_FORCE_POLLING=1 makes it look for itself.
+watchfiles (Rust, MIT, 1.4 MB) gets changes from the operating system. Where that reports none, as on network
+drives, the environment variable WATCHFILES_FORCE_POLLING=1 makes it poll.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from rag.admin.command_line import echo
 from rag.errors import RefdeskError
 
 LOOK_MS = 2000  # how often to see whether a folder is still there
-CALM_MS = 1000  # without changes, before a run begins: editors and copies write in steps
+CALM_MS = 1000  # without changes before a run begins (debounce): editors and copies write in steps
 LONGEST_MS = 30_000  # to wait for calm
 
 
 async def watch(
     folders: Mapping[Path, str], run: Callable[[list[str]], Awaitable[object]], *, without: Path
 ) -> None:
-    """Call `run` with all names first, then with those of the folders in which something changed.
+    """Call `run` with all names, then with the names of the folders in which something changed.
 
-    What changes in the folder `without` doesn't count. A run that fails is reported, and the next change
-    begins another. A folder that disappears is waited for. SIGINT and SIGTERM end it, and a run with it: what
-    was committed stays.
+    Changes in the folder `without` don't count. A failed run is reported; the next change begins another. A
+    folder that disappears is awaited. SIGINT and SIGTERM end the watch and a run in it; committed work stays.
     """
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_asked_to_end, tasks.cancel_scope)
@@ -49,7 +48,7 @@ async def _until_asked_to_end(scope: anyio.CancelScope) -> None:
 async def _watch_once(
     folders: Mapping[str, str], run: Callable[[list[str]], Awaitable[object]], due: list[str], without: str
 ) -> list[str]:
-    """Watch until a folder appears or disappears. Returns all names: what happened meanwhile is not known."""
+    """Watch until a folder appears or disappears. Returns all names: changes in between were not seen."""
     from watchfiles import awatch  # noqa: PLC0415 only to watch
 
     there = _existing(folders)
@@ -69,7 +68,7 @@ async def _watch_once(
         ignore_permission_denied=True,
     )
     async for changed in changes:
-        # The first turn comes when the folders are being watched: nothing is missed between it and the run.
+        # The first turn comes once the watch is active, so no change between it and the run is missed.
         paths = {path for _, path in changed}
         await _run(
             run,
@@ -85,7 +84,7 @@ async def _watch_once(
 
 
 async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) -> None:
-    """One run, which may fail."""
+    """Run once; report a failure and go on."""
     if not names:
         return
     try:
@@ -96,7 +95,7 @@ async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) 
 
 
 def _existing(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """What of this exists, with what tells it from another one of its name."""
+    """The existing folders with their device and inode, which tell a folder from its successor."""
     identities = {}
     for path in folders:
         try:

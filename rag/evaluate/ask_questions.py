@@ -1,8 +1,7 @@
 """One run: search for every question, and score the hits and the reply that an assistant would read.
 
-The tool `search` searches without a limit of the caller's, and renders the answer within the operator's
-`max_chars`. So does `default_reply`, by the same functions. A hit that did not fit is not shown, and of a
-truncated hit only the beginning is.
+`default_reply` renders an answer with the same functions as the tool `search`, within the operator's
+`max_chars`. A hit that doesn't fit is not shown, and a truncated one only with its beginning.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ if TYPE_CHECKING:
 
 NDCG, RECALL, TOKEN_RECALL = "shown_nDCG@10", "shown_recall", "shown_token_recall"
 SHOWN = (NDCG, RECALL, TOKEN_RECALL)
-"""Scores of the reply: its first ten documents or passages in order; the share of all that is wanted which it
-shows; and, if passages are wanted, the share of their characters."""
+"""Scores of the reply: its first ten documents or passages in order, the share of the expected ones that it
+shows, and for passages the share of their characters."""
 CHARS = "shown_chars"
-"""The length of the reply, in characters of JSON. No score: neither more nor less is better by itself."""
+"""The length of the reply in characters of JSON. Not a score: neither more nor less is better by itself."""
 SIZES = frozenset({CHARS})
 
 
 def default_reply(answer: Answer, server: ServerSettings) -> SearchReply:
-    """What the tool `search` returns of an answer by default. The answer is `Desk.checked`, as there."""
+    """The reply of the tool `search` by default. The answer must come from `Desk.checked`, as there."""
     return search_reply(answer, server.max_chars, vectors=server.include_vectors, urls=server.openai_compat)
 
 
 def shown_metrics(question: ResolvedQuestion, reply: SearchReply) -> dict[str, float]:
-    """How good a reply is for a question, and how long."""
+    """The scores of a reply to a question, and its length."""
     shown_parts = [stretches(record) for record in reply.results]
     ranking = question.ranked(
         (record.id, parts) for record, parts in zip(reply.results, shown_parts, strict=True)
@@ -58,7 +57,7 @@ def shown_metrics(question: ResolvedQuestion, reply: SearchReply) -> dict[str, f
 
 
 def stretches(record: HitRecord) -> Sequence[Stretch]:
-    """Where the text of a result stands in its source."""
+    """The positions of a result's text in its source."""
     source_id = record.id.partition("/")[0]
     return [Stretch(source_id, *part) for part in record.excerpts or [[record.start, record.end]]]
 
@@ -80,7 +79,7 @@ RANKED: dict[str, Callable[[Sequence[str], dict[str, int], int], float]] = {
 }
 TOKENS = tuple(f"{name}@{PASSAGES}" for name in ("token_recall", "token_precision", "token_IoU"))
 FAITHFUL = ("citations_readable", "quotes_verbatim", "grounded")
-"""Of a stored answer: shares of its citations and quotes, and whether all that it says is cited."""
+"""Scores of a stored answer: the shares of right citations and quotes, and whether all of it is cited."""
 METRICS = (*RANKED, *TOKENS, *SHOWN, *FAITHFUL)
 """The scores that can be compared and required. They lie in [0, 1]."""
 
@@ -102,9 +101,9 @@ async def ask_all(
     server: ServerSettings,
     progress: Callable[[], None],
 ) -> tuple[QuestionResult, ...]:
-    """The results of all questions, in order. Calls `progress` after each; `candidates` is the profile's.
+    """Ask all questions. Returns the results in order; calls `progress` after each.
 
-    `server` says how much a reply shows by default.
+    `candidates` is the profile's number; `server` has the size of a default reply.
 
     Raises:
         InvalidRequestError: a question is not a valid query.
@@ -131,10 +130,10 @@ async def _ask(
     candidates: int,
     server: ServerSettings,
 ) -> QuestionResult:
-    """Three searches: as the tool's default, timed; down to the last candidate; and with the maximum limit.
+    """The result of a question by three searches: the tool's default, timed; all candidates; highest limit.
 
-    The first is what an assistant is shown. The others rank passages. The third fetches more candidates
-    than the second, which can change the order, so only metrics with a cut-off beyond the second use it.
+    The first gives the reply. The others rank passages. The third fetches more candidates than the second,
+    which can change the order, so only metrics with a cut-off beyond the second use it.
     """
     began = time.perf_counter()
     answer = await desk.search(question.principal, _request(question, partial(ask, joined=True)))
@@ -193,7 +192,7 @@ def _shown_stretches(hit: Hit) -> list[Stretch]:
 
 
 async def _faithfulness(desk: Desk, question: ResolvedQuestion) -> dict[str, float]:
-    """How faithful the stored answer is, if there is one. Quotes without a citation make it ungrounded."""
+    """The scores of the stored answer, if there is one. Quotes without a citation make it ungrounded."""
     if not question.question.answer.strip():
         return {}
     checked = await check_answer(desk, question.principal, question.question.answer)

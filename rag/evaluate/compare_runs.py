@@ -1,4 +1,4 @@
-"""The records of evaluation runs: keeping them in the data folder, and comparing two of them.
+"""Evaluation runs: their records in the data folder, and the comparison of two of them.
 
 A comparison says which run is better, whether that may be chance, and on which questions they differ.
 """
@@ -80,7 +80,7 @@ class Summary(_Record):
 
 
 class EvaluationRun(_Record):
-    """A run with its questions; `id` is 0 until the run is kept."""
+    """A run with its questions; `id` is 0 until the run is stored."""
 
     id: int = 0
     summary: Summary
@@ -91,7 +91,7 @@ _QUESTIONS = TypeAdapter(tuple[QuestionResult, ...])
 
 
 async def keep_runs(data: Path, tenant: str, runs: Sequence[EvaluationRun]) -> list[EvaluationRun]:
-    """Keep runs in the data folder. Returns them with their ids.
+    """Store runs in the data folder. Returns them with their ids.
 
     Raises:
         ConfigurationError: the data folder can't be written.
@@ -117,11 +117,11 @@ def _summary(stored: str) -> Summary | None:
 
 
 async def load_run(data: Path, tenant: str, id_: int) -> EvaluationRun:
-    """The tenant's run of this id.
+    """The tenant's run with this id.
 
     Raises:
-        NotFoundError: there is none.
-        ConfigurationError: another version of refdesk made it.
+        NotFoundError: no run has this id.
+        ConfigurationError: another version of refdesk made the run.
     """
     stored = await stored_run(data, tenant, id_)
     try:
@@ -149,7 +149,7 @@ def latency(questions: Sequence[QuestionResult]) -> Latency:
 
 
 def relevant_settings(settings: Settings) -> dict[str, Any]:
-    """The settings that can change the answers, except for the mode, which the run sets."""
+    """The settings that can change answers, without the mode, which the run sets."""
     parts = {"embedder", "embedders", "chunking", "search"}
     return settings.model_dump(mode="json", include=parts, exclude={"search": {"mode"}})
 
@@ -167,12 +167,12 @@ class Pair:
     before: QuestionResult
     after: QuestionResult
     difference: float
-    """The other run's score minus the one's."""
+    """The score after minus the score before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The other run against the one, by a metric, on the questions that both have.
+    """A run (`after`) against a baseline (`before`) by a metric, on the questions that both have.
 
     `p_value` is the probability of a difference at least as large if the runs were equally good.
     """
@@ -185,7 +185,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """The other run's score minus the one's."""
+        """The run's mean minus the baseline's."""
         return self.after - self.before
 
     @property
@@ -195,21 +195,21 @@ class Comparison:
 
     @property
     def won(self) -> list[Pair]:
-        """The questions that the other run answers better, largest gain first."""
+        """The questions that the run answers better than the baseline, largest gain first."""
         return sorted(
             (pair for pair in self.pairs if pair.difference > EQUAL_WITHIN), key=lambda pair: -pair.difference
         )
 
     @property
     def lost(self) -> list[Pair]:
-        """The questions that the other run answers worse, largest loss first."""
+        """The questions that the run answers worse than the baseline, largest loss first."""
         return sorted(
             (pair for pair in self.pairs if pair.difference < -EQUAL_WITHIN), key=lambda pair: pair.difference
         )
 
 
 def compare(baseline: EvaluationRun, run: EvaluationRun, metric: str) -> Comparison:
-    """Compare two runs by a metric.
+    """Compare a run with a baseline by a metric.
 
     Raises:
         InvalidRequestError: they share no question that has the metric.
@@ -238,7 +238,7 @@ def compare(baseline: EvaluationRun, run: EvaluationRun, metric: str) -> Compari
 def randomisation_p(scores: Sequence[float], other_scores: Sequence[float]) -> float:
     """The two-sided p-value of Fisher's paired randomisation test.
 
-    `one` and `other` hold the scores of the same questions, in the same order. Under the null
+    Both sequences hold the scores of the same questions, in the same order. Under the null
     hypothesis each question's two scores are interchangeable, so each difference gets a random sign,
     `SAMPLES` times. The smallest p is 1 / (SAMPLES + 1). The seed is fixed: equal scores give equal p.
 

@@ -1,6 +1,6 @@
 """An evaluation: prepare the documents and the judgements, then one run per contender.
 
-The documents are those of a data folder, or those of the judged set, ingested into a temporary data folder.
+It searches an existing data folder, or a temporary one into which the judged set's documents are ingested.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ContenderProgress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PreparedSet:
-    """Settings that name the data folder, and the questions with judgements resolved to its sources.
+    """Settings with the data folder to search, and the questions resolved to its sources.
 
     `absent` are documents of the set that failed to ingest: no search finds them.
     """
@@ -215,9 +215,9 @@ async def _prepare(
 
 
 def evaluation_settings(settings: Settings) -> Settings:
-    """The settings with every override allowed: evaluations set the mode and the limit themselves.
+    """The settings for an evaluation, which sets mode and limit itself: every override is allowed.
 
-    A search that went by words alone would be measured as if it were hybrid, so it is an error.
+    Degraded searches are errors: one that went by words alone would be measured as if it were hybrid.
     """
     search = with_every_override(settings.search).model_copy(update={"degrade": False})
     return settings.model_copy(update={"search": search})
@@ -229,7 +229,7 @@ def contenders(
     """Every profile in every mode (None: the profile's), each once, with its number of candidates.
 
     Raises:
-        InvalidRequestError: there is no such profile.
+        InvalidRequestError: a profile doesn't exist.
     """
     asker = Principal(settings.principal.tenant or DEFAULT_TENANT)
     plans = [
@@ -258,8 +258,8 @@ async def evaluate(
     """
     runs = []
     async with Desk.open(prepared.settings, environment, seen_as=seen_as) as desk:
-        # The engine makes the folder that it connects to. Interrupted while it does, it would leave a
-        # temporary one behind.
+        # Connect now: the engine makes the folder that it connects to, and if it were interrupted in that, a
+        # temporary one would stay behind.
         await desk.collections(Principal(prepared.settings.principal.tenant or DEFAULT_TENANT))
         for contender, candidates in chosen.items():
             started_at = datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""What a question should find: its judgements, resolved to the sources of a data folder."""
+"""Judgements: what each question should find, resolved to the sources of a data folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HALF = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something that should be found: one of `sources`, or, if there are `stretches`, one of these."""
+    """Something to find: any of `sources` or, if there are `stretches`, any of these."""
 
     name: str
     grade: int
@@ -37,11 +37,11 @@ class Target:
     stretches: tuple[Stretch, ...] = ()
 
     def is_found_by(self, hit: Hit) -> bool:
-        """Whether the hit's chunk finds it; see `is_found_in`."""
+        """Whether the hit's chunk contains it; see `is_found_in`."""
         return self.is_found_in([_chunk_stretch(hit)])
 
     def is_found_in(self, parts: Sequence[Stretch]) -> bool:
-        """Whether a part belongs to a source, or overlaps a stretch by half of the shorter of the two."""
+        """Whether a part is from a source, or overlaps a stretch by half of the shorter of the two."""
         if not self.stretches:
             return any(part.source_id in self.sources for part in parts)
         return any(_overlaps(part, stretch) for part in parts for stretch in self.stretches)
@@ -49,7 +49,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedQuestion:
-    """A question with its targets, and the sources that its hits may come from."""
+    """A question with its targets, and the sources from which its hits may come."""
 
     question: Question
     principal: Principal
@@ -69,7 +69,7 @@ class ResolvedQuestion:
         return any(target.stretches for target in self.targets)
 
     def wanted(self, shown_parts: Sequence[Stretch]) -> list[Stretch]:
-        """The stretch of each target that should be found; of several, the one that was found most."""
+        """The stretch of each target to score; of several, the one that the parts cover most."""
 
         def covered(stretch: Stretch) -> int:
             return sum(
@@ -79,15 +79,15 @@ class ResolvedQuestion:
         return [max(target.stretches, key=covered) for target in self.targets if target.stretches]
 
     def ranking(self, hits: Iterable[Hit]) -> list[str]:
-        """The ranking that metrics score, best first: names of found targets, and ids of other hits.
+        """The ranking for the metrics, best first: names of found targets, and ids of other hits.
 
         A target counts at the first hit that finds it. Other hits count once per passage if passages are
-        expected, and once per source if sources are.
+        expected, else once per source.
         """
         return self.ranked((hit.chunk.id, [_chunk_stretch(hit)]) for hit in hits)
 
     def ranked(self, results: Iterable[tuple[str, Sequence[Stretch]]]) -> list[str]:
-        """The same for results, each with its id and the parts of a source that it shows."""
+        """The same for results, each given as its id and the parts of a source that it shows."""
         ranking: dict[str, None] = {}
         for id_, parts in results:
             names = [target.name for target in self.targets if target.is_found_in(parts)]
@@ -123,7 +123,7 @@ def _common(first: Stretch, second: Stretch) -> int:
 
 @dataclass(slots=True)
 class SourceCatalog:
-    """The sources of a tenant by all names that judgements may use."""
+    """The sources of a tenant, by all names that judgements may use."""
 
     tables: dict[str, CollectionReader] = field(default_factory=dict)
     stored: dict[str, StoredSource] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class SourceCatalog:
             self.by_name[str(source_name)].add(source.id)
 
     def readable(self, principal: Principal, filter_: Mapping[str, object] | None) -> frozenset[str]:
-        """The sources that the principal may see and that match the filter, by the reference implementations.
+        """The sources that the principal may see and that match the filter, without the engine's predicates.
 
         Raises:
             InvalidRequestError: the filter is invalid.
@@ -186,7 +186,7 @@ async def load_catalog(
 async def resolve_question(
     question: Question, principal: Principal, catalog: SourceCatalog, absent: frozenset[str]
 ) -> ResolvedQuestion:
-    """The question's judgements resolved to sources; the documents in `absent` count as never found.
+    """Resolve a question's judgements to sources. Documents in `absent` count as never found.
 
     Raises:
         ConfigurationError: the question names an unknown source or quote.
@@ -229,7 +229,7 @@ def _ids(question: Question, names: Iterable[str], catalog: SourceCatalog) -> It
 async def _stretches(
     question: Question, excerpt: Excerpt, catalog: SourceCatalog, absent: frozenset[str]
 ) -> list[Stretch]:
-    """The positions of the quote, whatever its white space; if its start is known, the nearest one."""
+    """The positions of the quote, ignoring white space; if its start is known, only the nearest one."""
     ids = _ids(question, set(excerpt.documents) - absent, catalog)
     within = set(ids) if excerpt.documents else catalog.tables.keys()
     words = re.compile(r"\s+".join(map(re.escape, excerpt.quote.split())))

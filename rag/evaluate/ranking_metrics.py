@@ -1,11 +1,11 @@
-"""How good one ranking is. All scores lie in [0, 1]; higher is better.
+"""Metrics of a ranking. All scores lie in [0, 1]; higher is better.
 
 A ranking holds items, best first, each once; `grades` gives the relevant items their grade,
 1 or more, and at least one item. An item that is not graded is not relevant.
 
-Definitions and names are those of trec_eval (github.com/usnistgov/trec_eval), with which the
-tests compare them, and of Manning, Raghavan & Schütze, Introduction to Information Retrieval,
-2008, chapter 8; those of passages are the chunking evaluation's (see `token_scores`).
+Definitions and names follow trec_eval (github.com/usnistgov/trec_eval), with which the tests compare them,
+and Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, chapter 8; for passages they
+follow the chunking evaluation (see `token_scores`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-if TYPE_CHECKING:
     Grades = Mapping[str, int]
 
 
 def ndcg(ranking: Sequence[str], grades: Grades, k: int) -> float:
-    """Discounted gain of the first `k`, as a share of the best there can be.
+    """Discounted gain of the first `k`, as a share of the best possible one.
 
     The gain is the grade itself, the discount log2(rank + 1).
     Example: ["x", "a"] with {"a": 1} and k=10 -> (1 / log2(3)) / 1 = 0.631.
@@ -84,7 +83,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class TokenScores:
-    """How much of the wanted text was found, and how much else came with it."""
+    """How much of the expected text was found, and how much other text came with it."""
 
     recall: float
     precision: float
@@ -92,23 +91,23 @@ class TokenScores:
 
 
 def token_scores(shown_parts: Sequence[Stretch], expected: Sequence[Stretch]) -> TokenScores:
-    """How well the found stretches cover the wanted ones, in characters.
+    """How well the shown parts cover the expected stretches, in characters.
 
-    With W the wanted text, each character once, and F the found text, where a character that
-    was found twice counts twice: recall |W ∩ F| / |W|, precision |W ∩ F| / |F|, and
-    IoU |W ∩ F| / (|F| + |W| - |W ∩ F|). Tokens are counted by their characters, as the
-    published code does, so that scores don't depend on a tokenizer.
-    Example: found 0-10, wanted 5-15 -> recall 0.5, precision 0.5, IoU 1/3.
+    With E the expected text, each character once, and F the shown text, where a character that is shown twice
+    counts twice: recall |E ∩ F| / |E|, precision |E ∩ F| / |F|, and IoU |E ∩ F| / (|F| + |E| - |E ∩ F|).
+    Tokens are counted by their characters, as in the published code, so that scores don't depend on a
+    tokenizer.
+    Example: shown 0-10, expected 5-15 -> recall 0.5, precision 0.5, IoU 1/3.
 
     Source: Smith & Troynikov, Evaluating Chunking Strategies for Retrieval, Chroma, 2024.
     """
-    wanted_at = _characters(expected)
-    overlap = len(_characters(shown_parts) & wanted_at)
+    expected_at = _characters(expected)
+    overlap = len(_characters(shown_parts) & expected_at)
     length = sum(part.end - part.start for part in shown_parts)
     return TokenScores(
-        recall=overlap / len(wanted_at),
+        recall=overlap / len(expected_at),
         precision=overlap / length if length else 0.0,
-        iou=overlap / (length + len(wanted_at) - overlap),
+        iou=overlap / (length + len(expected_at) - overlap),
     )
 
 

@@ -207,7 +207,7 @@ def _sets(runs: Sequence[EvaluationRun]) -> str:
 
 
 def _scatters(first: EvaluationRun, compared: Sequence[tuple[EvaluationRun, Comparison]]) -> Iterator[Html]:
-    """The other runs against the first, question by question."""
+    """Scatter plots of the other runs against the first, question by question."""
     if compared:
         metric = compared[0][1].metric
         yield note(
@@ -246,7 +246,7 @@ def _score_histogram(run: EvaluationRun, metric: str) -> Iterator[Html]:
 
 
 def _latencies(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
-    """Each run's latencies, all on the same scales."""
+    """A histogram of each run's latencies, all on the same scales."""
     yield note("Number of questions by milliseconds, on a logarithmic scale.")
     times = [[result.latency_ms for result in run.questions] for run in runs]
     edges = latency_edges(milliseconds for values in times for milliseconds in values)
@@ -265,7 +265,7 @@ def _header(runs: Sequence[EvaluationRun]) -> Html:
 
 
 def _question_counts(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
-    """What was asked and when, once for all runs that share it."""
+    """What was asked and when, once for runs that share it."""
     runs_by_text: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         summary = run.summary
@@ -311,13 +311,13 @@ def _notes(
             yield note(f"{names} share no question with the metric {metric}.")
 
 
-# The report's questions: those on which runs differ most, with the hits of each run.
+# The questions on which the runs differ most, with the hits of each run.
 
 SHOWN_QUESTIONS = 10  # questions won, and as many lost
 
 
 def differing_questions(baseline: EvaluationRun, run: EvaluationRun, comparison: Comparison) -> Html:
-    """The questions that the other run answers better and worse than the one, largest difference first."""
+    """The questions that the run answers better and worse than the baseline, largest difference first."""
     return tag(
         "section",
         tag("h3", f"{run_name(run)} against {run_name(baseline)}"),

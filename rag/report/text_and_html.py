@@ -1,7 +1,7 @@
-"""What commands and reports print for people: aligned tables and counted things as text, and HTML.
+"""Building blocks for what commands and reports print: tables and phrases as text, and HTML.
 
-In HTML, what is not markup already is text: it is escaped on its way in, and nothing in it stays hidden.
-`page` is the frame that reports share: one HTML file that needs nothing else.
+`Html` is markup. Any other string is text: it is escaped on its way in, without its hidden characters.
+`page` is the frame of all reports: one self-contained HTML file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def names_briefly(names: Sequence[str], limit: int) -> str:
-    """At most so many names: (["a", "b", "c", "d"], 2) -> "a, b and 2 more"."""
+    """At most `limit` names: (["a", "b", "c", "d"], 2) -> "a, b and 2 more"."""
     unnamed = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {unnamed} more" if unnamed > 0 else "")
 
@@ -80,7 +80,7 @@ def tag(name: str, *content: str, **attributes: str | float | None) -> Html:
 
 
 def joined(parts: Iterable[str]) -> Html:
-    """The parts after each other, their text escaped."""
+    """The parts in a row, their text escaped."""
     return Html("".join(part if isinstance(part, Html) else escape(without_hidden(part)) for part in parts))
 
 
@@ -94,7 +94,7 @@ STYLE = Path(__file__).with_name("page.css")
 
 
 def page(title: str, header: Html, sections: Iterable[Html], *, style: str = "") -> str:
-    """An HTML page that has no script and refers to nothing. `style` is added to the common one as it is."""
+    """A self-contained HTML page without scripts. `style` is CSS in addition to the common one."""
     frame = Template(PAGE.read_text(encoding="utf-8"))
     common = STYLE.read_text(encoding="utf-8")
     return frame.substitute(
@@ -103,7 +103,7 @@ def page(title: str, header: Html, sections: Iterable[Html], *, style: str = "")
 
 
 def section(title: str, *content: Html) -> Html:
-    """A part of the page under its heading; nothing where there is nothing to show."""
+    """A part of the page with its heading; empty without content."""
     return tag("section", tag("h2", title), *content) if content else Html()
 
 
@@ -113,10 +113,10 @@ _CELL_BORDER = re.compile(r"(?<!\\)\|")
 
 
 def with_tables(text: str) -> Html:
-    """A text whose Markdown tables are drawn as tables; all else stays as it is.
+    """A text whose Markdown tables are HTML tables; the rest stays text.
 
-    A table is two lines or more that begin and end with a stroke. Its first row is the header if the second
-    one has nothing but strokes, dashes and colons.
+    A table is at least two lines that begin and end with a vertical bar. Its first row is the header if the
+    second one has only bars, dashes and colons.
     """
     parts: list[str] = []
     for is_table, lines in groupby(text.splitlines(keepends=True), _is_row):
@@ -142,5 +142,5 @@ def _row(line: str, cell: str) -> Html:
 
 
 def collapsible(title: str, content: Html) -> Html:
-    """What is shown on demand."""
+    """Content that the reader unfolds by its title."""
     return tag("details", tag("summary", title), content)

@@ -110,7 +110,7 @@ def test_only_folders_can_be_watched(inside: Desk, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[origins.code]\ntype = "git"\nrepository = "/srv/code"\n')
     told = inside.run("sync", "code", "--watch", "--config", config, code=2).stderr
-    assert told == "refdesk-admin: code is no folder, so it can't be watched. Sync it from a scheduler.\n"
+    assert told == "refdesk-admin: code is not a folder, so it can't be watched. Sync it from a scheduler.\n"
     told = inside.run("ingest", tmp_path, "--watch", "--dry-run", code=2).stderr
     assert "Give only one of" in told
 

@@ -1,17 +1,15 @@
-"""What each request of the console passes first: its host, the page that sent it, and who sent it.
+"""The checks that each request to the console passes first: its host, its sender's page, and its session.
 
-The console can do what its administrator can, so it must be sure of three things:
+The console can do what its administrator can, so three attacks must fail:
 
-- The request is meant for it. A page of another site can make its name point to 127.0.0.1; then `Host` gives
-  it away.
-- No page of another site sent it, nor one of another server on this machine: `Origin` and `Sec-Fetch-Site`
-  say that, and each form has a secret of its own.
-- Its sender has the cookie, which one browser got for the token in the printed address. The token works until
-  that browser comes back with the cookie; then it is used up.
+- DNS rebinding: a page of another site makes its name point to 127.0.0.1. `Host` gives it away.
+- CSRF: a page of another site, or of another server on this machine, sends a form. `Origin` and
+  `Sec-Fetch-Site` give it away, and each form carries a secret.
+- Access without a session: the cookie goes to the browser that brings the token in the printed address. The
+  token stays valid until that browser returns with the cookie; then it is used up.
 
-Cookies know no ports: a browser brings this one to each server on 127.0.0.1 that it opens, and whoever runs
-one can use it. Only a host of its own would keep them apart, and not every system resolves one to this
-machine. server/running.md says so.
+One gap remains: cookies don't distinguish ports, so the browser sends this one to every server on 127.0.0.1
+that it opens, and that server could use it. server/running.md says so.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ if TYPE_CHECKING:
 
 SIGN_IN = "/sign-in"
 OPEN = frozenset({SIGN_IN, "/console.css", "/console.js", "/icon.svg"})
-"""What a browser gets without the cookie: nothing of the desk."""
+"""The paths that need no session. They show nothing of the desk."""
 READS = frozenset({"GET", "HEAD"})
 OURS = frozenset({"same-origin", "none"})
-"""The senders by `Sec-Fetch-Site` that may see the desk: our own pages, and the person at the browser."""
+"""The values of `Sec-Fetch-Site` that may pass: our own pages, and addresses that a person typed."""
 SECRET_BYTES = 32
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
@@ -43,15 +41,15 @@ HEADERS = {
     "referrer-policy": "same-origin",  # without any referrer, browsers would send no Origin either
     "x-content-type-options": "nosniff",
 }
-"""Of every response. Scripts and styles come from our own files only."""
+"""The headers of every response. Scripts and styles come from our own files only."""
 
 
 @dataclass(slots=True)
 class Door:
-    """Who may come in: whoever brings the `token`. That browser gets the cookie of the `session`.
+    """The session of one browser: it brings the `token` and gets the cookie of the `session`.
 
-    The token is used up by the first request that brings the cookie. So a browser that lost the cookie, or a
-    preview that opened the address first, locks nobody out. Of two browsers, the later one has the session.
+    The token is used up by the first request with the cookie, not when the cookie is set: so a link preview
+    that opened the address first locks nobody out. Of two browsers, the later one has the session.
     """
 
     host: str
@@ -66,7 +64,7 @@ class Door:
 
     @property
     def address(self) -> str:
-        """The address that a browser can open once."""
+        """The address that signs in one browser."""
         return f"{self.origin}{SIGN_IN}?token={self.token}"
 
     @property
@@ -75,16 +73,16 @@ class Door:
         return f"refdesk-console-{self.host.rpartition(':')[2]}"
 
     def let_in(self, token: str) -> str | None:
-        """The cookie's value of a new session for the right token; None for any other token."""
+        """Begin a session for the right token. Returns its cookie's value; None for any other token."""
         if not self.token or not _same(token, self.token):
             return None
         self.session = secrets.token_urlsafe(SECRET_BYTES)
         return self.session
 
     def has_session(self, headers: Headers) -> bool:
-        """Whether a request brings the cookie. The first one that does uses the token up."""
-        # Browsers send what other servers on this host have set, in any syntax: a strict parser would find
-        # nothing behind somebody's `prefs={"theme":"dark"}`.
+        """Whether a request brings the session's cookie. The first one that does uses up the token."""
+        # Browsers also send the cookies of other servers on this host, in any syntax: a strict parser would
+        # give up at somebody's `prefs={"theme":"dark"}` and miss ours.
         pairs = (
             pair.strip().partition("=") for part in headers.getlist("cookie") for pair in part.split(";")
         )
@@ -96,11 +94,11 @@ class Door:
         return is_session
 
     def has_form_secret(self, secret: object) -> bool:
-        """Whether a form has the secret that our pages put into it."""
+        """Whether a form brings the secret that our pages put into it."""
         return isinstance(secret, str) and _same(secret, self.form_secret)
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """The status and the reason if a request may not pass."""
+        """Status and reason if a request is refused; None if it may pass."""
         headers, path = Headers(scope=scope), scope["path"]
         if headers.getlist("host") != [self.host]:
             return 421, f"This is the console at {self.origin}. Open it at that address."
@@ -117,7 +115,7 @@ class Door:
 
 
 class Guard:
-    """ASGI middleware: refuses what may not pass the door, and adds the headers of every response."""
+    """ASGI middleware: refuses requests that don't pass the door, and adds the headers to every response."""
 
     def __init__(self, app: ASGIApp, door: Door, refused: Callable[[int, str], Response]) -> None:
         self._app = app
@@ -141,5 +139,5 @@ class Guard:
 
 
 def _same(presented: str, secret: str) -> bool:
-    """Whether two secrets are equal; how long that takes says nothing of them."""
+    """Whether two secrets are equal, in constant time."""
     return secrets.compare_digest(presented.encode("utf-8", "replace"), secret.encode())

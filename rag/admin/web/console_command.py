@@ -99,11 +99,11 @@ FORMS: dict[Change, Page] = {
     desk_pages.create_collection: desk_pages.collections,
     desk_pages.create_key: desk_pages.keys,
 }
-"""The pages with forms that people write into: they show a mistake beside its field, and nothing is lost."""
+"""The pages with text forms. After a mistake they show the entries again, and the reason at its field."""
 
 
 def console_app(console: Console) -> Starlette:
-    """The routes, behind the door."""
+    """The application: all routes behind the guard."""
     pages = [Route(path, _page(console, page), methods=["GET"]) for path, page in PAGES.items()]
     changes = [Route(path, _change(console, change), methods=["POST"]) for path, change in CHANGES.items()]
 
@@ -147,10 +147,10 @@ def _file(media_type: str, *files: Path) -> Endpoint:
 
 def _sign_in(door: Door) -> Endpoint:
     async def sign_in(request: Request) -> Response:
-        """Give the cookie to whoever brings the token first.
+        """Give the cookie to the browser that brings the token.
 
-        The reply is a page and no redirect: after a link from elsewhere, a browser would follow a redirect
-        without a strict cookie. A HEAD request, as for a preview, uses nothing up.
+        The reply is a page and not a redirect: after a link from elsewhere, a browser would follow the
+        redirect without a strict cookie. A HEAD request, as for a preview, doesn't use up the token.
         """
         if request.method == "HEAD":
             return Response()
@@ -199,7 +199,7 @@ def _change(console: Console, change: Change) -> Endpoint:
 
 
 async def _safe_reply(console: Console, reply: Awaitable[Response]) -> Response:
-    """The reply, or a page that says why there is none."""
+    """The reply, or a page with the error."""
     try:
         return await reply
     except RefdeskError as error:
@@ -225,7 +225,7 @@ async def _http_error(_request: Request, error: Exception) -> Response:
 
 
 def _refused(status: int, reason: str) -> HTMLResponse:
-    """A page without anything of the desk."""
+    """An error page that shows nothing of the desk."""
     return page_of("refused.html", status=status, title=HTTPStatus(status).phrase, reason=reason)
 
 
@@ -276,16 +276,13 @@ async def console_command(
 
 @contextmanager
 def _listening(port: int) -> Iterator[socket.socket]:
-    """A socket that listens on this machine only.
-
-    Raises:
-        ConfigurationError: something else uses the port.
-    """
+    """A socket that listens on the loopback address; raises ConfigurationError if the port is in use."""
     try:
         listener = socket.create_server((HOST, port))
     except OSError as error:
         raise ConfigurationError(f"Can't listen on {HOST}:{port}: {error.strerror}. Try --port 0.") from error
-    # Connections inherit it. Without it each page waits 40 ms: asyncio only sets it where `proto` is stated.
+    # Connections inherit this option. Without it each page waits 40 ms (Nagle's algorithm with delayed
+    # acknowledgements): asyncio sets it only on sockets whose `proto` is stated.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with listener:
         yield listener
@@ -293,9 +290,9 @@ def _listening(port: int) -> Iterator[socket.socket]:
 
 @contextmanager
 def _browser_open(address: str) -> Iterator[None]:
-    """Open the browser at an address, if there is one.
+    """Open the browser at an address, if one is given.
 
-    By way of a file that only we can read: any user of this machine sees the arguments of a process.
+    The address goes through a file that only we can read: process arguments are visible to every user.
     """
     if not address:
         yield
@@ -305,13 +302,13 @@ def _browser_open(address: str) -> Iterator[None]:
         page.write_text(
             f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">', encoding="utf-8"
         )
-        # In a thread: a browser for terminals would stay, and wait for us.
+        # In a thread: a text-mode browser blocks until it is closed.
         Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
         yield
 
 
 class _Server(uvicorn.Server):
-    """Ends at the first signal, which is how a person ends it, and at once at the second."""
+    """Shuts down gracefully at the first signal, and at once at the second."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 uvicorn's signature
         """Let running requests finish."""

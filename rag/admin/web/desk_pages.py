@@ -1,6 +1,6 @@
-"""The pages on the desk as a whole: its overview and health, its activity, its collections and its API keys.
+"""The pages on the desk as a whole: overview and health, activity, collections, and API keys.
 
-The activity is that of the server, by its metrics, and what administrators did.
+Activity shows the server's metrics and the audit log.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ async def overview(console: Console, _request: Request) -> Response:
 
 
 async def look_again(console: Console, _request: Request, _form: FormData) -> Response:
-    """Look at the health of the desk again."""
+    """Run the health checks again."""
     await console.health.look()
     return see_other("/#health")
 
 
 async def choose_tenant(console: Console, _request: Request, form: FormData) -> Response:
-    """Look at another tenant."""
+    """Switch to another tenant."""
     console.choose(str(form.get("tenant", "")))
     return see_other("/")
 
@@ -92,7 +92,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a running server says of itself; `problem` if it says nothing."""
+    """The metrics of a running server, or the `problem` that there are none."""
 
     problem: str = ""
     ready: bool = False
@@ -116,7 +116,7 @@ async def activity(console: Console, _request: Request) -> Response:
 
 
 async def server_at(port: int) -> Server:
-    """What the server with this port for its metrics says."""
+    """The metrics of the server at this port."""
     try:
         async with httpx2.AsyncClient(
             base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS, trust_env=False, verify=NO_TLS
@@ -201,7 +201,7 @@ async def keys(console: Console, _request: Request) -> Response:
 
 
 async def create_key(console: Console, _request: Request, form: FormData) -> Response:
-    """Make a key, and show it on this page, once."""
+    """Make a key. This page shows it, once."""
     days = number_in(str(form.get("days", USUAL_DAYS)), 1, MAX_DAYS)
     if days is None:
         raise EntryError("days", f"A key lasts from 1 to {MAX_DAYS} days.")

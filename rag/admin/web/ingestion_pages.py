@@ -1,4 +1,4 @@
-"""Sending files, which the same command ingests as on the command line; its progress; and the runs before."""
+"""The pages of ingestions: uploading files, which `refdesk-admin ingest` ingests; progress; earlier runs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 SHOWN = 30  # runs
 TELL_SECONDS, QUIET_SECONDS = 0.4, 15.0
-"""Between two events at least; and at most, so that a connection that is gone is noticed."""
+"""The least and the longest time between two events; the latter so that a lost connection is noticed."""
 MOST_RUNS = 10**9
 PLACE = "/ingestion"
 
 
 async def ingestion(console: Console, _request: Request) -> Response:
-    """The page: the form, the run that goes on, and the runs before."""
+    """The page: the form, the present run, and earlier runs."""
     runs = sorted(runs_of(console.settings.home, console.tenant).items(), reverse=True)
     last = console.jobs.last
     job = last if last and last.tenant == console.tenant else None
@@ -64,7 +64,7 @@ async def run(console: Console, request: Request) -> Response:
 
 
 async def upload(console: Console, _request: Request, form: FormData) -> Response:
-    """Keep the files that were sent, and begin to ingest them."""
+    """Save the uploaded files, and start to ingest them."""
     new = str(form.get("new", "")).strip()
     with entry("new" if new else "collection"):
         collection = valid_name(new or str(form.get("collection", "")))
@@ -95,7 +95,7 @@ async def upload(console: Console, _request: Request, form: FormData) -> Respons
 
 
 async def stop(console: Console, _request: Request, _form: FormData) -> Response:
-    """Interrupt the run that goes on."""
+    """Interrupt the present run."""
     job = console.jobs.last
     if job and job.tenant != console.tenant:
         raise BusyError(f"That ingestion is one of {job.tenant}. Choose that tenant at the top to stop it.")
@@ -105,7 +105,7 @@ async def stop(console: Console, _request: Request, _form: FormData) -> Response
 
 
 async def events(console: Console, _request: Request) -> Response:
-    """Server-sent events: one whenever the run has got on, the last when it has ended."""
+    """Server-sent events: one whenever the run has progressed, and a last one at its end."""
     return StreamingResponse(_events(console), media_type="text/event-stream")
 
 
@@ -121,10 +121,10 @@ async def _events(console: Console) -> AsyncIterator[str]:
 
 
 def _rights(form: FormData) -> list[str]:
-    """The options of `ingest` that say who may see the documents: with “only” also those that replace others.
+    """The options of `ingest` for who may see the documents. “Only” also applies to documents that exist.
 
     Raises:
-        InvalidRequestError: somebody is named, and not everybody else left out.
+        InvalidRequestError: entries are given, but not “only”.
     """
     allow = [entry.strip() for entry in str(form.get("allow", "")).split(",") if entry.strip()]
     if allow and form.get("who") != "restricted":
@@ -141,30 +141,26 @@ def _rights(form: FormData) -> list[str]:
             return []
 
 
-# The files that a browser sends: where they go, and under which names.
+# Uploaded files: where they are saved, and under which names.
 
-NAME_BYTES = 200  # file systems take 255; a draft beside it has a few more
+NAME_BYTES = 200  # file systems take 255; the name of a draft is longer
 UNWANTED = '<>:"|?*'  # in names on Windows
 PORTS = (f"{kind}{number}" for kind in ("com", "lpt") for number in range(1, 10))
 DEVICES = frozenset({"con", "prn", "aux", "nul", *PORTS})  # no names on Windows
 
 
 def upload_folder(uploads: Path, tenant: str, collection: str) -> Path:
-    """Where the files of a collection go.
-
-    Raises:
-        ConfigurationError: the collection can't have this name.
-    """
+    """The folder for a collection's uploads; raises ConfigurationError if the name is not valid."""
     return uploads / valid_name(tenant) / valid_name(collection)
 
 
 def file_name(sent_name: str) -> str:
-    r"""The name under which a file is kept: the last part of what the browser says, without tricks.
+    r"""A safe file name: the last part of the name that the browser sent, without special characters.
 
     Example: "../../etc/passwd" -> "passwd", "C:\\\\docs\\\\a?.md" -> "a_.md", ".env" -> "env".
 
     Raises:
-        InvalidRequestError: nothing is left of it.
+        InvalidRequestError: no character is left.
     """
     last = without_hidden(unicodedata.normalize("NFC", sent_name)).replace("\\", "/").rpartition("/")[2]
     name = "".join(c if c.isprintable() and c not in UNWANTED else "_" for c in last).strip(" .")
@@ -181,7 +177,7 @@ def file_name(sent_name: str) -> str:
 
 
 def save_uploads(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes: int) -> list[Path]:
-    """Put files into a folder, in place of those of the same names. Returns their paths.
+    """Save files into a folder, replacing files of the same names. Returns their paths.
 
     Raises:
         InvalidRequestError: a file has no name, is too large, or has the name of another one.
@@ -204,7 +200,7 @@ def save_uploads(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes
 
 
 def _save_file(folder: Path, name: str, file: BinaryIO) -> Path:
-    """The path of a file that is there as a whole, or not at all."""
+    """Save a file atomically: to a draft, then renamed. Returns its path."""
     file.seek(0)
     descriptor, draft = tempfile.mkstemp(dir=folder, prefix=".draft-")
     try:

@@ -1,7 +1,7 @@
-"""Searching as anybody, with the trace of `refdesk-admin search --report`; and judged questions.
+"""The pages of searches: searching as any user, with a trace; and judged questions.
 
-One asks, marks which documents are right, keeps them as a set, and sees how good searches are. A set is a
-JSON Lines file in the data folder, which `refdesk-admin eval` reads, too.
+The administrator asks questions, marks the right documents, keeps both as a set, and measures searches by it.
+A set is a JSON Lines file in the data folder, which `refdesk-admin eval` reads, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 async def search(console: Console, request: Request) -> Response:
-    """The page: a form, and the hits with their trace once something is asked."""
+    """The page: a form, and the hits with their trace if there is a question."""
     parameters = request.query_params
     asker = Asker.of(parameters, console.settings)
     expected = parameters.get("expect", "").strip()
@@ -67,10 +67,10 @@ async def search(console: Console, request: Request) -> Response:
 
 
 def search_request(parameters: Mapping[str, str]) -> SearchRequest:
-    """The search that a form asks for; what it leaves open is as the profile says.
+    """The search that a form asks for. Empty fields leave the choice to the profile.
 
     Raises:
-        InvalidRequestError: the limit is no number that is allowed.
+        InvalidRequestError: the limit is out of range.
     """
     limit, collection = parameters.get("limit", "").strip(), parameters.get("collection", "")
     number = number_in(limit, 0, MAX_LIMIT)
@@ -90,7 +90,7 @@ def search_request(parameters: Mapping[str, str]) -> SearchRequest:
 async def _ask(
     console: Console, asker: Asker, request: SearchRequest, expected: str
 ) -> tuple[Answer, SourceTrace | None]:
-    """The answer with its trace, and what happened to the document that was wanted, if one is named."""
+    """The answer with its trace, and what happened to the expected document, if one is named."""
     principal = asker.principal(console.tenant)
     if not expected:
         answer = await console.desk.search(principal, request, trace=True)
@@ -100,13 +100,13 @@ async def _ask(
 
 
 def address_of(hit: Hit) -> str:
-    """The address of a hit's passage."""
+    """The address of the page that shows a hit's passage."""
     _, seqs = split_id(hit.chunk.id)
     return passage_address(hit.source.id, seqs[0] if seqs else 0)
 
 
 def passage_address(source_id: str, seq: int) -> str:
-    """The address of a document's page with a passage on it."""
+    """The address of the page of a document that shows this passage."""
     return f"/documents/{source_id}?{urlencode({'passage': seq})}#p{seq}"
 
 
@@ -118,7 +118,7 @@ ASKED_HITS = 20
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """A kept run of a set, and by how much the metric moved since the one before it, if there is one."""
+    """A kept run of a set, and the change of the metric since the previous run; None for the first."""
 
     id: int
     summary: Summary
@@ -145,7 +145,7 @@ async def sets(console: Console, _request: Request) -> Response:
 
 
 async def judged_set(console: Console, request: Request) -> Response:
-    """The page of a set: a question with its hits, to be marked; its questions; and its runs."""
+    """The page of a set: a question with its hits to mark, the set's questions, and its runs."""
     name, parameters = request.path_params["name"], request.query_params
     lines, asker = judged_lines(_file(console, name)), Asker.of(parameters, console.settings)
     answer: Answer | None = None
@@ -181,12 +181,12 @@ async def judged_set(console: Console, request: Request) -> Response:
 
 
 async def new_set(_console: Console, _request: Request, form: FormData) -> Response:
-    """Go to the page of a set; its file is made with its first question."""
+    """Go to the page of a new set. Its file is made with the first question."""
     return see_other(f"/judged/{valid_name(str(form.get('name', '')).strip())}")
 
 
 async def judge(console: Console, request: Request, form: FormData) -> Response:
-    """Keep a question with the documents that answer it, in place of the same question before."""
+    """Store a question with the documents that answer it, replacing the same question."""
     name, text = request.path_params["name"], str(form.get("q", "")).strip()
     expect = tuple(dict.fromkeys(str(source_id) for source_id in form.getlist("right")))
     if not text or not expect:
@@ -204,7 +204,7 @@ async def judge(console: Console, request: Request, form: FormData) -> Response:
 
 
 async def forget(console: Console, request: Request, form: FormData) -> Response:
-    """Take a question out of a set."""
+    """Remove a question from a set."""
     name, text = request.path_params["name"], str(form.get("q", ""))
     lines = judged_lines(_file(console, name))
     remaining = [line for line in lines if line.text != text]
@@ -216,7 +216,7 @@ async def forget(console: Console, request: Request, form: FormData) -> Response
 
 
 async def measure(console: Console, request: Request, form: FormData) -> Response:
-    """Ask all questions of a set, and keep the run, as `refdesk-admin eval` does."""
+    """Ask all questions of a set, and keep the run, like `refdesk-admin eval`."""
     name, mode = request.path_params["name"], str(form.get("mode", ""))
     if mode not in {"", *get_args(Mode)}:
         raise InvalidRequestError("Choose a mode of the list.")
@@ -236,7 +236,7 @@ def _folder(console: Console) -> Path:
 
 
 def _file(console: Console, name: str) -> Path:
-    """Raises ConfigurationError unless a set can have this name."""
+    """The file of a set; raises ConfigurationError if the name is not valid."""
     return _folder(console) / f"{valid_name(name)}{SUFFIX}"
 
 
@@ -275,5 +275,5 @@ async def _comparison(console: Console, runs: list[MeasuredRun]) -> Comparison |
     try:
         last, before = [await load_run(console.settings.data, console.tenant, run.id) for run in runs[:2]]
         return compare(before, last, METRIC)
-    except (ValueError, RefdeskError):  # there is only one, or they share no question
+    except (ValueError, RefdeskError):  # only one run, or no common question
         return None

@@ -13,7 +13,7 @@ def read_set(path: Path) -> JudgedSet:
     """The judged set at `path`: a BEIR folder, a folder with excerpts, or a file of questions.
 
     Raises:
-        ConfigurationError: there is none, it is damaged, or it has no question with a judgement.
+        ConfigurationError: the path has another form, is damaged, or has no question with a judgement.
     """
     if (path / "qrels.tsv").is_file():
         judged_set = read_beir(path)

@@ -1,6 +1,6 @@
-"""Judged sets: questions with relevance judgements, sometimes with documents; the published forms.
+"""Judged sets: questions with relevance judgements, sometimes with documents; and their published forms.
 
-These forms are BEIR folders, and folders that judge excerpts. Sources: Thakur et al., BEIR, NeurIPS 2021
+The forms are BEIR folders, and folders that judge excerpts. Sources: Thakur et al., BEIR, NeurIPS 2021
 Datasets and Benchmarks, arXiv:2104.08663; Smith & Troynikov, Evaluating Chunking Strategies for Retrieval,
 Chroma, 2024.
 """
@@ -27,7 +27,7 @@ Names = Annotated[tuple[str, ...], Field(min_length=1)]
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Text that must be found: `quote`, in one of these documents, or in any document if there are none.
+    """Text to find: `quote`, in one of these documents, or in any document if none are named.
 
     `start` is its offset in the document's text, if known.
     """
@@ -101,7 +101,7 @@ class PrincipalLine(BaseModel):
     groups: frozenset[GroupName] = frozenset()
 
     def principal(self) -> Principal:
-        """As a record."""
+        """The principal."""
         return Principal(self.tenant, self.user, self.groups)
 
 
@@ -115,7 +115,7 @@ class AskingLine(BaseModel):
     filter: dict[str, Any] | None = None
 
     def asking(self) -> Asking:
-        """As a record."""
+        """The asker and the restrictions."""
         principal = self.principal.principal() if self.principal else None
         return Asking(principal, self.collections, self.sources, self.exclude_sources, self.filter)
 
@@ -148,7 +148,7 @@ def text_of(path: Path) -> str:
 
 
 def mistake_sentence(error: ValidationError) -> str:
-    """What is wrong, in one sentence."""
+    """The first mistake in a sentence."""
     details = error.errors()[0]
     if details["type"] == "json_invalid":
         return "this is not valid JSON."
@@ -222,7 +222,7 @@ def _documents(path: Path) -> tuple[JudgedDocument, ...]:
 
 
 def _document(number: int, line: _DocumentLine) -> JudgedDocument:
-    """The document as a file, with a neutral name: without a title, ingestion makes one of the name."""
+    """The document as a file with a neutral name: without a title, ingestion takes one from the name."""
     if line.title:
         return JudgedDocument(line.id, f"{number}/document.md", f"# {line.title}\n\n{line.text}", line.tenant)
     return JudgedDocument(line.id, f"{number}/document.txt", line.text, line.tenant)

@@ -84,7 +84,7 @@ def read_questions(path: Path) -> JudgedSet:
 
 
 def judged_lines(path: Path) -> list[JudgedLine]:
-    """The questions of a JSON Lines file, with text or without; none if there is no such file.
+    """The questions of a JSON Lines file, also those without text; none if the file doesn't exist.
 
     Raises:
         ConfigurationError: the file can't be read, or has another form.
@@ -93,7 +93,7 @@ def judged_lines(path: Path) -> list[JudgedLine]:
 
 
 def file_content(lines: Iterable[JudgedLine]) -> bytes:
-    """The content of such a file."""
+    """The content of a JSON Lines file with these questions."""
     return "".join(f"{line.model_dump_json(exclude_defaults=True)}\n" for line in lines).encode()
 
 
@@ -136,7 +136,7 @@ _HEAD = """\
 
 
 def new_file(name: str, skeletons: Iterable[Skeleton]) -> str:
-    """A TOML file of questions to be written. `read_questions` can read it."""
+    """A TOML file for questions to be filled in, which `read_questions` can read."""
     return _HEAD.format(name=" ".join(name.split())) + "".join(_skeleton(skeleton) for skeleton in skeletons)
 
 
@@ -156,7 +156,7 @@ def _toml_string(text: str) -> str:
 
 
 async def skeletons(tables: Sequence[CollectionReader], count: int) -> list[Skeleton]:
-    """At most `count` questions to be written, on passages spread over the collections."""
+    """At most `count` questions to be filled in, on passages spread over the collections."""
     sources = [(table, source) for table in tables for source in await table.listing()]
     skeletons = []
     for number in range(min(count, len(sources))):
