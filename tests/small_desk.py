@@ -27,7 +27,7 @@ from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.ingest.ingest_run import ingest
 from rag.ingest.rights.requested_rights import Rights
 from rag.ingest.run_progress import SilentProgress
-from rag.ingest.run_steps import Instructions
+from rag.ingest.run_steps import Executor, Instructions, LocalExecutor
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
 from rag.models.embed import unit_rows
@@ -124,6 +124,7 @@ async def ingested(  # noqa: PLR0913 what a run takes
     settings: IngestSettings | None = None,
     chunking: Chunking | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> Report:
     """Ingest as `refdesk-admin ingest` does, with the bag of words where no embedder is given."""
     embedder = embedder or BagOfWords()
@@ -138,6 +139,7 @@ async def ingested(  # noqa: PLR0913 what a run takes
                 254,
                 Rights(made.visibility),
                 chunking=(chunking,) if chunking else (),
+                executor=executor or LocalExecutor(),
             ),
             progress or SilentProgress(),
         )

@@ -359,7 +359,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
         ):
             instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
             if cluster := await connection.cluster(model, embedder) if connection else None:
-                instructions = replace(instructions, cluster=cluster)
+                instructions = replace(instructions, executor=cluster)
             working = cluster.embedder(embedder) if cluster else embedder
             async with with_cache(settings, target, working) as cached:
                 run = None if paths else origin_run(settings, origin, target)

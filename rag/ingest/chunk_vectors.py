@@ -1,9 +1,7 @@
-"""The vectors of a run, of new texts and of those that have none yet, and what their cosines mean.
+"""Gets the vectors of new chunks, and of stored chunks without one; measures the embedder's cosines.
 
 A model can fail for single texts: it returns zeros or NaN, or its endpoint refuses them. Such a chunk is
 stored without a vector, and each later run asks for it again.
-
-What the cosines of an embedder mean is kept with the collection, as far as it is measured.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from rag.corpus import Calibration, Vectors
 from rag.errors import ProviderError
 from rag.models.embed import Embedder
 from rag.models.embed.calibration import measured_calibration, unrelated_cosine
+from rag.report.text_and_html import counted
 from rag.store.write.change_collection import change_collection
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
@@ -34,26 +33,26 @@ CONTROL = "refdesk"  # every model has a vector for it
 
 
 async def vectors_of_texts(embedder: Embedder, texts: Iterable[str]) -> Vectors:
-    """The vectors of documents, zeros for those that get none.
+    """The vectors of documents; a row of zeros for a text that gets none.
 
     Raises:
-        ProviderError: the model failed, or has no vector for anything any more.
+        ProviderError: the model failed, or returns no valid vector for any text any more.
     """
-    none = np.empty((0, embedder.identity.dimension), np.float32)
-    async with aclosing(_in_parts(embedder, texts)) as parts:
-        return np.concatenate([none, *[part async for part in parts]])
+    no_rows = np.empty((0, embedder.identity.dimension), np.float32)
+    async with aclosing(_vector_batches(embedder, texts)) as batches:
+        return np.concatenate([no_rows, *[vectors async for vectors in batches]])
 
 
-async def _in_parts(
+async def _vector_batches(
     embedder: Embedder, texts: Iterable[str], at_once: int = EMBED_AT_ONCE
 ) -> AsyncGenerator[Vectors]:
-    """The same in parts."""
+    """As `vectors_of_texts`, `at_once` texts at a time."""
     remaining = iter(texts)
     while batch := [*islice(remaining, at_once)]:
-        part = await embedder.embed(batch, "document")
-        if not part.any():
-            await _check_model(embedder, len(part))
-        yield part
+        vectors = await embedder.embed(batch, "document")
+        if not vectors.any():  # the texts may be bad, or the model broken
+            await _check_model(embedder, len(vectors))
+        yield vectors
 
 
 async def with_vectors(
@@ -64,24 +63,26 @@ async def with_vectors(
     *,
     at_once: int = EMBED_AT_ONCE,
 ) -> tuple[list[NewSource], ProviderError | None]:
-    """Documents with their vectors. `count` is told how many more are done, of so many `at_once`.
+    """Embed documents. Calls `count` with the number of texts of each finished batch.
 
-    If the embedder fails, these are the first ones, all of whose vectors it gave, and its error.
+    If the embedder fails, returns its error, and those first documents whose vectors are complete.
     """
     ends = np.cumsum([len(document.chunked.passages) for document in documents])
     vectors = np.empty((ends[-1], embedder.identity.dimension), np.float32)
     done, failure = 0, None
     texts = (text for document in documents for text in document.texts())
     try:
-        async with aclosing(_in_parts(embedder, texts, at_once)) as parts:
-            async for part in parts:
-                vectors[done : done + len(part)] = part
-                done += len(part)
-                count(len(part))
+        async with aclosing(_vector_batches(embedder, texts, at_once)) as batches:
+            async for batch in batches:
+                vectors[done : done + len(batch)] = batch
+                done += len(batch)
+                count(len(batch))
     except ProviderError as error:
         failure = error
-    of_each = zip(documents, np.split(vectors, ends[:-1]), ends, strict=True)
-    return [document.new_source(collection, part) for document, part, end in of_each if end <= done], failure
+    by_document = zip(documents, np.split(vectors, ends[:-1]), ends, strict=True)
+    return [
+        document.new_source(collection, rows) for document, rows, end in by_document if end <= done
+    ], failure
 
 
 async def _check_model(embedder: Embedder, texts: int) -> None:
@@ -93,31 +94,28 @@ async def _check_model(embedder: Embedder, texts: int) -> None:
         )
 
 
-def vector_notes(outcomes: Iterable[Outcome], *, mended: int) -> Iterator[str]:
-    """What the report must say about chunks without a vector, and about those that have theirs now."""
-    if mended:
-        yield f"{_chunks(mended)} got the vector that an earlier run asked for in vain."
+def vector_notes(outcomes: Iterable[Outcome], *, vectors_added: int) -> Iterator[str]:
+    """Notes on chunks without a vector, and on stored chunks that got theirs in this run."""
+    if vectors_added:
+        yield f"{counted(vectors_added, 'chunk')} got the vector that an earlier run asked for in vain."
     lacking = {outcome.path: outcome.without_vector for outcome in outcomes if outcome.without_vector}
     if not lacking:
         return
+    total = sum(lacking.values())
     examples = [f"{path} ({count})" for path, count in lacking.items()][:NAMED]
     more_files = f" and {len(lacking) - NAMED} other files" if len(lacking) > NAMED else ""
     yield (
-        f"The embedding model has no valid vector for {_chunks(sum(lacking.values()))}: {', '.join(examples)}"
+        f"The embedding model has no valid vector for {counted(total, 'chunk')}: {', '.join(examples)}"
         f"{more_files}. Searches find them by their words only. The next run asks again."
     )
-
-
-def _chunks(count: int) -> str:
-    return "1 chunk" if count == 1 else f"{count} chunks"
 
 
 async def ask_again(
     writer: CollectionWriter, embedder: Embedder, stored: Mapping[str, KnownSource]
 ) -> dict[str, int]:
-    """Ask again for the vectors that stored chunks lack. Returns how many each source, by URI, still lacks.
+    """Ask again for the missing vectors of stored chunks.
 
-    Sources that lack none before are left out.
+    Returns how many are still missing, by the URI of each source that was incomplete before.
 
     Raises:
         ProviderError, StoreError: the embedder or the storage failed.
@@ -135,7 +133,7 @@ async def ask_again(
 
 SAMPLE = 2_000  # chunks; their vectors take 12 MB at 1,536 dimensions
 GROWTH = 4  # times as many chunks as before are worth another measurement
-LARGE = 1_000  # chunks; from so many on, more change nothing any more
+LARGE = 1_000  # chunks; more of them don't change the measurement
 
 
 class Sampled(Protocol):
@@ -146,16 +144,16 @@ class Sampled(Protocol):
 
 
 async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration | None) -> Calibration | None:
-    """The scale of the embedder, by the model itself or else by the passages in `tables`.
+    """What the embedder's cosines mean, measured with the model itself or on the passages in `tables`.
 
-    `known` is what is stored. It stays unless the tables have grown much since, so that similarities don't
-    change with every run. The built-in model has none: its scale is what others are measured by.
+    The stored calibration stays unless the tables have grown much since, so that similarities don't change
+    with every run. The built-in model needs none: the others are calibrated to its scale.
     """
     match embedder.identity.provider:
         case "onnx":
             try:
                 return stored or await measured_calibration(embedder)
-            except ProviderError:  # a text without a vector; cosines count as they are
+            except ProviderError:  # a text without a vector: cosines stay uncalibrated
                 return None
         case "openai":
             sources, vectors = await tables.sample(SAMPLE)
@@ -168,7 +166,7 @@ async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration |
 
 
 async def calibrate(writer: CollectionWriter, embedder: Embedder) -> None:
-    """Store the scale with the collection, unless the run is only rehearsed."""
+    """Store the calibration with the collection, except in a dry run."""
     collection = writer.collection
     if not writer.writes:
         return

@@ -40,20 +40,20 @@ class FileContent:
     state: FileState | None = None
 
 
-async def read_content(file: LocalFile, *, max_bytes: int, cut: str, door: str = "") -> FileContent:
-    """Read a file and its sidecar; `cut` and `door` say how it is cut and what may enter, for its digest.
+async def read_content(file: LocalFile, *, max_bytes: int, cut: str, admission: str = "") -> FileContent:
+    """Read a file and its sidecar; the digest covers `cut` and `admission`, the recipes for its text.
 
     Raises:
         ParseError: one of them can't be read.
     """
-    return await to_thread.run_sync(_content, file, max_bytes, cut, door)
+    return await to_thread.run_sync(_content, file, max_bytes, cut, admission)
 
 
-def _content(file: LocalFile, max_bytes: int, cut: str, door: str) -> FileContent:
+def _content(file: LocalFile, max_bytes: int, cut: str, admission: str) -> FileContent:
     state = _state(file)
     data = read(file, max_bytes)
     sidecar = read_sidecar(file)
-    digest = _digest(data + sidecar + stated_json(file) + door.encode(), cut)
+    digest = _digest(data + sidecar + stated_json(file) + admission.encode(), cut)
     return FileContent(file, data, sidecar, content_digest(data), digest, state)
 
 

@@ -67,18 +67,18 @@ async def ingest(
         ProviderError, StoreError: it failed before the first file, or the storage failed; what was written
         stays.
     """
-    check_extras(instructions.files)
+    check_extras(instructions.settings)
     with spooling(writer.spools_in, writer.collection) as spool:
         steps = IngestSteps(writer, embedder, instructions, progress, await writer.records())
         stored = await steps.look_up()
         noted, rights = file_of(writer.data, writer.collection), instructions.rights
-        opened = ContainerCache.read(noted, steps.recipe, instructions.files, rights, stored)
+        opened = ContainerCache.read(noted, steps.recipe, instructions.settings, rights, stored)
         if callable(paths):
             discovery = await paths(DiscoveryInput(spool, stored, steps.recipe, rights, opened))
         else:
-            look = partial(discover, paths, instructions.files, without=writer.data)
+            look = partial(discover, paths, instructions.settings, without=writer.data)
             discovery = await to_thread.run_sync(look)
-        await open_containers(discovery, spool, instructions.files, stored, opened)
+        await open_containers(discovery, spool, instructions.settings, stored, opened)
         report = await _bring_to(steps, discovery)
         if writer.writes:
             opened.keep(noted, discovery, steps.outcomes)

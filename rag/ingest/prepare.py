@@ -1,6 +1,6 @@
-"""From a file to a document in passages: read, parse, describe, admit, chunk.
+"""From a file to a chunked document: read, parse, describe, admit, chunk.
 
-What is stored already and who may see it don't matter here; a run adds that.
+Nothing here depends on what is stored or who may see it; `rag.ingest.run_steps` adds that.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """A document as it is to be stored, in passages, and what the report must say of it.
+    """A document as it will be stored, in passages, with what the report says about it.
 
-    `stated` is its metadata before the door changed anything: rights are computed from that. `digest` is
-    empty if the next run shall store it anew. `masked` are the numbers of values that were masked.
+    `stated` is its metadata before admission changed any: rights are computed from it. An empty `digest`
+    makes the next run store the document again. `masked` counts the masked values by kind. `undeclared` are
+    names in its front matter and sidecar without a declared field.
     """
 
     document: Document
@@ -53,30 +54,29 @@ class Chunked:
     flags: tuple[Flag, ...]
     masked: Mapping[Flag, int]
     undeclared: tuple[str, ...] = ()
-    """Names in its front matter and sidecar that no field is declared for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A chunked document, to be stored under this id.
 
-    `shown` is the metadata for readers, and `state` that of the file when it was read.
+    `metadata` is what readers see of its metadata. `state` is the file's state just before it was read.
     """
 
     file: LocalFile
     id: str
     chunked: Chunked
     claim: Claim
-    shown: Mapping[str, str]
+    metadata: Mapping[str, str]
     state: FileState | None = None
 
     def texts(self) -> Iterator[str]:
-        """What is embedded of each passage."""
+        """The text to embed for each passage."""
         text = self.chunked.document.text
         return (body(passage.context, text[passage.start : passage.end]) for passage in self.chunked.passages)
 
     def new_source(self, collection: str, vectors: Vectors) -> NewSource:
-        """It with a vector for each passage, ready to be written."""
+        """The source to write, with one row of `vectors` per passage; a row of zeros means no vector."""
         chunked, document = self.chunked, self.chunked.document
         source = Source(
             id=self.id,
@@ -90,7 +90,7 @@ class Prepared:
             ingested_at=datetime.now(UTC),
             url=document.url,
             date=document.date,
-            metadata={**self.shown, "path": printable(self.file.name)},
+            metadata={**self.metadata, "path": printable(self.file.name)},
             without_vector=int((~vectors.any(axis=1)).sum()),
             file=self.state,
         )
@@ -107,67 +107,68 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """How the documents of a run are prepared: all that a stored text depends on besides its file.
+    """Prepares the documents of a run. Has everything that a stored text depends on besides its file.
 
-    The first of `chunkings` that matches a document applies, with `max_tokens` where it doesn't say a size.
-    `declared` are the fields of the collection.
+    The first of `chunkings` that matches a document applies, with `max_tokens` where it has no size of its
+    own. `declared` are the fields of the collection.
     """
 
-    files: IngestSettings
+    settings: IngestSettings
     embedder: Embedder
-    door: DocumentAdmission
+    admission: DocumentAdmission
     chunkings: tuple[Chunking, ...]
     max_tokens: int
     declared: Mapping[str, FieldType]
 
     @property
     def recipe(self) -> str:
-        """What the digests depend on besides the documents; another one asks for all of them again."""
+        """What the digests depend on besides the documents: a different recipe means reading all again."""
         cuts = (self.chunkings, self.max_tokens, self.embedder.window)
-        return recipe_of(repr(cuts) + self.door.recipe)
+        return recipe_of(repr(cuts) + self.admission.recipe)
 
     async def read(self, file: LocalFile) -> FileContent:
         """The bytes of a file, and its digests.
 
         Raises:
-            ParseError: it, or its sidecar, can't be read.
+            ParseError: the file or its sidecar can't be read.
         """
         cut = written(self._chunking(file), self.embedder.window)
         scanned = "ocr" if self._ocr_seconds and may_be_scanned(file.path.name) else ""
-        door = self.door.recipe + scanned
-        return await read_content(file, max_bytes=self.files.max_file_bytes, cut=cut, door=door)
+        admission = self.admission.recipe + scanned
+        return await read_content(file, max_bytes=self.settings.max_file_bytes, cut=cut, admission=admission)
 
     async def digests(self, file: LocalFile) -> FileContent | None:
-        """The digests of a file, without its bytes. None if it is unreadable, which `read` tells later."""
+        """The digests of a file, without its bytes; None if it is unreadable, which `read` reports later."""
         try:
             return replace(await self.read(file), data=b"", sidecar=b"")
         except ParseError:
             return None
 
     async def parsed(self, content: FileContent, budget: Budget | None = None) -> Document:
-        """The document in a file, with what is stated of it.
+        """The document in a file, with the metadata of its sidecar and container.
 
         Raises:
-            ParseError: it can't be parsed.
+            ParseError: the file can't be parsed.
             EmptyFileError: it has no text.
         """
-        name, budget = printable(content.file.path.name), budget or Budget(self.files.parse_timeout_seconds)
+        name = printable(content.file.path.name)
+        budget = budget or Budget(self.settings.parse_timeout_seconds)
         parsed = await parse_safely(content.data, name, budget=budget, ocr_seconds=self._ocr_seconds)
         return described(parsed, content.sidecar, content.file.stated)
 
     async def chunked(self, content: FileContent, budget: Budget) -> Chunked:
-        """The document in a file as the collection lets it in, in passages that fit the embedder.
+        """The document in a file, as admitted, in passages that fit the embedder.
 
-        All but the moderation is at the expense of the file's budget.
+        Everything except moderation is charged to the file's budget.
 
         Raises:
-            ParseError: it can't be parsed, or parsing or cutting it takes too long.
+            ParseError: the file can't be parsed, or parsing or chunking takes too long.
             EmptyFileError: it has no text.
-            NotAdmittedError: the door keeps it out.
+            NotAdmittedError: a policy keeps it out, or it has expired.
         """
-        language = partial(to_thread.run_sync, load)  # at first, both take a moment
+        language = partial(to_thread.run_sync, load)  # the first time, loading takes as long as parsing
         parsed = cast("Document", (await concurrently((partial(self.parsed, content, budget), language)))[0])
-        admitted = await self.door.admitted(parsed, content.file, content.state, budget)
+        admitted = await self.admission.admitted(parsed, content.file, content.state, budget)
         document = await budget.run(with_language, admitted.document)
         fields, complaints = declared_fields(_all_metadata(document), self.declared)
         flags = await budget.run(flags_in, _all_text(document))
@@ -175,7 +176,7 @@ class Preparation:
         return Chunked(
             document,
             await budget.run(self._cut, document, chunking, budget.left),
-            "" if admitted.unmoderated else content.digest,
+            "" if admitted.unmoderated else content.digest,  # so that the next run asks the moderator again
             parsed.metadata,
             fields,
             (*document.remarks, *complaints),
@@ -196,11 +197,11 @@ class Preparation:
 
     @property
     def _ocr_seconds(self) -> float:
-        return self.files.ocr_timeout_seconds if self.files.ocr == "auto" else 0.0
+        return self.settings.ocr_timeout_seconds if self.settings.ocr == "auto" else 0.0
 
 
 def _all_metadata(document: Document) -> dict[str, str]:
-    """What the declared fields of a collection take their values from."""
+    """The metadata that declared fields take their values from."""
     metadata = {"title": document.title, **document.metadata}
     if document.url:
         metadata["url"] = document.url
@@ -210,5 +211,5 @@ def _all_metadata(document: Document) -> dict[str, str]:
 
 
 def _all_text(document: Document) -> str:
-    """All that a search may show of a document."""
+    """Everything of a document that a search may show."""
     return "\n".join((document.title, *document.metadata.values(), document.text))

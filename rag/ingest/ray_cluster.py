@@ -1,9 +1,9 @@
-"""Parses, cuts and embeds documents on a Ray cluster; everything else of a run stays here.
+"""Parses, chunks and embeds documents on a Ray cluster; the rest of a run stays on this machine.
 
-This machine reads the files, compares them with what is stored, decides their rights and commits, as ever.
-A worker gets the bytes of one document, or texts, and gives back passages, or vectors. It writes nothing and
-opens nothing but a model, so Ray may repeat what a dead worker was doing. Embedders behind endpoints are
-asked from here, so no key leaves this machine.
+This machine reads the files, compares them with what is stored, decides their rights and commits. A worker
+gets the bytes of one document, or texts, and returns passages, or vectors. It writes nothing and opens only a
+model, so Ray may repeat the task of a dead worker. Embedders behind endpoints are called from this machine,
+so no key leaves it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from anyio.from_thread import start_blocking_portal
 from rag.config.model_settings import EmbedderOptions, EmbedderSettings
 from rag.corpus import EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ParseError, ProviderError, RefdeskError
+from rag.ingest.chunk_vectors import EMBED_AT_ONCE
 from rag.ingest.policy.document_admission import NotAdmittedError
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
 from rag.originals import RECIPE
@@ -52,7 +53,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An embedder for workers to open, and what it must be there: the same as here."""
+    """The embedder that a worker opens, and its identity here: a worker's must be the same."""
 
     settings: EmbedderSettings
     identity: EmbedderIdentity
@@ -61,7 +62,7 @@ class Model:
 
     @classmethod
     def of(cls, settings: EmbedderSettings, embedder: Embedder) -> Model:
-        """That of this machine. Of one behind an endpoint, workers only count tokens, and need no address."""
+        """This machine's model. Without the address of an endpoint: workers only count its tokens."""
         if settings.provider == "openai":
             settings = settings.model_copy(update={"base_url": NOWHERE, "options": EmbedderOptions()})
         return cls(settings, embedder.identity, embedder.window, f"{version('refdesk')}, recipe {RECIPE}")
@@ -77,21 +78,21 @@ class Connection:
         """The cluster with this embedder on its workers.
 
         Raises:
-            ConfigurationError: they lack it, or have another refdesk or none.
+            ConfigurationError: the workers lack the embedder, or have no refdesk or another version.
         """
-        width = max(1, int(self.ray.cluster_resources().get("CPU", 0)))
-        limiter = anyio.CapacityLimiter(4 * width)
-        cluster = Cluster(self.ray, width, Model.of(settings, embedder), limiter)
+        workers = max(1, int(self.ray.cluster_resources().get("CPU", 0)))
+        limiter = anyio.CapacityLimiter(4 * workers)
+        cluster = Cluster(self.ray, workers, Model.of(settings, embedder), limiter)
         await cluster.check()
         return cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A Ray cluster at work. `width` is the number of its processors."""
+    """A Ray cluster as the executor of a run. `workers` is the number of its processors."""
 
     ray: Any
-    width: int
+    workers: int
     model: Model
     limiter: anyio.CapacityLimiter
 
@@ -100,9 +101,14 @@ class Cluster:
         return ClusterEmbedder(here, self)
 
     @property
+    def tasks_per_lane(self) -> int:
+        """Two for each worker, so that one that finishes finds the next document waiting."""
+        return 2 * self.workers
+
+    @property
     def texts_at_once(self) -> int:
-        """How many texts keep all workers busy."""
-        return 2 * TEXTS * self.width
+        """As many as keep all workers busy."""
+        return max(EMBED_AT_ONCE, 2 * TEXTS * self.workers)
 
     @property
     def pickled(self) -> bytes:
@@ -110,10 +116,10 @@ class Cluster:
         return pickle.dumps(self.model)
 
     async def check(self) -> None:
-        """Check that a worker can work as this machine does.
+        """Check that a worker can start, with the same refdesk and model as this machine.
 
         Raises:
-            ConfigurationError: it can't.
+            ConfigurationError: no worker can start, or they differ.
         """
         try:
             await self._done(_checked, self.pickled)
@@ -135,7 +141,7 @@ class Cluster:
             raise ParseError(f"{RETRIES + 1} workers of the cluster died over it", "crashed") from error
 
     async def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Those of documents, by the model on a worker.
+        """The vectors of documents, from the model on a worker.
 
         Raises:
             ProviderError: the model or the cluster failed.
@@ -164,12 +170,12 @@ class Cluster:
 
 @lru_cache
 def _task(ray: Any, work: Callable[..., object]) -> Any:  # noqa: ANN401 Ray's types are not known here
-    """A function as a task. Ray sends it to the cluster once."""
+    """A function as a Ray task, cached: Ray sends it to the cluster once."""
     return ray.remote(num_cpus=1, max_retries=RETRIES)(work)
 
 
 class _WorkerDiedError(Exception):
-    """A worker died over a task, and so did those that repeated it."""
+    """A worker died over a task, and so did each worker that retried it."""
 
 
 def _failed(error: Exception) -> ProviderError:
@@ -201,12 +207,12 @@ class ClusterEmbedder(WrappedEmbedder):
 
 @asynccontextmanager
 async def connected(address: str) -> AsyncIterator[Connection]:
-    """A connection to the cluster at `ray://HOST:PORT`, or to one of this machine's own.
+    """Yields a connection to the cluster at `ray://HOST:PORT`, or to a new one on this machine (`local`).
 
-    Open it first: the engine's threads don't like the processes that Ray starts.
+    Connect before LanceDB starts its threads: Ray forks processes.
 
     Raises:
-        ConfigurationError: Ray is not installed, or there is no such cluster.
+        ConfigurationError: Ray is not installed, or no cluster answers at the address.
     """
     ray = await to_thread.run_sync(_connected, address, abandon_on_cancel=True)
     try:
@@ -217,7 +223,7 @@ async def connected(address: str) -> AsyncIterator[Connection]:
 
 
 def _connected(address: str) -> Any:  # noqa: ANN401 the module, which need not be installed
-    """Ray, connected to a cluster, which it tells nobody about."""
+    """The module `ray`, connected to a cluster, with usage reports off."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read at import
     if address == LOCAL and "RAY_AUTH_MODE" not in os.environ:  # else it keeps a token in the home folder
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(32)}
@@ -227,8 +233,8 @@ def _connected(address: str) -> Any:  # noqa: ANN401 the module, which need not 
         raise ConfigurationError(f"--on needs Ray. Run {install_command('ray')}") from error
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
-        # Workers import from this working folder first, and that may be anybody's. The engine warns of the
-        # processes that Ray starts, but nothing of it runs yet.
+        # Workers import from this working folder first, and anybody may be able to write to the present one.
+        # LanceDB warns of the processes that Ray forks, but none of its threads runs yet.
         with chdir(sys.prefix), warnings.catch_warnings(action="ignore"):
             if address == LOCAL:
                 ray.init(address=LOCAL, num_cpus=cores(), include_dashboard=False, **quiet)
@@ -254,7 +260,7 @@ def _connected(address: str) -> Any:  # noqa: ANN401 the module, which need not 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a worker works: a model, and an event loop that lasts, so that parser processes do, too."""
+    """A worker's model, and an event loop that outlives a task, so that parser processes do, too."""
 
     embedder: Embedder
     portal: BlockingPortal
@@ -263,10 +269,10 @@ class _Place:
 
 @lru_cache(maxsize=1)
 def _place(model: bytes) -> _Place:
-    """That of this worker, for as long as it lives.
+    """The state of this worker, made once in its life.
 
     Raises:
-        ConfigurationError: the model can't be opened here, or is another one than on the machine that asks.
+        ConfigurationError: the model can't be opened on this worker, or differs from the driver's.
     """
     expected: Model = pickle.loads(model)  # noqa: S301 made by the driver, as this function is
     with ExitStack() as stack:
@@ -290,7 +296,7 @@ def _preparation(model: bytes, elsewhere: bytes) -> Preparation:
 
 
 def _checked(model: bytes) -> Exception | bool:
-    """Whether this worker can work, or why not."""
+    """True if this worker can start, else the error."""
     try:
         return bool(_place(model))
     except RefdeskError as error:

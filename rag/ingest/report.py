@@ -186,7 +186,7 @@ def field_notes(undeclared: Counter[str], collection: str) -> Iterator[str]:
         )
 
 
-def door_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
+def policy_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
     """Notes on documents that were masked, kept out by policy, or expired.
 
     Example: "Masked in 2 documents: 3 e-mail addresses, 1 IBAN."

@@ -1,7 +1,4 @@
-"""The outcomes of a run while it goes on, and what its report says of all of them.
-
-The last part says what needs a package that refdesk's extras install: `refdesk[ocr]`.
-"""
+"""The outcomes of a run so far, and the notes of its report on all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from rag.errors import ConfigurationError, EmptyFileError, ParseError
 from rag.ingest.chunk_vectors import vector_notes
 from rag.ingest.parse import xberg_formats
 from rag.ingest.parse.parsers import OF_EXTRA
-from rag.ingest.report import Outcome, OutcomeKind, door_notes, flag_notes
+from rag.ingest.report import Outcome, OutcomeKind, flag_notes, policy_notes
 from rag.ingest.source_paths import path_of
 from rag.runtime import install_command
 from rag.text.languages import LANGUAGE
@@ -33,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Outcomes:
-    """The outcomes so far, in the order in which files were finished; `progress` is told of each.
+    """The outcomes so far, in the order in which files were finished; each is passed on to `progress`.
 
-    What the line of a source must say is noted by its URI, until it is finished. `parts` are the digests of
-    the parts of containers that are stored now, and `empty` the lines on those without text, by their URIs.
-    `undeclared` counts the documents that name metadata for which the collection declares no field.
+    Remarks on a source are collected by its URI until it is finished. `parts` are the digests of stored
+    parts of containers, and `empty` the outcomes of parts without text, by URI. `undeclared` counts documents
+    by the names of metadata without a declared field.
     """
 
     progress: Progress
@@ -50,15 +47,15 @@ class Outcomes:
     _masked: dict[str, Mapping[Flag, int]] = field(default_factory=dict)
 
     def remark(self, uri: str, *remarks: str) -> None:
-        """Note what is to be said of a source."""
+        """Add remarks to the outcome of a source."""
         self._remarks[uri] += remarks
 
     def note_text(self, uri: str, flags: tuple[Flag, ...], masked: Mapping[Flag, int]) -> None:
-        """Note what the text of a source contains, and how many values were masked in it."""
+        """Set the flags of a source's text, and the numbers of values that were masked in it."""
         self._flags[uri], self._masked[uri] = flags, masked
 
     def finish(self, outcomes: Iterable[Outcome]) -> None:
-        """Report files that are finished."""
+        """Add the outcomes of finished files."""
         for outcome in outcomes:
             self.finished.append(outcome)
             self.progress.finished(outcome)
@@ -70,7 +67,7 @@ class Outcomes:
         remarks: Iterable[str] = (),
         access: Access | None = None,
     ) -> None:
-        """Report a source that is stored, with what was noted of it and these remarks."""
+        """Add the outcome of a stored source, with its collected remarks and these."""
         lacking, chunks, uri = source.without_vector, source.chunk_count, source.uri
         about_vectors = [f"{lacking} of {chunks} chunks without a vector"] if lacking else []
         reason = "; ".join([*self._remarks[uri], *remarks, *about_vectors])
@@ -97,7 +94,7 @@ class Outcomes:
         )
 
     def fail(self, file: LocalFile, error: ParseError, *, has_earlier: bool) -> None:
-        """Report a file that can't be stored. An empty one is no failure, unless it had a text before."""
+        """Add the outcome of a file that can't be stored. An empty file fails only if it had text before."""
         path = path_of(file.uri)
         if not isinstance(error, EmptyFileError):
             stays = "; the earlier version stays" if has_earlier else ""
@@ -113,19 +110,19 @@ class Outcomes:
         """The ids of the sources with one of these outcomes."""
         return {outcome.source_id for outcome in self.finished if outcome.outcome in kinds}
 
-    def notes(self, *, mended: int) -> Iterator[str]:
-        """What the report must say of the documents as a whole; `mended` chunks have their vectors now."""
-        yield from vector_notes(self.finished, mended=mended)
+    def notes(self, *, vectors_added: int) -> Iterator[str]:
+        """Notes on the documents as a whole; `vectors_added` stored chunks got their vectors in this run."""
+        yield from vector_notes(self.finished, vectors_added=vectors_added)
         yield from flag_notes(self.finished)
         yield from extra_notes(self.finished)
-        yield from door_notes(self.finished)
+        yield from policy_notes(self.finished)
 
 
 def check_extras(settings: IngestSettings) -> None:
-    """Make sure that what the settings ask for is installed, before the first file is read.
+    """Check that the extras that the settings need are installed.
 
     Raises:
-        ConfigurationError: it isn't.
+        ConfigurationError: OCR is on and the extra isn't installed.
     """
     if settings.ocr != "off" and not find_spec("rapidocr"):
         raise ConfigurationError(
@@ -135,7 +132,7 @@ def check_extras(settings: IngestSettings) -> None:
 
 
 def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:
-    """Say which of the files that were left out an extra would read."""
+    """A note on the files that could be read after installing an extra."""
     if xberg_formats.is_installed():
         return []
     left_out = (

@@ -1,7 +1,4 @@
-"""The steps of an ingestion run, what it is told to do, and the state that the steps share.
-
-`rag.ingest.ingest_run` puts them in order.
-"""
+"""The instructions of an ingestion run, its steps, and the state that the steps share."""
 
 from __future__ import annotations
 
@@ -9,11 +6,11 @@ import ctypes
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio import to_thread
@@ -24,7 +21,7 @@ from rag.ingest.chunk_vectors import EMBED_AT_ONCE, ask_again, calibrate, with_v
 from rag.ingest.collection_languages import language_notes, note_languages, settle_languages
 from rag.ingest.containers import unopened
 from rag.ingest.discover import Discovery
-from rag.ingest.file_digests import as_stored
+from rag.ingest.file_digests import FileContent, as_stored
 from rag.ingest.local_files import LocalFile
 from rag.ingest.policy.document_admission import (
     DocumentAdmission,
@@ -34,7 +31,7 @@ from rag.ingest.policy.document_admission import (
     note_expiring,
 )
 from rag.ingest.policy.moderation import Moderator
-from rag.ingest.prepare import Preparation, Prepared
+from rag.ingest.prepare import Chunked, Preparation, Prepared
 from rag.ingest.report import Outcome, OutcomeKind, Report, field_notes
 from rag.ingest.rights.access_decision import Claims
 from rag.ingest.rights.access_history import Recorded
@@ -44,7 +41,7 @@ from rag.ingest.sandbox.parser_pool import end_idle
 from rag.ingest.source_paths import path_of
 from rag.ingest.unchanged_sources import UnchangedSources
 from rag.ingest.vanished_sources import lost, moved_sources, remove_vanished
-from rag.ingest.work_limits import LARGE_CHARACTERS, BackPressure, lanes
+from rag.ingest.work_limits import LARGE_CHARACTERS, BackPressure, Budget, lanes
 from rag.models.embed import Embedder
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
@@ -55,33 +52,66 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from rag.config.settings import IngestSettings, Settings
-    from rag.ingest.ray_cluster import Cluster
     from rag.ingest.rights.requested_rights import Rights
+
+
+class Executor(Protocol):
+    """Parses and chunks documents, on this machine or elsewhere (`rag.ingest.ray_cluster`)."""
+
+    @property
+    def workers(self) -> int:
+        """How many documents it works on at the same time."""
+
+    @property
+    def tasks_per_lane(self) -> int:
+        """How many tasks take documents from a lane (`rag.ingest.work_limits.lanes`)."""
+
+    @property
+    def texts_at_once(self) -> int:
+        """How many texts to hand to the embedder together."""
+
+    async def chunked(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+        """As `Preparation.chunked`.
+
+        Raises:
+            ProviderError: the executor failed.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class LocalExecutor:
+    """Prepares documents on this machine: one small and one large document at a time."""
+
+    workers: int = 1
+    tasks_per_lane: int = 1
+    texts_at_once: int = EMBED_AT_ONCE
+
+    async def chunked(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+        """As `Preparation.chunked`."""
+        return await preparation.chunked(content, budget)
 
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """Which files to read, how large chunks may be, and who may see new documents.
+    """What to ingest and how, and who may see new documents.
 
-    `chunking` is what the settings say of how documents are cut; the collection's own goes first.
-
-    `removes` turns off the guard against an unmounted folder: see `rag.ingest.vanished_sources`. Documents
-    are prepared on the `cluster`, if there is one.
+    `chunking` comes from the settings; that of the collection goes before it. `removes` confirms the removal
+    of sources although many files are missing (`rag.ingest.vanished_sources`). `executor` prepares documents.
     """
 
-    files: IngestSettings
+    settings: IngestSettings
     max_tokens: int
     rights: Rights
     removes: bool = False
     chunking: tuple[Chunking, ...] = ()
     moderator: Moderator | None = None
-    cluster: Cluster | None = None
+    executor: Executor = field(default_factory=LocalExecutor)
 
     @classmethod
     def of(
         cls, settings: Settings, rights: Rights, *, removes: bool = False, moderator: Moderator | None
     ) -> Instructions:
-        """Those of the settings. A rehearsal needs a moderator, too: the digests depend on it."""
+        """Instructions from the settings. A dry run needs the moderator, too: the digests depend on it."""
         chunking = settings.chunking
         return cls(settings.ingest, chunking.max_tokens, rights, removes, chunking.chunkings(), moderator)
 
@@ -94,10 +124,13 @@ WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in m
 
 
 class IngestSteps:
-    """The steps of one run. `failure` is that of the embedder, after which the run ends early.
+    """The steps of one run, and the state that they share.
 
-    `_known` are the stored sources by URI. `_moved` are those found at another one, by that, whose text has
-    to be read anew.
+    `rag.ingest.ingest_run` calls them in this order, and each relies on those before it: `look_up`, `begin`,
+    `move`, then `prepare`, `embed` and `write` at the same time, then `settle`, `remove` and `report`.
+
+    `_stored` are the stored sources by URI. `_moved` are stored sources that `move` found under a new URI
+    with a changed text, by this new URI: the new text is stored under the old id.
     """
 
     def __init__(
@@ -108,13 +141,16 @@ class IngestSteps:
         progress: Progress,
         records: Mapping[str, AccessRecord],
     ) -> None:
+        # Written by `embed` alone, and never reset. `prepare` reads it while `embed` still runs; reading it
+        # late only prepares a document in vain. After all three have ended, `ingest_run` reads it.
         self.failure: ProviderError | None = None
         self._writer = writer
         self._embedder = embedder
         self._instructions = instructions
-        self._settings = instructions.files
+        self._settings = instructions.settings
+        self._executor = instructions.executor
         self._preparation = Preparation(
-            instructions.files,
+            instructions.settings,
             embedder,
             DocumentAdmission.of(writer.collection, instructions.moderator),
             (*writer.collection.chunking, *instructions.chunking),
@@ -125,19 +161,13 @@ class IngestSteps:
         self._claims = Claims(instructions.rights, self._recorded, self._id_of)
         self.outcomes = Outcomes(progress)
         self._unchanged = UnchangedSources(writer, self._claims, self.outcomes, self._preparation.parsed)
-        self._work = ByteProgress({}, progress)
-        self._known: dict[str, KnownSource] = {}
+        self._bytes = ByteProgress({}, progress)
+        self._back_pressure = BackPressure(self._executor.workers)
+        self._stored: dict[str, KnownSource] = {}
         self._moved: dict[str, KnownSource] = {}
-        self._first_with: dict[str, LocalFile] = {}
+        self._first_with: dict[str, LocalFile] = {}  # by digest, to report copies
         self._kept_out = KeptOut()
-        self._mended = 0
-        cluster = instructions.cluster
-        self._chunked = partial(cluster.chunked, self._preparation) if cluster else self._preparation.chunked
-        self._lanes_each = (
-            2 * cluster.width if cluster else 1
-        )  # a worker that is done finds the next one there
-        self._at_once = max(EMBED_AT_ONCE, cluster.texts_at_once) if cluster else EMBED_AT_ONCE
-        self._ahead = BackPressure(cluster.width if cluster else 1)
+        self._vectors_added = 0
 
     @property
     def recipe(self) -> str:
@@ -145,102 +175,107 @@ class IngestSteps:
         return self._preparation.recipe
 
     async def look_up(self) -> Mapping[str, KnownSource]:
-        """Look up what is stored."""
-        self._known = await self._writer.known_sources(self._recorded.by_id)
-        return self._known
+        """Read the stored sources, and return them by URI."""
+        self._stored = await self._writer.known_sources(self._recorded.by_id)
+        return self._stored
 
     async def begin(self, discovery: Discovery) -> None:
-        """Take rights away, ask for vectors that are lacking, and report files that need no reading."""
+        """Narrow access, ask again for missing vectors, and report files that need no reading."""
         self._claims.learn(discovery)
-        if narrower := self._claims.narrowed_at_once(self._known.values()):
+        # First of all, so that an interrupted run never leaves a source more visible than it should be.
+        if narrower := self._claims.narrowed_at_once(self._stored.values()):
             await self._writer.claim(narrower)
-        before = sum(source.without_vector for source in self._known.values())
-        still_lacking = await ask_again(self._writer, self._embedder, self._known)
-        self._mended = before - sum(still_lacking.values())
-        self._known |= {uri: replace(self._known[uri], without_vector=n) for uri, n in still_lacking.items()}
+        lacking = sum(source.without_vector for source in self._stored.values())
+        still_lacking = await ask_again(self._writer, self._embedder, self._stored)
+        self._vectors_added = lacking - sum(still_lacking.values())
+        self._stored |= {
+            uri: replace(self._stored[uri], without_vector=count) for uri, count in still_lacking.items()
+        }
         await self._start_progress(discovery)
         for uri, remark in discovery.remarks.items():
             self.outcomes.remark(uri, remark)
         self.outcomes.finish(discovery.outcomes)
-        for uri in discovery.unchanged & self._known.keys():  # the others only contain documents
-            self.outcomes.finish_source("unchanged", self._known[uri])
+        for uri in discovery.unchanged & self._stored.keys():  # the others only contain documents
+            self.outcomes.finish_source("unchanged", self._stored[uri])
         if folders := self._claims.remember(discovery.folders):
             await self._writer.remember(folders)
 
     async def _start_progress(self, discovery: Discovery) -> None:
         files, progress = discovery.files.values(), self.outcomes.progress
-        self._work = ByteProgress(
-            await to_thread.run_sync(sizes, files, self._settings.max_file_bytes), progress
-        )
-        progress.started(len(files) + len(discovery.outcomes), sum(self._work.sizes.values()))
+        byte_counts = await to_thread.run_sync(sizes, files, self._settings.max_file_bytes)
+        self._bytes = ByteProgress(byte_counts, progress)
+        progress.started(len(files) + len(discovery.outcomes), sum(byte_counts.values()))
 
     async def move(self, discovery: Discovery) -> None:
         """Find stored sources under new URIs, and move those whose text stays the same.
 
-        This comes before anything is stored. A file that moved and changed takes its id along, and what is
-        now at its old path must not inherit that id.
+        This comes before anything is stored. A file that moved and changed takes its id along, and the file
+        that is at its old path now must not inherit that id.
         """
-        new = [file for uri, file in discovery.files.items() if uri not in self._known]
-        if not new or not self._known:
+        new_files = [file for uri, file in discovery.files.items() if uri not in self._stored]
+        if not new_files or not self._stored:
             return
-        files = {file.uri: content for file in new if (content := await self._preparation.digests(file))}
-        contents = {uri: content.content_digest for uri, content in files.items()}
-        self._recorded.note_new(contents.values())
-        matched = await to_thread.run_sync(moved_sources, contents, self._known, discovery)
+        contents = {
+            file.uri: content for file in new_files if (content := await self._preparation.digests(file))
+        }
+        digests = {uri: content.content_digest for uri, content in contents.items()}
+        self._recorded.note_new(digests.values())
+        matched = await to_thread.run_sync(moved_sources, digests, self._stored, discovery)
         if folders := self._claims.follow((source.uri, uri) for uri, source in matched.items()):
             await self._writer.remember(folders)
         for uri, source in matched.items():
-            del self._known[source.uri]
+            del self._stored[source.uri]
             self._moved[uri] = source
             self.outcomes.remark(uri, f"it was {path_of(source.uri)}")
             self._recorded.note_moved(source.record, uri)
-        for uri, source in matched.items():  # when it is known for all of them which ids contain which
-            self._unchanged.follow(source, files[uri])
-        unmatched = [file.uri for file in new if file.uri not in matched]
-        self._recorded.note_missing(await to_thread.run_sync(lost, self._known, discovery, unmatched))
+        for uri, source in matched.items():  # a second loop: a part asks for the id of its moved container
+            self._unchanged.follow(source, contents[uri])
+        unmatched = [file.uri for file in new_files if file.uri not in matched]
+        self._recorded.note_missing(await to_thread.run_sync(lost, self._stored, discovery, unmatched))
         for source in await self._unchanged.move():
             del self._moved[source.uri]
-            self._known[source.uri] = source
+            self._stored[source.uri] = source
 
     def _earlier(self, uri: str) -> KnownSource | None:
-        """The stored source that is at a URI, or moved there."""
-        return self._known.get(uri) or self._moved.get(uri)
+        """The stored source at a URI, or moved there."""
+        return self._stored.get(uri) or self._moved.get(uri)
 
     def _id_of(self, uri: str) -> str:
         """The id of the source at a URI, stored or not."""
         source = self._earlier(uri)
         return source.id if source else self._writer.source_id(uri)
 
-    async def prepare(self, discovery: Discovery, prepared: MemoryObjectSendStream[Prepared]) -> None:
+    async def prepare(self, discovery: Discovery, to_embed: MemoryObjectSendStream[Prepared]) -> None:
         """Read, parse and chunk the files that are new or changed."""
-        shared_lanes = [iter(lane) for lane in lanes(discovery.files, self._work.sizes)]
-        async with prepared:
+        shared_lanes = [iter(lane) for lane in lanes(discovery.files, self._bytes.sizes)]
+        async with to_embed:
             await concurrently(
                 [
-                    partial(self._prepare, lane, discovery, prepared)
-                    for lane in shared_lanes * self._lanes_each
+                    partial(self._prepare_lane, lane, discovery, to_embed)
+                    for lane in shared_lanes * self._executor.tasks_per_lane
                 ]
             )
         await end_idle()
 
-    async def _prepare(
-        self, lane: Iterable[Sequence[str]], discovery: Discovery, prepared: MemoryObjectSendStream[Prepared]
+    async def _prepare_lane(
+        self, lane: Iterable[Sequence[str]], discovery: Discovery, to_embed: MemoryObjectSendStream[Prepared]
     ) -> None:
-        """Prepare the next file of a lane with its parts, until none is left. Several may share a lane."""
+        """Prepare one file of a lane after the other, with its parts. Several tasks may share a lane."""
         for uri in chain.from_iterable(lane):
-            await self._ahead.enter(uri, self._work.sizes[uri])
+            await self._back_pressure.enter(uri, self._bytes.sizes[uri])
             if self.failure:
                 return
             if document := await self._prepared_or_reported(discovery.files[uri], discovery):
-                await self._ahead.enter(uri, len(document.chunked.document.text))
+                # From here on it takes the room of its text, no longer that of its file.
+                await self._back_pressure.enter(uri, len(document.chunked.document.text))
                 with suppress(anyio.BrokenResourceError):  # the embedder failed
-                    await prepared.send(document)
+                    await to_embed.send(document)
             else:
-                self._ahead.leave(uri)
-                self._work.pass_over(uri)
+                self._back_pressure.leave(uri)
+                self._bytes.pass_over(uri)
 
     async def _prepared_or_reported(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
-        """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
+        """The document to store; None, with a reported outcome, if it is unchanged or can't be stored."""
         try:
             self._kept_out.check(file, discovery)
             return None if self._unchanged.has_moved(file.uri) else await self._prepared(file, discovery)
@@ -254,7 +289,7 @@ class IngestSteps:
         return None
 
     async def _prepared(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
-        stored = self._known.get(file.uri)
+        stored = self._stored.get(file.uri)
         if stored and file.as_stored:
             content = as_stored(file, stored)
         else:
@@ -266,33 +301,33 @@ class IngestSteps:
             await self._unchanged.keep(stored, content)
             return None
         budget = discovery.budget(file.uri, self._settings.parse_timeout_seconds)
-        chunked = await self._chunked(content, budget)
+        chunked = await self._executor.chunked(self._preparation, content, budget)
         earlier, id_ = self._earlier(file.uri), self._id_of(file.uri)
         claim = self._claims.of_document(file, chunked.stated, content.content_digest, id_, earlier)
         self.outcomes.remark(file.uri, *chunked.remarks)
         self.outcomes.note_text(file.uri, chunked.flags, chunked.masked)
         self.outcomes.undeclared.update(chunked.undeclared)
-        shown = self._claims.rights.shown(chunked.document.metadata)
-        return Prepared(file, id_, chunked, claim, shown, content.state)
+        metadata = self._claims.rights.shown(chunked.document.metadata)
+        return Prepared(file, id_, chunked, claim, metadata, content.state)
 
     async def embed(
-        self, prepared: MemoryObjectReceiveStream[Prepared], embedded: MemoryObjectSendStream[NewSource]
+        self, prepared: MemoryObjectReceiveStream[Prepared], to_write: MemoryObjectSendStream[NewSource]
     ) -> None:
         """Give every passage its vector."""
-        collection = self._writer.collection.name
-        async with prepared, embedded:
-            async for batch in _together(prepared, self._at_once):
-                whole, self.failure = await with_vectors(
-                    self._embedder, batch, collection, self._work.counter(batch), at_once=self._at_once
+        collection, at_once = self._writer.collection.name, self._executor.texts_at_once
+        async with prepared, to_write:
+            async for batch in _batches(prepared, at_once):
+                sources, self.failure = await with_vectors(
+                    self._embedder, batch, collection, self._bytes.counter(batch), at_once=at_once
                 )
-                for new in whole:
-                    await embedded.send(new)
+                for source in sources:  # what was embedded before a failure is stored
+                    await to_write.send(source)
                 if self.failure:
-                    self._ahead.open()
+                    self._back_pressure.open()  # wakes tasks of `prepare`, which then see the failure
                     return
 
     async def write(self, embedded: MemoryObjectReceiveStream[NewSource]) -> None:
-        """Commit in waves."""
+        """Commit the sources in waves."""
         wave: list[NewSource] = []
         async with embedded:
             async for new in embedded:
@@ -304,12 +339,12 @@ class IngestSteps:
             await self._commit(wave)
 
     async def _commit(self, wave: Sequence[NewSource]) -> None:
-        await note_expiring(self._writer, wave)
+        await note_expiring(self._writer, wave)  # before the rows: searches must know what to look for
         await note_languages(self._writer, wave)
         records = await self._writer.replace(wave)
         for new in wave:
             self._finish_new(new, records[new.source.id])
-            self._ahead.leave(new.source.uri)
+            self._back_pressure.leave(new.source.uri)
         await to_thread.run_sync(give_back)
 
     def _finish_new(self, new: NewSource, record: AccessRecord) -> None:
@@ -318,20 +353,20 @@ class IngestSteps:
             self.outcomes.finish([Outcome(path_of(uri), "removed", REMOVED_MEANWHILE, new.source.id)])
             return
         kind: OutcomeKind = "moved" if uri in self._moved else "added"
-        if uri in self._known:
+        if uri in self._stored:
             kind = "replaced"
         remarks = self._claims.report.remarks(uri, new.claim, record)
         self.outcomes.finish_source(kind, new.source, remarks, record.access)
 
     async def settle(self) -> None:
-        """Settle the access of sources whose text stays, and remove what is kept out now or has expired."""
-        await self._unchanged.settle()
-        await self._remove_kept_out()
+        """Write the access of sources whose text stays; remove sources that are kept out or have expired.
 
-    async def _remove_kept_out(self) -> None:
-        self._kept_out.with_others(self._known, self.outcomes.ids("added", "replaced"))
+        Only now is it known which containers were stored and who may see them.
+        """
+        await self._unchanged.settle()
+        self._kept_out.with_others(self._stored, self.outcomes.ids("added", "replaced"))
         gone = self._kept_out.removed
-        self._known = {uri: source for uri, source in self._known.items() if source.id not in gone}
+        self._stored = {uri: source for uri, source in self._stored.items() if source.id not in gone}
         if gone:
             await self._writer.remove([*gone])
             self.outcomes.finish(gone.values())
@@ -339,13 +374,13 @@ class IngestSteps:
     async def remove(self, discovery: Discovery) -> list[str]:
         """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
         removed = await remove_vanished(
-            self._writer, self._known, discovery, self._settings, confirmed=self._instructions.removes
+            self._writer, self._stored, discovery, self._settings, confirmed=self._instructions.removes
         )
         self.outcomes.finish(removed.outcomes)
         return removed.notes
 
     async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
-        """Finish writing, and report the outcomes with these notes and those on the run as a whole."""
+        """Finish writing. Returns the outcomes, with these notes and those on the run as a whole."""
         await settle_languages(self._writer)
         await to_thread.run_sync(give_back)  # building indexes takes most
         removed = await self._writer.finish_removals()
@@ -356,11 +391,11 @@ class IngestSteps:
         all_notes = (
             *notes,
             *discovery.notes,
-            *self.outcomes.notes(mended=self._mended),
+            *self.outcomes.notes(vectors_added=self._vectors_added),
             *field_notes(self.outcomes.undeclared, self._writer.collection.name),
             *language_notes(self.outcomes.finished, self._writer.collection),
             *self._claims.report.notes([file.path for file in files.values()], self._claims.rights),
-            *unopened(self._known, discovery),
+            *unopened(self._stored, discovery),
             *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
         )
         return Report(tuple(self.outcomes.finished), all_notes)
@@ -371,10 +406,10 @@ def _is_full(wave: Sequence[NewSource]) -> bool:
     return chunks >= WAVE_CHUNKS or characters >= LARGE_CHARACTERS
 
 
-async def _together(
+async def _batches(
     prepared: MemoryObjectReceiveStream[Prepared], at_once: int
 ) -> AsyncIterator[list[Prepared]]:
-    """What is prepared, as many documents as there are, up to what is embedded at once."""
+    """The documents that are ready, in batches of about `at_once` passages; never waits to fill one."""
     async for document in prepared:
         batch, texts = [document], len(document.chunked.passages)
         with suppress(anyio.WouldBlock, anyio.EndOfStream):
@@ -384,14 +419,8 @@ async def _together(
         yield batch
 
 
-# Gives memory that nobody uses any more back to the system.
-
-
 def give_back() -> None:
-    """Return the free pages of all of the allocator's arenas; each thread's keeps what it once needed.
-
-    That takes some milliseconds, and only glibc can do it.
-    """
+    """Return free memory to the system: glibc keeps what each thread once needed. Takes some milliseconds."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)

@@ -14,13 +14,13 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-import rag.ingest.chunk_vectors
 import rag.ingest.run_steps
 import rag.ingest.work_limits
 import rag.store.write.collection_writer
 import rag.store.write.make_collection
 from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
+from rag.ingest.run_steps import Executor, LocalExecutor
 from rag.store.read.connection import database_folder
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.collection_writer import CollectionWriter
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.corpus import Source, Vectors
+    from rag.ingest.file_digests import FileContent
+    from rag.ingest.prepare import Chunked, Preparation
     from rag.ingest.report import Outcome, Report
+    from rag.ingest.work_limits import Budget
     from rag.models.embed import TextKind
     from rag.store.read.collection_reader import CollectionReader
 
@@ -92,13 +95,20 @@ class Library:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
-    async def ingest(self, *paths: Path, progress: Noted | None = None, **settings: object) -> Report:
+    async def ingest(
+        self,
+        *paths: Path,
+        progress: Noted | None = None,
+        executor: Executor | None = None,
+        **settings: object,
+    ) -> Report:
         report: Report = await self.small.ingested(
             self.data,
             *(paths or [self.folder]),
             embedder=self.embedder,
             settings=IngestSettings.model_validate(settings),
             progress=progress,
+            executor=executor,
         )
         return report
 
@@ -542,6 +552,41 @@ async def test_documents_that_fill_the_memory_alone_come_in_one_after_another(
     assert (await library.texts("8.md"))[0].startswith("8 ")
 
 
+@dataclass(slots=True)
+class Workers:
+    """An executor that works on several documents at the same time, and notes which."""
+
+    workers: int = 3
+    tasks_per_lane: int = 3
+    texts_at_once: int = 5
+    names: list[str] = field(default_factory=list)
+    at_once: set[int] = field(default_factory=set)
+    _running: int = 0
+
+    async def chunked(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+        self.names.append(content.file.name)
+        self._running += 1
+        self.at_once.add(self._running)
+        try:
+            return await preparation.chunked(content, budget)
+        finally:
+            self._running -= 1
+
+
+async def test_an_executor_prepares_each_new_document_once_and_several_at_the_same_time(
+    library: Library,
+) -> None:
+    for number in range(9):
+        library.write(f"{number}.md", f"{number}. {LONG}")
+    executor = Workers()
+    assert _counts(await library.ingest(executor=executor)) == {"added": 9}
+    assert sorted(executor.names) == [f"{number}.md" for number in range(9)]
+    assert max(executor.at_once) == 3
+    assert (await library.texts("8.md"))[0].startswith("8.")
+    assert _counts(await library.ingest(executor=executor)) == {"unchanged": 9}
+    assert len(executor.names) == 9
+
+
 @pytest.mark.slow
 async def test_waves_of_any_size_give_the_same_collection(
     library: Library, monkeypatch: pytest.MonkeyPatch
@@ -551,10 +596,9 @@ async def test_waves_of_any_size_give_the_same_collection(
     await library.ingest()
     whole = {name: await library.texts(name) for name in await library.sources()}
     monkeypatch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 2)
-    monkeypatch.setattr(rag.ingest.chunk_vectors, "EMBED_AT_ONCE", 3)
     for number in range(12):
         library.write(f"{number}.md", f"{number}. {LONG[: 500 * number]}")
-    assert _counts(await library.ingest()) == {"replaced": 12}
+    assert _counts(await library.ingest(executor=LocalExecutor(texts_at_once=3))) == {"replaced": 12}
     assert {name: len(await library.texts(name)) for name in whole} == {
         name: len(texts) for name, texts in whole.items()
     }
