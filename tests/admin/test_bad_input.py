@@ -36,7 +36,7 @@ SHOWN = {"two\nlines.md": "two�lines.md", os.fsdecode(b"\xff\xfe.md"): "��
 SKIPPED = {
     "missing.md": "no such file or folder",
     "binary.txt": "binary data, not text",
-    "undecodable.txt": "it is in no encoding that can be told. Save it as UTF-8",
+    "undecodable.txt": "its encoding can't be detected. Save it as UTF-8",
     "encrypted.pdf": "the PDF is encrypted with a password",
     "truncated.pdf": "the PDF is damaged",
     "picture.pdf": "the PDF has no text",

@@ -365,7 +365,7 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
         "truncated.pdf": ("skipped", "the PDF is damaged"),
         "pictures.pdf": ("skipped", "the PDF has no text"),
         "secret.pdf": ("skipped", "the PDF is encrypted with a password"),
-        "undecodable.txt": ("skipped", "it is in no encoding that can be told. Save it as UTF-8"),
+        "undecodable.txt": ("skipped", "its encoding can't be detected. Save it as UTF-8"),
         "pipe.txt": ("skipped", "not a regular file"),
         "out.md": ("skipped", "a link that points outside the folder"),
         "missing": ("skipped", "no such file or folder"),

@@ -1,7 +1,7 @@
-"""Archives: ZIP, tar, and what gzip, bzip2 or xz have compressed. Their members are documents of their own.
+"""Archives: ZIP, tar, gzip, bzip2 and xz. Their members are documents of their own.
 
-Nothing is unpacked to where its name says, only handed on. What is no file, or larger than any document may
-be, is refused, and so is what needs a password.
+Nothing is written to disk: contents are only passed on. Links, devices, encrypted members and members above
+the size limit are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PACKED_SUFFIXES = (".gz", ".bz2", ".xz")
 SUFFIXES = (*ZIP_SUFFIXES, *TAR_SUFFIXES, *PACKED_SUFFIXES)
 
 MAX_MEMBER_BYTES = 64 << 20  # no document may be larger; ingest.max_file_bytes is usually less
-MAX_UNPACKED_BYTES = 1 << 30  # of a whole tar, whose members must be unpacked to be passed over
+MAX_UNPACKED_BYTES = 1 << 30  # of a whole tar, whose members must be unpacked to be skipped
 _ENCRYPTED, _UTF_8 = 0x1, 0x800  # flags of an entry
 _FIELD = struct.Struct("<HH")  # id and length of an extra field of an entry
 _UNICODE_NAME = 0x7075  # Info-ZIP's: a version, the CRC of the name that it is for, and that name in UTF-8
@@ -43,15 +43,15 @@ _OPENERS: dict[bytes, Callable[[IO[bytes]], _Stream]] = {
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\x00": lzma.LZMAFile,
 }
-"""What unpacks a stream, by how it begins."""
+"""Decompressors, by the first bytes of a stream."""
 _DAMAGE = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError)
 
 
 def members(data: bytes, name: str) -> Iterator[Member]:
-    """The files in an archive; a file that is only compressed has one, named without the suffix.
+    """The files in an archive; a compressed file has one, named without the suffix.
 
     Raises:
-        ParseError: it is damaged, or unpacks to more than 1 GiB.
+        ParseError: the archive is damaged, or unpacks to more than 1 GiB.
     """
     try:
         if data.startswith(b"PK"):
@@ -94,9 +94,9 @@ def _of_zip(data: bytes) -> Iterator[Member]:
 
 
 def _names(entries: list[zipfile.ZipInfo]) -> list[str]:
-    """The names of the members. Those that state no encoding share that of the system that packed them.
+    """The names of the members. Names without a stated encoding share that of the system that packed them.
 
-    All together show which one that is, as a single name is too short. It is DOS's unless they contradict.
+    It is detected from all names together, as a single one is too short. DOS's code page comes first.
     """
     names = {at: _stated_name(entry) for at, entry in enumerate(entries)}
     raw = {at: entries[at].filename.encode("cp437") for at, name in names.items() if name is None}
@@ -110,7 +110,7 @@ def _names(entries: list[zipfile.ZipInfo]) -> list[str]:
 
 
 def _stated_name(entry: zipfile.ZipInfo) -> str | None:
-    """The name of a member by its flag, its field, or in UTF-8; None if it is in another encoding."""
+    """The name of a member by its flag, its Unicode field, or in UTF-8; None for another encoding."""
     if entry.flag_bits & _UTF_8 or entry.filename.isascii():
         return entry.filename
     raw, extra = entry.filename.encode("cp437"), entry.extra
@@ -147,7 +147,7 @@ def _of_tar(file: _Unpacked) -> Iterator[Member]:
 
 
 def _readable(name: str) -> str:
-    """The name of a member of a tar archive, which states no encoding."""
+    """The name of a member of a tar archive, whose encoding is unknown."""
     return decode_part(name.encode("utf-8", "surrogateescape"), "").text
 
 
@@ -165,7 +165,7 @@ def _is_tar(beginning: bytes) -> bool:
 
 
 class _Unpacked(io.RawIOBase):
-    """A stream, of which `ahead` is known before it is read, and which ends in an error if it is too long."""
+    """A decompressed stream with a size limit; `ahead` has its first block before anything is read."""
 
     def __init__(self, file: _Stream) -> None:
         self.ahead = file.read(tarfile.BLOCKSIZE)

@@ -1,7 +1,7 @@
-"""Bytes as text: in which encoding, by a mark, a declaration or the bytes themselves, and what is in doubt.
+"""Decodes bytes by their byte order mark, a declaration or detection, and remarks on doubts.
 
-Every parser decodes here. A declaration is believed where the bytes allow it: much of what is called
-ISO 8859-1 is UTF-8, and the reverse.
+Every parser decodes here. A declaration counts only if the bytes allow it: many files that declare ISO 8859-1
+are UTF-8, and the reverse.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MARKS = {
 _CONTROL = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")  # not white space, bell, backspace, escape
 _CONTROL_SHARE = 100  # one in 100 characters; more means binary data
 _HEAD = 4096  # bytes in which a text declares its encoding
-_SAMPLE = 10_000  # characters beyond ASCII, with their lines, that are judged: more changes no verdict
+_SAMPLE = 10_000  # characters of the lines beyond ASCII that are judged; more of them change no verdict
 
 _DECLARATIONS = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -74,9 +74,9 @@ _NAMES = {
     "x-windows-950": "big5hkscs",
     "shift-jis": "cp932",
 }
-"""What LaTeX, databases and old mail programs call encodings that the WHATWG's table names otherwise."""
+"""Labels of LaTeX, databases and old mail programs that the WHATWG's table doesn't have."""
 _CODECS = {"gbk": "gb18030", "euc-kr": "cp949", "shift_jis": "cp932", "big5": "big5hkscs"}
-"""Codecs of Python that read all that browsers read under a name, where another one is narrower."""
+"""Python's supersets of encodings, which read all that browsers read under these labels."""
 _OTHER = re.compile(
     r"(?:cp|ibm|iso8859|iso-?2022|mac|koi8|utf|hz|euc|big5|gb|johab|ptcp|kz|tis|hp|ascii)[\w-]{0,20}"
 )
@@ -113,24 +113,22 @@ _SHORTEST = "авиоуксяєіїйηοήόώ"  # words of one letter in Cyril
 _ODD = 0.2  # the share of odd words in what is no text of its encoding
 _FOREIGN = 0.6  # the share of letters beyond ASCII that no Latin script reaches in long words
 _LONG = 5
-_DAMAGED = (
-    20  # a text with one wrong byte in 20 characters beyond ASCII is damaged UTF-8, not another encoding
-)
+_DAMAGED = 20  # characters beyond ASCII per wrong byte: such a text is damaged UTF-8, not another encoding
 
 
 class Decoded(NamedTuple):
-    """A text without invisible characters, its line ends LF; its codec; and what a reader must know of it."""
+    """A text without hidden characters and with LF line ends, its codec, and a remark on doubts."""
 
     text: str
     encoding: str
     remark: str = ""
     lost: int = 0
-    """Characters that could not be read; U+FFFD stands for each."""
+    """Undecodable characters, each replaced by U+FFFD."""
     hidden: int = 0
-    """Characters that nobody sees but a model does, which are left out."""
+    """Removed characters that are invisible to people but not to a model."""
 
     def told_of(self, document: Document, *remarks: str) -> Document:
-        """The document of this text, with its encoding unless that is Unicode, losses and further remarks."""
+        """The document with its encoding (unless that is Unicode), losses and further remarks."""
         hidden = f"{counted(self.hidden, 'hidden character')} left out" if self.hidden else ""
         lost = f"{self.encoding}, {counted(self.lost, 'character')} lost" if self.lost else ""
         encoding = lost or ("" if self.encoding.startswith(("utf", "ascii")) else self.encoding)
@@ -147,12 +145,12 @@ def prepare() -> None:
 
 
 def decode(data: bytes, declared: str = "", *, page: bool = False) -> Decoded:
-    """The text of a file: as its mark says, else as it or `declared` states, else as its bytes look.
+    """The text of a file: by its byte order mark, else by `declared` or its own declaration, else detected.
 
-    `page` is of HTML, where a meta element declares the encoding.
+    `page` is for HTML, where a meta element declares the encoding.
 
     Raises:
-        ParseError: it is in no encoding that can be told, or not text at all.
+        ParseError: the encoding can't be detected, or the file is binary.
     """
     decoded = _decoded(data, declared or declared_in(data, page=page))
     if "\x00" in decoded.text or _many(_CONTROL, decoded.text):
@@ -161,10 +159,10 @@ def decode(data: bytes, declared: str = "", *, page: bool = False) -> Decoded:
 
 
 def in_utf8(data: bytes, label: str) -> bytes:
-    """A text that came with the label of its encoding: in marked UTF-8 where that decides, else as it is.
+    """A text with an external label of its encoding, such as HTTP's: as UTF-8 with a mark, else unchanged.
 
-    A label from outside, such as HTTP's, goes before what the text declares, and behind its mark. One that is
-    unknown, or that the bytes contradict, doesn't count.
+    The label overrides what the text declares, but not its byte order mark. An unknown label, or one that the
+    bytes contradict, is ignored.
     """
     codec = codec_of(label)
     if not codec or b"\x00" in data or _mark_of(data):
@@ -176,17 +174,17 @@ def in_utf8(data: bytes, label: str) -> bytes:
 
 
 def rough_text(page: bytes) -> str:
-    """A web page as its mark or declaration says, for a look at its tags: what can't be decoded is U+FFFD."""
+    """A web page decoded by its mark or declaration, for a look at its tags; errors become U+FFFD."""
     codec = codec_of(declared_in(page, page=True))
     codec = "" if codec.startswith("utf") else codec  # it could not be read as ASCII
     return page.decode(_mark_of(page) or codec or "utf-8", "replace")
 
 
 def unicode_text(data: bytes, errors: str = "strict") -> str:
-    """The text of a file that people write for refdesk: as its mark says, else UTF-8.
+    """The text of a file that people write for refdesk: by its mark, else UTF-8.
 
     Raises:
-        ParseError: it is in another encoding.
+        ParseError: the file is in another encoding.
     """
     try:
         return data.decode(_mark_of(data) or _unmarked(data) or "utf-8", errors)
@@ -195,7 +193,7 @@ def unicode_text(data: bytes, errors: str = "strict") -> str:
 
 
 def decode_part(data: bytes, declared: str) -> Decoded:
-    """The text of a part of a file that is read in any case: what can't be decoded is U+FFFD, and told."""
+    """The text of a part of a file; it never fails: undecodable bytes become U+FFFD, with a remark."""
     try:
         return _decoded(data, declared)
     except ParseError:
@@ -208,7 +206,7 @@ def decode_part(data: bytes, declared: str) -> Decoded:
 
 
 def declared_in(data: bytes, *, page: bool = False) -> str:
-    """The label of the encoding that a text declares in its first 4 KB; "" if none."""
+    """The label of the encoding that a text declares in its first 4 KB, or ""."""
     head = data[:_HEAD].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     patterns = [*_DECLARATIONS[:1], _PAGE_DECLARATION] if page else [*_DECLARATIONS]
     head = _COMMENT.sub(b"", head) if page else head
@@ -217,7 +215,7 @@ def declared_in(data: bytes, *, page: bool = False) -> str:
 
 
 def codec_of(label: str) -> str:
-    """Python's codec for the label of an encoding, by the WHATWG's table; "" if nobody knows it.
+    """Python's codec for the label of an encoding, by the WHATWG's table; "" for an unknown label.
 
     Example: "gb2312" -> "gb18030"; "iso-8859-8-i" -> "iso8859-8"; "unknown-8bit" -> "".
     """
@@ -238,7 +236,7 @@ def codec_of(label: str) -> str:
 
 
 def _mark_of(data: bytes) -> str:
-    """The codec of the byte order mark that a text begins with; "" without one."""
+    """The codec of a text's byte order mark, or ""."""
     return next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
 
 
@@ -260,7 +258,7 @@ def _decoded(data: bytes, declared: str) -> Decoded:
 
 
 def _as_stated(data: bytes, declared: str, codec: str) -> Decoded | None:
-    """The text as ASCII, UTF-8 or what is declared, whose codec this is; None if it is none of these."""
+    """The text as ASCII, UTF-8 or in the declared `codec`; None if none of these fits."""
     if data.isascii():
         return _of_ascii(data, codec)
     if (text := _read(data, "utf-8")) is not None and not _is_rather(data, text, codec):
@@ -277,7 +275,7 @@ def _as_stated(data: bytes, declared: str, codec: str) -> Decoded | None:
 
 
 def _unmarked(data: bytes) -> str:
-    """The form of UTF-16 or UTF-32 of bytes without a mark, by where their zeros lie; "" if of none."""
+    """The UTF-16 or UTF-32 codec of bytes without a mark, by the positions of their zeros, or ""."""
     head = data[: _HEAD - _HEAD % 4]
     if len(data) % 2 or b"\x00" not in head:
         return ""
@@ -297,7 +295,7 @@ def _unmarked(data: bytes) -> str:
 
 
 def _are_upper(halves: bytes) -> bool:
-    """Whether bytes are the upper halves of characters of ASCII and at most one more script."""
+    """Whether bytes are the upper halves of ASCII characters and at most one other script."""
     counts = Counter(halves)
     usual = sum(count for _, count in counts.most_common(2)) if len(halves) >= _LONG else counts[0]
     return bool(counts[0]) and usual >= 0.8 * len(halves)  # a text has some typographic signs
@@ -313,7 +311,7 @@ def _of_ascii(data: bytes, codec: str) -> Decoded:
 
 
 def _is_rather(data: bytes, text: str, codec: str) -> bool:
-    """Whether a short text in an encoding of the east only happens to be valid UTF-8."""
+    """Whether a short text in an East Asian encoding only happens to be valid UTF-8."""
     beyond = sum(not character.isascii() for character in text[:_HEAD])
     is_eastern = codec in {"gb18030", "big5hkscs", "cp932", "cp949", "euc_jp"}
     return is_eastern and beyond <= 2 and max(text) < "\u0800" and _read(data, codec) is not None  # noqa: PLR2004
@@ -327,7 +325,7 @@ def _read(data: bytes, codec: str) -> str | None:
 
 
 def _damaged(data: bytes, codec: str) -> Decoded | None:
-    """A text of which a few bytes are wrong, or whose end is cut off; None if it is in another encoding."""
+    """A text with a few wrong bytes, or a truncated one; None if it is in another encoding."""
     text = data.decode(codec, "replace")
     lost = text.count("\ufffd")
     beyond = sum(not character.isascii() for character in text) - lost
@@ -339,15 +337,15 @@ def _damaged(data: bytes, codec: str) -> Decoded | None:
 
 
 def _detected(data: bytes, declared: str) -> Decoded:
-    """The text in the encoding that its bytes look like.
+    """The text in the encoding that is detected.
 
     Raises:
-        ParseError: they look like none.
+        ParseError: no encoding fits.
     """
     candidates = list(_candidates(data))
     if not candidates:
         contradiction = f", though it states {declared!r}" if declared else ""
-        raise ParseError(f"it is in no encoding that can be told{contradiction}. Save it as UTF-8")
+        raise ParseError(f"its encoding can't be detected{contradiction}. Save it as UTF-8")
     codec, confidence, text = candidates[0]
     for name, rival_confidence, reading in candidates[1:]:
         letters = len(_letters(reading))
@@ -374,12 +372,12 @@ def _letters(text: str) -> list[str]:
 
 
 def _beyond_ascii(text: str) -> str:
-    """The lines of a text that have other characters than those of ASCII, as far as they are judged."""
+    """The lines of a text with characters beyond ASCII, up to the size of the sample."""
     return "\n".join(line for line in text.split("\n") if not line.isascii())[:_SAMPLE]
 
 
 def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
-    """Codecs in which all bytes are a plausible text, the most probable first, with confidence and text."""
+    """Codecs in which the bytes are plausible text, with confidence and text; the most probable first."""
     import chardet  # noqa: PLC0415 takes 0.4 s and 40 MB
 
     sample = b"\n".join(line for line in data.split(b"\n") if not line.isascii())
@@ -401,10 +399,10 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
 
 
 def _is_plausible(text: str) -> bool:
-    """Whether decoded characters make words, rather than what another encoding's bytes look like.
+    """Whether decoded characters make words, rather than mojibake.
 
-    Odd are letters of two scripts in one word, signs between letters, words of accented letters alone, and
-    foreign letters that stand one by one among Latin words.
+    Signs of mojibake are letters of two scripts in one word, symbols between letters, words of only accented
+    letters, and single foreign letters among Latin words.
     """
     sample = _beyond_ascii(text)
     words = [word for word in _WORD.findall(sample) if not word.isascii()]

@@ -23,7 +23,7 @@ SUFFIXES = (".epub",)
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 _FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
-"""Ways to obfuscate a font, which are no encryption of the text."""
+"""Algorithms that obfuscate fonts only, not text."""
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr"
 _CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([A-Za-z][\w:-]*)((?:\s[^<>]*?)?)/>", re.IGNORECASE)
 _NOTE = re.compile(r"<a\b[^<>]*\bepub:type=[\"']noteref[^<>]*>([^<>]{1,9})</a>", re.IGNORECASE)
@@ -37,10 +37,10 @@ _YEAR = re.compile(r"\d{4}(-\d\d)?")
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a book; its title, author, language, date and description are those of its package.
+    """The document of a book; title, author, language, date and description are those of its package.
 
     Raises:
-        ParseError: it is damaged, too large, or protected by DRM.
+        ParseError: the book is damaged, too large, or protected by DRM.
     """
     package = Package(data)
     rootfile = next(iter(package.xml(_CONTAINER).iter("rootfile")), None)
@@ -66,7 +66,7 @@ def parse(data: bytes, name: str) -> Document:
 
 
 def _chapters(book: Element, items: dict[str, Element], path: str) -> Iterator[str]:
-    """The parts of the package that are read, in order, without the table of contents."""
+    """The parts of the package in reading order, without the table of contents."""
     listed_parts: set[str] = set()
     for reference in descendants(book, "spine", "itemref"):
         item = items.get(reference.get("idref", ""))
@@ -78,7 +78,7 @@ def _chapters(book: Element, items: dict[str, Element], path: str) -> Iterator[s
 
 
 def _part(beside: str, href: str) -> str:
-    """The part that a reference in another part names."""
+    """The part that a reference in the part `beside` points to."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(beside), unquote(href.partition("#")[0])))
 
 
@@ -102,7 +102,7 @@ def _check(package: Package, chapters: list[str]) -> None:
 
 
 def _labels(package: Package, items: dict[str, Element], path: str) -> dict[str, str]:
-    """What the table of contents calls the parts that begin with an entry of it."""
+    """The titles in the table of contents, by the parts that they point to the start of."""
     labels: dict[str, str] = {}
     for item in items.values():
         is_ncx = item.get("media-type") == "application/x-dtbncx+xml"
@@ -116,7 +116,7 @@ def _labels(package: Package, items: dict[str, Element], path: str) -> dict[str,
 
 
 def _entries(root: Element) -> Iterator[tuple[str, str]]:
-    """References and their labels, in a navigation document or an NCX."""
+    """References and their labels in a navigation document or an NCX."""
     for point in root.iter("navPoint"):
         content, label = child(point, "content"), child(point, "navLabel", "text")
         if content is not None and label is not None:
@@ -126,7 +126,7 @@ def _entries(root: Element) -> Iterator[tuple[str, str]]:
 
 
 def _content(package: Package, chapter: str, labels: dict[str, str]) -> str:
-    """The Markdown of a chapter. Without a heading at its start it gets that of the table of contents."""
+    """The Markdown of a chapter. A chapter without a heading gets its title in the table of contents."""
     page = _CLOSED.sub(r"<\1\2></\1>", decode(package.read(chapter), page=True).text)
     page = _INNER_LINK.sub(r"\1", _NOTE.sub(r"[\1]", page))
     content = html_page.content_of(_BOXES.sub(r"<\1div", page))
@@ -164,5 +164,5 @@ def _described(
 
 
 def _whole(day: str) -> str:
-    """A date of which only the year, or the month, is stated, at its start: "1998" -> "1998-01-01"."""
+    """The first day of a year or month: "1998" -> "1998-01-01"; other dates as they are."""
     return f"{day}-01-01"[:10] if _YEAR.fullmatch(day) else day

@@ -1,7 +1,7 @@
 """The front matter of a Markdown text, in YAML, TOML or JSON, as names and values.
 
-Values stay as they are written, because the fields of the collection decide their types: YAML would read `no`
-as false, `12:30` as 750, and `0123` as 83.
+Values stay text, because the fields of the collection decide their types: YAML would read `no` as false,
+`12:30` as 750, and `0123` as 83.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import yaml
 from rag.ingest.parse.document_parts import clean, title_line
 
 ACCESS_KEYS = frozenset({"visibility", "allow", "deny"})
-"""In any letter case. Unreadable values of these keys are kept as empty ones, so that they are noticed."""
+"""In any letter case. Unreadable values of these keys are kept as "", so that access fails closed."""
 MAX_CHARS = 64_000  # of front matter; a sidecar may have as many bytes
-_MAX_EXPANDED = 4 * MAX_CHARS  # with what its aliases stand for: ten lines of them can stand for billions
+_MAX_EXPANDED = 4 * MAX_CHARS  # with aliases expanded: ten lines of them can stand for billions
 _MAX_DEPTH = 50  # brackets within brackets: the parser takes a second to give up at some 200
 
 _FENCED = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -42,17 +42,16 @@ class FrontMatter(NamedTuple):
 
 
 class _UnreadableError(ValueError):
-    """The YAML can't be read; the message says why."""
+    """The YAML is invalid; the message says why."""
 
 
 def split_front_matter(text: str) -> tuple[FrontMatter, str]:
     r"""The front matter of a text, and the text after it.
 
-    A list becomes its items, separated by commas as in `listed`. A mapping becomes an entry for each of its
-    keys. Entries without a value are left out. If the YAML is not valid, the entries that can be read alone
-    are kept. A text that just begins with a thematic break has no front matter.
-
-    TOML stands between lines of three plus signs, JSON is an object with text after it.
+    YAML is between lines of three hyphens, TOML of three plus signs; JSON is an object with text after it. A
+    list becomes its items, joined as in `listed`, a mapping an entry for each key. Entries without a value
+    are omitted. Of invalid YAML, the entries that are valid alone are kept. A text that merely begins with a
+    thematic break has no front matter.
 
     Example: "---\ntags: [x, y]\nby: {name: A}\n---\n# B" -> {"tags": "x, y", "by.name": "A"}, "# B".
     """
@@ -68,7 +67,7 @@ def split_front_matter(text: str) -> tuple[FrontMatter, str]:
 
 
 def _split_json(text: str) -> tuple[FrontMatter, str]:
-    """An object of JSON before a text. If it can't be read, it ends at the first line that is a brace."""
+    """A JSON object before a text. An invalid object ends at the first line that is a closing brace."""
     try:
         value, end = json.JSONDecoder().raw_decode(text[:MAX_CHARS])
     except (ValueError, RecursionError):
@@ -108,7 +107,7 @@ def _read(block: str, read: Callable[[str], FrontMatter]) -> FrontMatter:
 
 
 def _yaml(block: str) -> FrontMatter:
-    """The entries of YAML, of which JSON is a part; of what is not valid, those that can be read alone."""
+    """The entries of YAML (JSON included); of invalid YAML, the entries that are valid alone."""
     try:
         return _entries(_composed(block))
     except _UnreadableError as error:
@@ -116,7 +115,7 @@ def _yaml(block: str) -> FrontMatter:
 
 
 def _toml(block: str) -> FrontMatter:
-    """The entries of TOML; of what is not valid, only which access keys it has."""
+    """The entries of TOML; of invalid TOML, only its access keys, without values."""
     try:
         _check_depth(block)
         return _entries(yaml.SafeDumper("").represent_data(tomllib.loads(block)))
@@ -131,7 +130,7 @@ def _entries(root: yaml.Node | None) -> FrontMatter:
     """The entries of a document's node.
 
     Raises:
-        _UnreadableError: it is not a mapping.
+        _UnreadableError: the node is not a mapping.
     """
     entries: dict[str, str] = {}
     twice: list[str] = []
@@ -152,7 +151,7 @@ def _entries(root: yaml.Node | None) -> FrontMatter:
 
 
 def _values(name: str, node: yaml.Node) -> dict[str, str]:
-    """What is written at and below a node, by name."""
+    """The values at and below a node, by dotted name."""
     values_by_name: dict[str, list[str]] = {}
     for path, value in _leaves(name, node):
         values_by_name.setdefault(path, []).append(value)
@@ -161,7 +160,7 @@ def _values(name: str, node: yaml.Node) -> dict[str, str]:
 
 
 def _leaves(name: str, node: yaml.Node) -> Iterator[tuple[str, str]]:
-    """The texts at and below a node, each with its name: those of mappings are joined by dots."""
+    """The texts at and below a node, each with its dotted name."""
     room = _MAX_EXPANDED
     stack = [(name, node)]
     while stack:
@@ -187,7 +186,7 @@ def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
 
 
 def _composed(block: str) -> yaml.Node | None:
-    """The YAML as nodes: nothing is constructed, so that no tag runs anything and values stay as written."""
+    """The YAML as nodes: without construction no tag runs code, and values stay as written."""
     _check_depth(block)
     try:
         return yaml.compose(block, Loader=yaml.SafeLoader)
@@ -207,7 +206,7 @@ def _check_depth(block: str) -> None:
 
 
 def _entry_by_entry(block: str, why: str) -> FrontMatter:
-    """What can be read of invalid YAML: the entries that are valid alone, or on one line."""
+    """The readable entries of invalid YAML: those that are valid alone, or on one line."""
     entries: dict[str, str] = {}
     lost: list[str] = []
     starts = [entry.start() for entry in _ENTRY.finditer(block)]
@@ -227,5 +226,5 @@ def _entry_by_entry(block: str, why: str) -> FrontMatter:
 
 
 def _unreadable_access(block: str) -> dict[str, str]:
-    """The access keys in a text that is not valid, without their values: what it grants can't be trusted."""
+    """The access keys in an invalid text, with empty values: what it grants can't be trusted."""
     return {key.casefold(): "" for key in _ACCESS_ENTRY.findall(block)}

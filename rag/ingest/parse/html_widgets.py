@@ -1,6 +1,6 @@
-"""What a page shows that isn't among its texts: ticked boxes, choices, pictures, cells over rows, labels.
+"""Writes into a page what its tags show: ticked boxes, choices, pictures, cells over several rows, labels.
 
-Tags are found by patterns: what isn't one of them stays as it is.
+Tags are found by regular expressions; everything else stays as it is.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from rag.ingest.parse.office.drawings_and_forms import alternative_text, ticked
 
-MAX_SPAN = 100  # rows or columns that a cell takes; what is over it stays blank
-MAX_GROWTH = 4  # times the length of a page that repeated cells may have
+MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank
+MAX_GROWTH = 4  # times the length of a page: the most that repeated cells may add
 MAX_TERM = (
-    1_000  # characters of an answer that shares a passage with its term, so that the term needn't head it
+    1_000  # characters of an answer that fits into a passage with its term, which then needs no heading
 )
 LABEL, LABEL_END = "\ufdd0", "\ufdd1"
-"""Where a label begins that opens a piece of the page, and where this ends: never characters of a text."""
+"""Noncharacters that mark where the label of a collapsible piece begins, and where the piece ends."""
 
 _SEEN = re.compile(r"<(input|option|select|img)\b([^<>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""([\w-]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
@@ -36,9 +36,9 @@ _MULTIPLE, _SELECTED = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("
 
 
 def with_seen(page: str) -> str:
-    """The page with what its forms and pictures show as text, and a cell over rows in each of its rows.
+    """The page with its forms and pictures as text, and cells over several rows repeated in each row.
 
-    Labels of pieces that a reader opens, and questions in lists of terms, have marks (`LABEL`).
+    Labels of collapsible pieces, and questions in lists of terms, have marks (`LABEL`).
     Example: '<input type="checkbox" checked> Yes' -> '[x]  Yes'.
     """
     page = _with_repeated_cells(page) if _SPANS.search(page) else page
@@ -47,7 +47,7 @@ def with_seen(page: str) -> str:
 
 
 def without_marks(text: str) -> tuple[str, list[int], list[int]]:
-    """A text without the marks of `with_seen`, where labels begin in it, and where what they open ends."""
+    """A text without the marks of `with_seen`, and the positions of labels and of the ends of pieces."""
     labels, ends = list[int](), list[int]()
     parts, length = [], 0
     for part in re.split(rf"({LABEL}|\s*{LABEL_END})", text):
@@ -62,7 +62,7 @@ def without_marks(text: str) -> tuple[str, list[int], list[int]]:
 
 
 def _with_labels(page: str) -> str:
-    """The page with marks at the labels that open a piece of it, and at the ends of these pieces."""
+    """The page with marks at the labels of collapsible pieces, and at the ends of these pieces."""
     page = _SUMMARY.sub(rf"\1{LABEL}", page)
     page = _DETAILS_END.sub(rf"\g<0><p>{LABEL_END}</p>", page)
     page = _BUTTON.sub(r"<p><strong>\1</strong></p>", page)
@@ -83,7 +83,7 @@ def _with_labels(page: str) -> str:
 
 
 def _marks(page: str, tags: Sequence[re.Match[str]]) -> Iterator[tuple[int, str]]:
-    """The marks of a list of terms, by its tags: its questions, or all if an answer to one is long."""
+    """The marks of a list of terms, by its tags: at its questions, or at all terms if an answer is long."""
     pairs = [*pairwise(tags)]
     is_long = any(following.start() - tag.end() > MAX_TERM for tag, following in pairs)
     is_open = False
@@ -101,7 +101,7 @@ def _marks(page: str, tags: Sequence[re.Match[str]]) -> Iterator[tuple[int, str]
 
 
 def _open_lists(page: str) -> set[int]:
-    """Where the lists begin in which nothing is selected, so that they show their first option."""
+    """The positions of lists without a selected option, which show their first one."""
     lists, is_selected = set(), False
     for tag in reversed([*_SEEN.finditer(page)]):
         if tag[1].casefold() == "select":
@@ -115,14 +115,14 @@ def _open_lists(page: str) -> set[int]:
 
 @dataclass(slots=True)
 class _Shown:
-    """Reads the tags of forms and pictures in their order."""
+    """Replaces the tags of forms and pictures, in their order."""
 
     open_lists: set[int]
     in_open_list: bool = False
     pictures: set[str] = field(default_factory=set)
 
     def text(self, tag: re.Match[str]) -> str:
-        """What is seen in place of a tag."""
+        """The text that a tag shows."""
         match tag[1].casefold():
             case "select":
                 self.in_open_list = tag.start() in self.open_lists
@@ -136,7 +136,7 @@ class _Shown:
         return html.escape(self._picture(_attributes(tag[2]).get("alt", ""))) or tag[0]
 
     def _picture(self, alternative: str) -> str:
-        """The text of a picture, once: icons and avatars come again and again."""
+        """The alternative text of a picture, only once: icons and avatars repeat."""
         words = alternative_text(alternative)
         if words in self.pictures:
             return ""
@@ -145,7 +145,7 @@ class _Shown:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """The attributes of a tag by their names in lower case; the last of the same name counts."""
+    """The attributes of a tag by name in lower case; the last of the same name counts."""
     return {
         match[1].casefold(): html.unescape(match[2] or match[3] or match[4] or "")
         for match in _ATTRIBUTE.finditer(text)
@@ -160,7 +160,7 @@ def _entry(attributes: dict[str, str]) -> str:
 
 
 class _Cell(NamedTuple):
-    """A cell that is still open, or that later rows repeat: its content, and where its row goes on."""
+    """A cell that later rows repeat: its content, and the number of these rows."""
 
     content: str
     rows: int
@@ -168,7 +168,7 @@ class _Cell(NamedTuple):
 
 @dataclass(slots=True)
 class _Table:
-    """A table that is being read: by column, the cells that reach down into the next rows."""
+    """A table that is being read: the cells that span into the next rows, by column."""
 
     above: dict[int, _Cell] = field(default_factory=dict)
     next_above: dict[int, _Cell] = field(default_factory=dict)
@@ -177,7 +177,7 @@ class _Table:
 
 
 def _with_repeated_cells(page: str) -> str:
-    """The page with the content of a cell over several rows in each of these rows."""
+    """The page with the content of a cell over several rows repeated in each of these rows."""
     parts: list[str] = []
     at, room = 0, MAX_GROWTH * len(page)
     tables: list[_Table] = []
@@ -193,7 +193,7 @@ def _with_repeated_cells(page: str) -> str:
 
 
 def _repeated(tag: re.Match[str], tables: list[_Table]) -> Iterator[str]:
-    """The cells to be written before a tag."""
+    """The repeated cells to write before a tag."""
     is_end, name = bool(tag[1]), tag[2].casefold()
     if name == "table":
         if is_end and tables:
@@ -212,7 +212,7 @@ def _repeated(tag: re.Match[str], tables: list[_Table]) -> Iterator[str]:
 
 
 def _closed(table: _Table, tag: re.Match[str]) -> Iterator[str]:
-    """What is written at the end of a row: of the last cell, and of those that reach into this row."""
+    """The repeated cells at the end of a row."""
     _end_cell(table, tag)
     yield from _from_above(table)
 
@@ -226,7 +226,7 @@ def _from_above(table: _Table) -> Iterator[str]:
 
 
 def _end_cell(table: _Table, tag: re.Match[str]) -> None:
-    """Note what the cell that ends here holds if later rows repeat it, and in which columns."""
+    """End the open cell, and remember its content for the rows that repeat it."""
     if (opened := table.opened) is None:
         return
     table.opened = None

@@ -33,10 +33,10 @@ _READABLE = 200  # characters per line on average; JSON with longer lines was no
 
 
 def parse_json(text: str, name: str) -> Document:
-    """The document of a JSON file; a feed and the export of a chat are read as what they are.
+    """The document of a JSON file; feeds and chat exports are recognized.
 
-    A list of objects is read as records, one block each. Anything else stays as it is, unless its lines are
-    too long to read: then it is one record. A single record tells the document's title and its `url`.
+    A list of objects is read as records, one block each. Other JSON stays as it is, or becomes one record if
+    its lines are too long to read. A single record states the document's title and `url`.
     """
     value = _value(text, "")
     if json_exports.is_feed(value):
@@ -93,7 +93,7 @@ def records_document(records: Iterable[Mapping[str, object]], name: str, mime_ty
 
 
 def _about(values: Sequence[object]) -> tuple[str, dict[str, str]]:
-    """The title of a single record, and its `url` as metadata. Of several records each has its own."""
+    """The title of a single record, and its `url` as metadata; empty for several records."""
     record = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
     title, url = (value if isinstance(value := record.get(key), str) else "" for key in ("title", "url"))
     return title, {"url": clean(url)} if url else {}
@@ -132,8 +132,8 @@ _COMMENT = re.compile(r"(?:#{2}|//|#\s)")
 def parse_csv(text: str, name: str) -> Document:
     """The document of a table: a block for each row, with `column: value` lines, readable on its own.
 
-    The first row that has about as many cells as the others names the columns. What stands above it (a title,
-    comments, when it was exported) is a paragraph.
+    The first row with about as many cells as the others names the columns. Rows above it (a title, comments,
+    the date of the export) are a paragraph.
     """
     text = without_note_ids(text.lstrip("\n\ufeff "))
     stated = _SEPARATOR.match(text)
@@ -146,17 +146,17 @@ def parse_csv(text: str, name: str) -> Document:
 
 
 def _below(above: str, table: Document) -> dict[str, Any]:
-    """The text and the blocks of a table below what stands above it."""
+    """The text and the blocks of a table below a paragraph."""
     start = len(above) + len(GAP)
     blocks = (Block("paragraph", 0, len(above)), *shifted(table.blocks, start))
     return {"text": f"{above}{GAP}{table.text}", "blocks": blocks}
 
 
 def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
-    """The rows that have any text.
+    """The rows that aren't blank.
 
     Raises:
-        ParseError: a cell is too large, as one is whose quotation mark has no end.
+        ParseError: a cell is too large, for example because its quotation mark is never closed.
     """
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=delimiter != "\t")
     try:
@@ -166,7 +166,7 @@ def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
 
 
 def _evidence(text: str, delimiter: str) -> tuple[float, int]:
-    """What speaks for a delimiter: the share of rows that it cuts into equally many cells, and how many."""
+    """The evidence for a delimiter: the share of rows with the usual number of cells, and that number."""
     try:
         rows = [*islice(_rows(text, delimiter), _LOOKED_AT)]
     except ParseError:
@@ -177,13 +177,13 @@ def _evidence(text: str, delimiter: str) -> tuple[float, int]:
 
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
-    """How many cells most rows have, more than one if there are any such rows."""
+    """The usual number of cells, of rows with more than one cell if there are any."""
     widths = Counter(len(row) for row in rows if len(row) > 1)
     return max(widths, key=lambda width: (widths[width], width)) if widths else 1
 
 
 def _parts(rows: Iterator[list[str]]) -> tuple[str, list[str], Iterator[list[str]]]:
-    """What stands above a table, the row that names its columns, and the rows below it."""
+    """The text above a table, the row that names its columns, and the rows below it."""
     first = [*islice(rows, _LOOKED_AT)]
     width = _width(first)
     at = next((at for at, row in enumerate(first) if _names_columns(row, first[at + 1 : at + 2], width)), 0)
@@ -192,7 +192,7 @@ def _parts(rows: Iterator[list[str]]) -> tuple[str, list[str], Iterator[list[str
 
 
 def _names_columns(row: Sequence[str], below: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether a row can name the columns of a table, and the one below it doesn't do so rather."""
+    """Whether a row can name the columns of a table, and the row below isn't a better candidate."""
     filled = sum(bool(cell.strip()) for cell in row)
     if _COMMENT.match(row[0]) or (width > 1 and (filled == 1 or 2 * filled < width)):
         return False

@@ -1,9 +1,8 @@
-"""What programs write as JSON for people to read: Jupyter notebooks, JSON Feed, and exports of chats.
+"""JSON with text for people: Jupyter notebooks, JSON Feed (jsonfeed.org, version 1.1), and exports of chats.
 
-Notebooks: texts and code in order, with those outputs that are text. JSON Feed (jsonfeed.org, version 1.1):
-read as other feeds are, a section for each entry. Chats (Slack, Telegram, ChatGPT and Claude): a day or a
-conversation is a section, and each message a paragraph: who, when, what. Ids, reactions and what else only
-the program needs are left out. A question to an assistant heads its answer.
+Notebooks are read as text and code in order, with the outputs that are text; feeds as a section for each
+entry. In chats (Slack, Telegram, ChatGPT and Claude) a day or a conversation is a section, and each message a
+paragraph: who, when, what. A question to an assistant heads its answer. Ids and reactions are omitted.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def parse_notebook(text: str, name: str) -> Document:
     """The document of a notebook, read as Markdown with fenced code.
 
     Raises:
-        ParseError: it is not a notebook.
+        ParseError: the file is not a notebook.
     """
     try:
         book = json.loads(text)
@@ -64,7 +63,7 @@ def parse_notebook(text: str, name: str) -> Document:
 
 
 def _cells(book: object) -> list[dict[str, object]] | None:
-    """The cells; those of format 3 are in worksheets."""
+    """The cells, None if there are none. Format 3 has them in worksheets."""
     sheets = _mapping(book).get("worksheets")
     books = sheets if isinstance(sheets, list) else [book]
     cell_lists = [cells for sheet in books if isinstance(cells := _mapping(sheet).get("cells"), list)]
@@ -87,7 +86,7 @@ def _parts(cell: dict[str, object], language: str) -> Iterator[str]:
 
 
 def _shown(output: dict[str, object]) -> str:
-    """What a reader sees of an output, if it is text: a table as a table, an error without its trace."""
+    """An output that is text: a table as a table, an error without its traceback."""
     if output.get("output_type") in {"error", "pyerr"}:
         return _fenced(f"{_joined(output.get('ename'))}: {_joined(output.get('evalue'))}", "")
     data = _mapping(output.get("data")) or output
@@ -112,7 +111,7 @@ def _fenced(text: str, language: str) -> str:
 
 
 def _joined(value: object) -> str:
-    """A text, which may be written as a list of its lines."""
+    """A text, which may be stored as a list of lines."""
     if isinstance(value, list):
         return "".join(line for line in value if isinstance(line, str))
     return value if isinstance(value, str) else ""
@@ -127,14 +126,14 @@ _DATES = ("date_published", "date_modified")
 
 
 def is_feed(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a JSON value says that it is a feed, and has a list of entries."""
+    """Whether a JSON value is a JSON Feed with a list of entries."""
     if not isinstance(value, dict):
         return False
     return _feed_text(value, "version").startswith(_VERSION) and isinstance(value.get("items"), list)
 
 
 def feed_document(feed: Mapping[str, Any], name: str) -> Document:
-    """The document of a feed: each entry with its date, author and address, then what it says."""
+    """The document of a feed: for each entry its date, author, address and text."""
     entries = [item for item in feed["items"] if isinstance(item, dict)]
     text, blocks = composed_entries((_head(entry), _body(entry)) for entry in entries)
     return Document(
@@ -187,7 +186,7 @@ _JOINS = frozenset({"channel_join", "channel_leave", "group_join", "group_leave"
 
 
 class _Message(NamedTuple):
-    """A message; who asks an assistant is "User"."""
+    """A message; the sender is "User" for questions to an assistant."""
 
     sender: str
     at: datetime | None
@@ -203,7 +202,7 @@ class _Chat(NamedTuple):
 
 
 def chat_document(value: object, name: str) -> Document | None:
-    """The document of an export, None if a JSON value is none."""
+    """The document of a chat export, None for other JSON values."""
     chats = [chat for chat in _chats(value) if chat.messages]
     if not chats:
         return None
@@ -216,7 +215,7 @@ def chat_document(value: object, name: str) -> Document | None:
 
 
 def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str]]:
-    """The parts of a conversation, each with what follows in Markdown."""
+    """The entries of a conversation: heading or first line, and the text below in Markdown."""
     level = 1
     if with_title and chat.title:
         yield [Part("heading", f"# {title_line(chat.title)}", 1, chat.title)], ""
@@ -235,7 +234,7 @@ def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str
 
 
 def _days(messages: list[_Message], level: int) -> Iterator[Part]:
-    """The messages of people, those of each day below its date."""
+    """The messages of people, below the date of each day."""
     day = ""
     for message in messages:
         if message.at and f"{message.at:%Y-%m-%d}" != day:
@@ -246,7 +245,7 @@ def _days(messages: list[_Message], level: int) -> Iterator[Part]:
 
 
 def _chats(value: object) -> Iterator[_Chat]:
-    """The conversations of an export; none of another value."""
+    """The conversations of an export; none for other JSON values."""
     if isinstance(value, dict):
         several = value.get("chats")
         listed = several.get("list") if isinstance(several, dict) else [value]
@@ -282,7 +281,7 @@ def _of_telegram(chat: Mapping[str, Any]) -> Iterator[_Message]:
 
 
 def _of_slack(items: list[dict[str, Any]]) -> Iterator[_Message]:
-    """The messages of a channel; people are called as their profiles say, if these are among the messages."""
+    """The messages of a channel, with the names of people from the profiles in the messages."""
     profiles = {
         _chat_text(item, "user"): item["user_profile"]
         for item in items
@@ -312,7 +311,7 @@ def _of_slack(items: list[dict[str, Any]]) -> Iterator[_Message]:
 
 
 def _of_chatgpt(conversation: Mapping[str, Any]) -> Iterator[_Message]:
-    """The messages that a person sees: the branch which ends at the current one."""
+    """The visible messages: the branch that ends at the current message."""
     nodes = conversation["mapping"]
     at: object = conversation.get("current_node") or next(reversed(nodes), "")
     branch: list[Mapping[str, Any]] = []

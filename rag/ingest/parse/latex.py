@@ -1,6 +1,6 @@
-"""LaTeX: the text with its sections, lists, tables and listings; mathematics stays as it is written.
+"""LaTeX: the text with its sections, lists, tables and listings; mathematics stays in LaTeX.
 
-What a file defines itself (`latex_macros`) is replaced by what it stands for before anything else is read.
+Macros that a file defines are expanded first (`latex_macros`).
 """
 
 from __future__ import annotations
@@ -148,11 +148,11 @@ _SPACE = re.compile(r"\\[,;:]|\\thinspace(?![a-zA-Z])[ \t]?")
 _HYPHENATION = re.compile(r"\\(?:[-/!]|@(?![a-zA-Z@]))")
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]+)\}")
 _NAMED = 5  # names in a remark
-_KEPT = re.compile("\ue000(\\d+)\ue001")  # private characters stand for what is kept as it is
+_KEPT = re.compile("\ue000(\\d+)\ue001")  # placeholders of private characters for verbatim text
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of a LaTeX file: what is inside its environment "document", or all of it."""
+    """The document of a LaTeX file: the content of its environment "document", or all of it."""
     reader = _Reader()
     text = reader.expanded(
         _COMMENT.sub(lambda match: match[1] or "", reader.keep_code(text.replace("\ue000", "")))
@@ -186,7 +186,7 @@ def _argument(command: str, text: str) -> str:
 
 
 class _Reader:
-    """Turns LaTeX into text; `_kept` are listings and formulas, which stay as they are."""
+    """Converts LaTeX to text; `_kept` are listings and formulas, which stay verbatim."""
 
     def __init__(self) -> None:
         self._kept: list[str] = []
@@ -194,14 +194,14 @@ class _Reader:
         self._endless: list[str] = []
 
     def expanded(self, text: str) -> str:
-        """The text with what its own commands stand for."""
+        """The text with its own macros expanded."""
         expansion = Expansion(text, self._mark)
         text = expansion.text()
         self._endless = expansion.endless
         return text
 
     def remarks(self) -> list[str]:
-        """What a reader must know of the commands in what was read."""
+        """Remarks on macros that are unknown or could not be expanded."""
         remarks = []
         if names := [f"\\{name}" for name in self._unknown]:
             omitted = f"{counted(len(names), 'unknown macro')} left out"
@@ -212,7 +212,7 @@ class _Reader:
         return remarks
 
     def keep_code(self, text: str) -> str:
-        """The text with a mark for each listing, so that nothing in it is taken for a command."""
+        """The text with a placeholder for each listing, so that nothing in it counts as a command."""
 
         def listing(match: re.Match[str]) -> str:
             code = match[3].strip("\n")
@@ -253,7 +253,7 @@ class _Reader:
         yield from self._paragraphs(text[at:])
 
     def _items(self, text: str) -> str:
-        """The lines of a list; those of lists inside are indented."""
+        """The lines of a list; nested lists are indented."""
         lines: list[str] = []
         depth, at = 0, 0
         pieces = re.compile(f"{_LIST.pattern}|(?P<item>{_ITEM.pattern})")
@@ -291,7 +291,7 @@ class _Reader:
         return one_line(self._restored(self._words(text)))
 
     def _words(self, text: str) -> str:
-        """The words of a text without commands; what is kept stays marked."""
+        """The words of a text without commands; verbatim text stays a placeholder."""
         text = re.sub(rf"\\ensuremath\s*{_BRACED}", lambda m: self._mark(f"${m[1]}$"), text)
         text = MATH.sub(lambda m: self._mark(m[0]), _GONE.sub("", text))
         text = re.sub(r"\\\\(?:\[[^\]]*\])?", "\n", text)
@@ -312,7 +312,7 @@ class _Reader:
         return self._restored_marks(text.strip())
 
     def _restored_marks(self, text: str) -> str:
-        """The text with characters that are short put back; listings and formulas stay marked."""
+        """The text with single verbatim characters restored; listings and formulas stay placeholders."""
         return _KEPT.sub(lambda m: self._kept[int(m[1])] if len(self._kept[int(m[1])]) == 1 else m[0], text)
 
     def _mark(self, verbatim: str, *, apart: bool = False) -> str:
@@ -321,7 +321,7 @@ class _Reader:
         return f"\n\n{mark}\n\n" if apart else mark
 
     def _restored(self, text: str) -> str:
-        for _ in range(3):  # a formula in a table is kept in what is kept
+        for _ in range(3):  # verbatim text can be nested: a formula in a table
             if not _KEPT.search(text):
                 break
             text = _KEPT.sub(lambda m: self._kept[int(m[1])], text)
@@ -329,7 +329,7 @@ class _Reader:
 
 
 def _its_text(command: re.Match[str]) -> str:
-    """The argument of a command; a space parts it from that behind it where the command is unknown."""
+    """The argument of a command; after an unknown command a space separates it from the next argument."""
     return command[2] + (" " if command[3] and command[1] not in _KNOWN else "")
 
 

@@ -1,4 +1,4 @@
-"""What a LaTeX file defines itself: its commands, replaced by what they stand for."""
+"""Expands the macros that a LaTeX file defines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READ = frozenset(
     newcommand renewcommand
     """.split()  # noqa: SIM905 names that one can read
 )
-"""Commands that the parser reads: who defines them again changes how they look, not what they say."""
+"""Commands that the parser reads: redefining them changes their looks, not their meaning."""
 FORMATTING = _READ | frozenset(
     """
     emph textbf textit texttt textsc textsf textsl textrm textup textmd textnormal textsuperscript
@@ -50,7 +50,7 @@ FORMATTING = _READ | frozenset(
     tablecaption tablehead colhead tablecolumns uuline subfigure subfloat ContinuedFloat inst
     """.split()  # noqa: SIM905
 )
-"""Commands without which a text says the same, or whose arguments are all that they say."""
+"""Commands that only format: they can be dropped, or replaced by their arguments."""
 
 _DEFINER = re.compile(
     r"\\(?P<how>(?:new|renew|provide)command|DeclareRobustCommand|DeclareMathOperator|[gex]?def|let)\*?\s*"
@@ -69,7 +69,7 @@ _GROWTH, _GROWTH_IN_ALL = 500_000, 5_000_000  # characters, likewise
 
 
 class _Macro(NamedTuple):
-    """What a command stands for: `body`, with #1 to #9 for its arguments; the first may have a default."""
+    """A macro: `body`, with #1 to #9 for its arguments; the first may have a default."""
 
     arguments: int
     default: str | None
@@ -77,7 +77,7 @@ class _Macro(NamedTuple):
 
 
 class _Frame:
-    """A text that is being read: a file, or what a command stands for. `closing` has its pairs of braces."""
+    """A text that is being read: a file, or the body of a macro. `closing` has its pairs of braces."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at, self.closing = text, 0, dict[int, int]()
@@ -89,14 +89,14 @@ class _Frame:
                 self.closing[opened.pop()] = brace.start()
 
     def skip_blanks(self) -> bool:
-        """Whether anything is left behind the blanks and the line end here, which are skipped then."""
+        """Skip blanks and one line end, unless nothing follows. Returns whether something follows."""
         blanks = _BLANKS.match(self.text, self.at)
         end = blanks.end() if blanks else self.at
         self.at = end if end < len(self.text) else self.at
         return end < len(self.text)
 
     def argument(self) -> str | None:
-        """What is in the braces here, or the command, formula or character here; None if nothing is."""
+        """The next argument: the content of braces, or a command, formula or character; None at the end."""
         if not self.skip_blanks():
             return None
         end = self.closing.get(self.at)
@@ -108,7 +108,7 @@ class _Frame:
         return token[0] if token else None
 
     def definition(self, header: re.Match[str], macros: dict[str, _Macro]) -> _Macro | None:
-        """The definition that begins with `header`, behind which it goes on; None if it can't be followed."""
+        """The definition that begins with `header`, which is skipped; None if it isn't supported."""
         self.at = header.end()
         if header["how"] == "let":
             target = _LET.match(self.text, self.at)
@@ -129,9 +129,9 @@ class _Frame:
 
 
 class Expansion:
-    """Replaces the commands that a text defines, also those that it defines further below.
+    """Expands the macros that a text defines, also further below.
 
-    What would not end, or would grow without measure, stays as a name, by `mark`, and is in `endless`.
+    A macro that doesn't end, or grows too large, stays unexpanded, as `mark` returns it, and is in `endless`.
     """
 
     def __init__(self, text: str, mark: Callable[[str], str]) -> None:
@@ -141,12 +141,18 @@ class Expansion:
         self._macros: dict[str, _Macro] = {}
         self._defined: set[str] = set()
         self._expansions = self._growth = 0
-        self._use = ("", 0, 0, 0, 0)  # in the text itself: name, end, and what was written and spent before
+        self._use = (
+            "",
+            0,
+            0,
+            0,
+            0,
+        )  # of a macro in the file: name, end, pieces, expansions and growth before it
         self.endless: list[str] = []
         self._look_ahead()
 
     def text(self) -> str:
-        """The text without definitions and what they define."""
+        """The text with macros expanded and definitions removed."""
         while self._frames:
             self._step()
         return "".join(self._written)
@@ -184,7 +190,7 @@ class Expansion:
             self._macros.pop(name, None)
 
     def _leave(self) -> None:
-        """Go on behind the command whose text ends here; its last command takes in no letter from there."""
+        """Continue after the macro whose body ends here; "{}" separates its last command from a letter."""
         self._frames.pop()
         if self._frames and self._written and _ENDS_IN_WORD.match(self._written[-1]):
             frame = self._frames[-1]
@@ -199,7 +205,7 @@ class Expansion:
                 spent = len(self._written), self._expansions, self._growth
                 self._use = (name, self._frames[0].at, *spent)
             self._expand(self._macros[name])
-        elif name != "xspace":  # the space behind a command stays in any case
+        elif name != "xspace":  # the space after a command stays in any case
             self._written.append(token)
 
     def _expand(self, macro: _Macro) -> None:
@@ -222,7 +228,7 @@ class Expansion:
             self._frames.append(_Frame(_filled(macro.body, arguments)))
 
     def _arguments(self, macro: _Macro) -> list[str]:
-        """The arguments that follow, also behind the command whose text ends here."""
+        """The arguments that follow, if need be after the end of the current macro body."""
         values: list[str] = []
         while len(values) < macro.arguments:
             frame = self._frames[-1]
@@ -239,7 +245,7 @@ class Expansion:
 
 
 def _filled(body: str, arguments: list[str]) -> str:
-    """The text of a command with its arguments: ("#1 and ##", ["x"]) -> "x and #"."""
+    """The body of a macro with its arguments: ("#1 and ##", ["x"]) -> "x and #"."""
 
     def filled(match: re.Match[str]) -> str:
         if match[1] == "#":

@@ -1,6 +1,6 @@
 """AsciiDoc, Org and reStructuredText: headings, lists, tables and code, without their marks.
 
-Left out are the attributes, comments and block marks of AsciiDoc, and the drawers and Emacs settings of Org.
+Omitted are attributes, comments and block marks of AsciiDoc, and drawers and Emacs settings of Org.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def parse_asciidoc(text: str, name: str) -> Document:
 
 
 def _header(lines: Sequence[str]) -> tuple[int, str, str]:
-    """The line after the header, and the author and the date in it. Without a title there is no header."""
+    """The line after the header, and its author and date; (0, "", "") without a title."""
     at = next((i for i, line in enumerate(lines) if line.strip() and not _is_left_out_of_asciidoc(line)), 0)
     if not lines[at].startswith("= "):
         return 0, "", ""
@@ -115,7 +115,7 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
 
 
 def _code(lines: Sequence[str], fence: str, attributes: str) -> Part:
-    """A listing; what is between slashes is a comment."""
+    """A listing as code; empty for a comment, whose fence is slashes."""
     code = "\n".join(lines).strip("\n")
     if not code.strip() or fence.startswith("////"):
         return Part("code", "")
@@ -124,7 +124,7 @@ def _code(lines: Sequence[str], fence: str, attributes: str) -> Part:
 
 
 def _table(lines: Sequence[str], attributes: str) -> str:
-    """Pipe rows. The columns are those that are stated, or the cells of the first line."""
+    """A table as pipe rows. The number of columns is stated, or that of the cells in the first line."""
     stated = _COLUMNS.search(attributes)
     cells: list[str] = []
     columns = 0
@@ -145,7 +145,7 @@ def _table(lines: Sequence[str], attributes: str) -> str:
 
 
 def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:
-    """The line after the next one that is this mark; the end if there is none."""
+    """The line after the next line with this mark, else the end."""
     mark = mark.rstrip() if mark[:1] != "`" else "```"
     return next((i + 1 for i in range(at, len(lines)) if lines[i].rstrip() == mark), len(lines) + 1)
 
@@ -155,7 +155,7 @@ def _list_or(line: str, before: BlockKind) -> BlockKind:
 
 
 def _is_special(line: str) -> bool:
-    """Whether a line ends a paragraph, and belongs to none."""
+    """Whether a line ends a paragraph without belonging to one."""
     patterns = (_FENCE, _ASCIIDOC_TABLE, _BOX, _ASCIIDOC_HEADING, _BLOCK_TITLE)
     return line[:4] == "////" or any(pattern.match(line) for pattern in patterns)
 
@@ -188,7 +188,7 @@ _CODE = {"src", "example", "export"}
 
 
 def parse_org(text: str, name: str) -> Document:
-    """The document of an Org file, without comments, drawers and settings; title and author are facts."""
+    """The document of an Org file, without comments, drawers and settings."""
     lines = text.split("\n")
     stated: dict[str, list[str]] = {}
     for line in lines:
@@ -243,7 +243,7 @@ def _org_parts(lines: list[str]) -> Iterator[Part]:
 
 
 def _inside(begin: re.Match[str], lines: list[str]) -> Iterator[Part]:
-    """What a block holds: code as code, a quotation or a note as text, a comment not at all."""
+    """The parts of a block: code as code, a quotation or a note as text, nothing of a comment."""
     kind = begin["kind"].casefold()
     if kind in _CODE:
         code = "\n".join(lines).strip("\n")
@@ -267,7 +267,7 @@ def _is_left_out_of_org(line: str) -> bool:
 
 
 def _org_end(lines: list[str], at: int, mark: str) -> int:
-    """The line after the one with this mark; the end if there is none."""
+    """The line after the next line with this mark, else the end."""
     folded_mark = mark.casefold()
     return next(
         (i + 1 for i in range(at, len(lines)) if lines[i].strip().casefold() == folded_mark), len(lines)
@@ -338,7 +338,7 @@ def _heading(lines: Sequence[str], at: int) -> _Heading | None:
 
 
 def _plain(title: str) -> str:
-    """A title without the markup in it: ":mod:`!json` --- ``JSON`` files" -> "json --- JSON files"."""
+    """A title without markup: ":mod:`!json` --- ``JSON`` files" -> "json --- JSON files"."""
     return _ROLE.sub(r"\1", title[:1000]).replace("``", "").replace("**", "")
 
 

@@ -1,7 +1,4 @@
-"""Markdown: blocks as CommonMark sees them, with pipe tables and front matter; and MDX.
-
-MDX is Markdown with JSX, of which only the words are read.
-"""
+"""Markdown (CommonMark with pipe tables and front matter), and MDX: Markdown with JSX, which is removed."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _KINDS: dict[str, BlockKind] = {
     "fence": "code",
     "code_block": "code",
 }
-_SLICE = 1 << 18  # characters; parsing takes some twenty bytes of memory for each
+_SLICE = 1 << 18  # characters; parsing takes some twenty bytes of memory per character
 _HEADING_OR_FENCE = re.compile(r"^(?:#{1,6} |(?P<fence> {0,3}(?:```|~~~)))", re.MULTILINE)
 
 _HINT = re.compile(r"%%|[ \n]\^[\w-]|!\[\[|::|:LOGBOOK:|\ntype_: |<!--|<a[ \t]|\{\{#")
@@ -60,7 +57,7 @@ _JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of a Markdown file, without its front matter and what programs for notes don't show."""
+    """The document of a Markdown file, without front matter and the internal markup of note programs."""
     (entries, remarks), body = split_front_matter(text)
     body, comments = _as_shown(without_note_ids(body))
     remarks = (*remarks, *omission_remarks(comments, "comment"))
@@ -79,10 +76,9 @@ def parse(text: str, name: str) -> Document:
 
 
 def _as_shown(text: str) -> tuple[str, int]:
-    """A text without comments, and without what Obsidian, Logseq, Joplin and mdBook write for themselves.
+    """A text without comments and internal markup of Obsidian, Logseq, Joplin and mdBook; the comment count.
 
-    These are ids, pictures, anchors and directives. Code stays as it is, but for directives in it. The number
-    is that of the comments.
+    Internal markup is ids, pictures, anchors and directives. Code stays, except for directives in it.
     Example: "Seen. ^intro %% unseen %%" -> ("Seen.", 1).
     """
     if not _HINT.search(text):
@@ -109,7 +105,7 @@ def markdown_blocks(text: str) -> Iterator[Block]:
 
 
 def _slices(text: str) -> Iterator[tuple[int, int]]:
-    """Slices of a large text that end before a heading: parsing it at once would take too much memory."""
+    """Slices of a large text that end before headings: parsing it at once would take too much memory."""
     start, in_code = 0, False
     for mark in _HEADING_OR_FENCE.finditer(text):
         if mark["fence"]:
@@ -163,14 +159,14 @@ _EXPORTED = re.compile(
     r"""export const (?:metadata|meta|frontMatter)\b[^\n]*?(?:\n[^\n]+?){0,20}?\btitle:\s*(["'`])(.+?)\1"""
 )
 _GAPS = re.compile(r"\n(?:[ \t]*\n){2,}")
-_INDENT = 2  # spaces that people put before what is inside a component
+_INDENT = 2  # spaces by which people indent the content of a component
 _DEPTH = 10  # components within components: people stop earlier
 
 
 def parse_mdx(text: str, name: str) -> Document:
-    """The document of an MDX file: as Markdown, without imports, exports, comments and tags of components.
+    """The document of an MDX file, without imports, exports, comments and tags of components.
 
-    What a component shows as its title or label stays, as a bold line.
+    The title or label of a component stays, as a bold line.
     """
     exported = _EXPORTED.search(text)
     document = parse(plain_markdown(text), name)
@@ -190,7 +186,7 @@ def plain_markdown(text: str) -> str:
 
 
 def _without_jsx(text: str, depth: int) -> tuple[str, int]:
-    """A text without JSX, and how many components are open at its end if `depth` are at its start."""
+    """A text without JSX, and the number of open components at its end, given that at its start."""
     text = _FRAGMENT.sub("", _COMMENT.sub("", _MODULE.sub("", text)))
     pieces: list[str] = []
     at = 0

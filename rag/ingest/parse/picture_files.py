@@ -29,15 +29,15 @@ MAX_PAGES = 2_000  # of a picture file
 
 
 def pictures(data: bytes) -> Iterator[Any]:
-    """The pictures in a file as arrays of height, width, 3, each turned as its file says.
+    """The pictures in a file as BGR arrays (height, width, 3), rotated as its EXIF data states.
 
     Raises:
-        ParseError: the file is damaged, or a picture too large.
+        ParseError: the file is damaged, or a picture is too large.
     """
     import numpy as np  # noqa: PLC0415 see above
     from PIL import Image, ImageOps  # noqa: PLC0415 of the extra
 
-    Image.MAX_IMAGE_PIXELS = None  # ours is lower, and has a reason for people
+    Image.MAX_IMAGE_PIXELS = None  # our limit is lower, and has a clear message
     try:
         with Image.open(io.BytesIO(data)) as image:
             for number in range(min(getattr(image, "n_frames", 1), MAX_PAGES)):
@@ -58,10 +58,10 @@ def _check_size(width: int, height: int) -> None:
 
 
 def parse(data: bytes, name: str, reader: OcrReader) -> Document:
-    """The document of a picture, or of a file of several.
+    """The document of a file of pictures.
 
     Raises:
-        ParseError: it is damaged, too large, or shows no words.
+        ParseError: the file is damaged, a picture is too large, or OCR finds no words.
     """
     sheets = [reader.picture(pixels) for pixels in pictures(data)]
     pages_text = text_of_pages(parts_on([sheet or Sheet([], []) for sheet in sheets]))

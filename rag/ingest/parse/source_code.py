@@ -1,7 +1,6 @@
-"""Source code and configuration files, as they are: functions and classes are their sections.
+"""Source code and configuration files, verbatim: functions and classes are their sections.
 
-The grammars of tree-sitter find these. A grammar is a package of its own. Where one isn't installed, its
-language has no definitions here, and its files are cut at blank lines.
+tree-sitter finds these. Each grammar is a package of its own; without it, files are cut at blank lines.
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ _WHITE = re.compile(r"\s")
 def parse(text: str, name: str) -> Document:
     """The document of a source file.
 
-    A function or class that a grammar finds is a section, titled with the name of the function or the
-    signature of the class. What stands between them, and all code without a grammar, is cut at blank lines on
-    the outermost level.
+    A function or class is a section, titled with the name of the function or the signature of the class. Code
+    between them, and all code without a grammar, is cut at top-level blank lines.
     """
     path = PurePath(name.lower())
     outermost = definitions(text, path.suffix or path.name)
@@ -61,10 +59,10 @@ def code_blocks(text: str, start: int = 0, end: int | None = None) -> Iterator[B
 def _sections(
     text: str, siblings: tuple[Definition, ...], start: int, end: int, level: int
 ) -> Iterator[Block]:
-    """The blocks of `text[start:end]`: what is between definitions, and each of these as a section.
+    """The blocks of `text[start:end]`: definitions as sections, and the code between them.
 
-    Code that stands alone begins with a heading without a title: it ends the section of the definition before
-    it, and keeps imports from being joined to the first definition, which would then be cited without a name.
+    Code between definitions begins with a heading without a title: it ends the section before it, and keeps
+    imports apart from the first definition, which would otherwise be cited without a name.
     """
     after = level == 1
     ends = [*(definition.start for definition in siblings[1:]), end]
@@ -103,7 +101,7 @@ def _between(text: str, start: int, end: int, level: int, *, after: bool) -> Ite
 
 
 def _after_heading(text: str, start: int, end: int) -> int:
-    """Where the first line ends; the first word, if there is no other line: a section has a body."""
+    """The end of the first line, or of the first word if there is only one line: a section needs a body."""
     end = start + len(text[start:end].rstrip())
     line = text.find("\n", start, end)
     if line < 0:
@@ -136,11 +134,11 @@ GRAMMARS: dict[str, tuple[str, str]] = {
 """The module and the function of a language's grammar, by suffix or file name in lower case."""
 
 INSTALLED = tuple(dict.fromkeys(module for module, _ in GRAMMARS.values() if find_spec(module)))
-"""Found out before a parser process is confined: looking for a module that isn't there would end it."""
+"""Determined before a parser process is confined: a search for a missing module would kill it."""
 LIBRARIES = ("tree_sitter", *INSTALLED)
 
-MAX_BYTES = 4 << 20  # larger files are generated; parsing takes some 0.2 s a megabyte
-MAX_LINE = 5_000  # characters on average of the longest tenth: longer lines were made by a program
+MAX_BYTES = 4 << 20  # larger files are generated; parsing takes some 0.2 s per megabyte
+MAX_LINE = 5_000  # characters, the average of the longest tenth; longer lines are generated
 MAX_TITLE = 100  # characters of a class's signature
 MAX_NESTING = 12  # definitions in definitions
 MAX_BROKEN = 0.2  # share of the code that the grammar can't read
@@ -212,7 +210,7 @@ class Definition(NamedTuple):
 def definitions(text: str, suffix: str) -> tuple[Definition, ...]:
     """The outermost definitions of a source file, in order.
 
-    None if no grammar is installed for the suffix, and if the file was generated or much of it is broken.
+    Empty if no grammar is installed for the suffix, or the file is generated or largely unparsable.
     """
     if suffix not in GRAMMARS or len(text) > MAX_BYTES or _is_generated(text):
         return ()
@@ -236,7 +234,7 @@ def _is_generated(text: str) -> bool:
 
 @cache
 def _parser(module: str, function: str) -> Parser | None:
-    """The parser of a grammar, None if its package isn't installed."""
+    """The parser of a grammar; None if its package isn't installed."""
     if module not in INSTALLED:
         return None
     from tree_sitter import Language, Parser  # noqa: PLC0415 only what parses code loads it
@@ -247,13 +245,13 @@ def _parser(module: str, function: str) -> Parser | None:
 
 @dataclass(slots=True)
 class _Finder:
-    """Looks through the tree of one file. `broken` counts the bytes of the parts that it can't read."""
+    """Searches the tree of one file. `broken` counts the bytes that the grammar can't parse."""
 
     data: bytes
     broken: int = 0
 
     def among(self, parent: Node, depth: int) -> tuple[Definition, ...]:
-        """The definitions directly in a node, in bytes."""
+        """The definitions directly in a node, with positions in bytes."""
         return tuple(self._among(parent, depth)) if depth < MAX_NESTING else ()
 
     def _among(self, parent: Node, depth: int) -> Iterator[Definition]:
@@ -298,7 +296,7 @@ class _Finder:
 
 
 def _defined(node: Node) -> Node | None:
-    """The function or class that a node defines, None if it defines none."""
+    """The function or class that a node defines, or None."""
     if node.type in _FUNCTIONS:
         return node
     if node.type in _CONTAINERS:
@@ -317,7 +315,7 @@ def _defined(node: Node) -> Node | None:
 
 
 def _start(node: Node, leading: Iterable[Node]) -> int:
-    """Where a definition begins: with the comments and attributes right above it."""
+    """The start of a definition, including the comments and attributes right above it."""
     first = node
     for comment in reversed([*leading]):
         if comment.end_point.row + 1 < first.start_point.row:
@@ -327,7 +325,7 @@ def _start(node: Node, leading: Iterable[Node]) -> int:
 
 
 def _declared(node: Node) -> Node | None:
-    """The name in a declarator of C, which can stand in pointers and references."""
+    """The name in a C declarator, inside pointers and references."""
     declarator = node.child_by_field_name("declarator")
     while declarator and declarator.type not in _NAMES:
         inner = declarator.child_by_field_name("declarator")

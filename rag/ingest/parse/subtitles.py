@@ -1,4 +1,4 @@
-"""Subtitles and transcripts: what is said, in sentences, under the time when it is said."""
+"""Subtitles and transcripts: speech in sentences, below its time."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class _Cue(NamedTuple):
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of subtitles: a section for each minute, whose heading is the time of its first word.
+    """The document of subtitles: a section for each minute, with the time of its first word as heading.
 
-    A section ends with a sentence, so that none is cut in two.
+    A section ends at the end of a sentence.
 
     Raises:
-        ParseError: there are no times.
+        ParseError: no line has a time.
     """
     cues = [*_unrepeated(_dialogue(text) or _cues(text))]
     if not cues:
@@ -59,7 +59,7 @@ def _cues(text: str) -> Iterator[_Cue]:
 
 
 def _dialogue(text: str) -> list[_Cue]:
-    """The lines of an .ass file, which may be in any order."""
+    """The cues of an .ass file, sorted by time."""
     cues = [
         _Cue(_seconds(*line.groups()[:3]), _words(line[4].replace("\\N", "\n").replace("\\n", "\n")))
         for line in _DIALOGUE.finditer(text)
@@ -68,7 +68,7 @@ def _dialogue(text: str) -> list[_Cue]:
 
 
 def _unrepeated(cues: Iterator[_Cue] | list[_Cue]) -> Iterator[_Cue]:
-    """The cues without what the one before showed already, as captions that roll up do."""
+    """The cues without lines that the cue before has shown already, as roll-up captions repeat them."""
     before: list[str] = []
     for cue in cues:
         lines = [line for line in cue.text.split("\n") if line]
@@ -96,7 +96,7 @@ def _section(start: int, speech: str) -> Iterator[Part]:
 
 
 def _words(speech: str) -> str:
-    """What is said, with the name of the speaker where one is stated."""
+    """Speech without markup, after the name of the speaker if it is stated."""
     return html.unescape(_MARKUP.sub("", _VOICE.sub(r"\1: ", speech)))
 
 

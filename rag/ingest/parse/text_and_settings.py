@@ -37,19 +37,19 @@ _MESSAGE = re.compile(
     re.MULTILINE,
 )
 """A line that begins a message of a chat, as WhatsApp exports it: "[12.03.23, 14:05:33] Ann: Hello"."""
-_FEWEST = 3  # such lines make a text a chat, if a quarter of its lines are such
+_FEWEST = 3  # messages that make a text a chat, if they begin at a quarter of its lines
 
 
 def _messages(text: str) -> list[re.Match[str]]:
-    """Where the messages of a chat begin, with who wrote them; none of another text."""
+    """The first lines of the messages of a chat, with their writers; none for other texts."""
     begins = [*_MESSAGE.finditer(text)]
     return begins if len(begins) >= _FEWEST and 4 * len(begins) >= text.count("\n") else []
 
 
 def _chat(text: str, messages: list[re.Match[str]], name: str) -> Document:
-    """The document of a chat: a block for each message, so that none is cut where it fits.
+    """The document of a chat: a block for each message.
 
-    Phones call every chat "_chat.txt", so such a file is called after those who write in it.
+    Phones call every chat "_chat.txt", so such a file is named after its writers.
     """
     borders = pairwise([0, *(message.start() for message in messages), len(text)])
     blocks = tuple(part for start, end in borders for part in block(text, "paragraph", start, end))
@@ -78,7 +78,7 @@ _HEADER_TITLES, _DATES = ("title", "subject"), ("date", "created")
 
 
 class Headers(NamedTuple):
-    """What headers say of a document: its title and its date, if they do, and the rest."""
+    """The title and date in the headers of a document, and the other headers as metadata."""
 
     title: str = ""
     date: datetime | None = None
@@ -89,7 +89,7 @@ _NONE = Headers()
 
 
 def rfc822_headers(text: str) -> Headers:
-    r"""The headers that a text begins with, by name in small letters. Without a title or subject it has none.
+    r"""The headers at the top of a text, by name in lower case; empty without a title or subject.
 
     Example: "PEP: 8\nTitle: Style\n Guide\n\nText" -> title "PEP 8 – Style Guide", metadata {"pep": "8"}.
     """
@@ -98,7 +98,7 @@ def rfc822_headers(text: str) -> Headers:
 
 
 def field_list(text: str) -> Headers:
-    r"""The fields that reStructuredText begins with: ":Author: Ann\n\nText" -> metadata {"author": "Ann"}."""
+    r"""The fields at the top of reStructuredText: ":Author: Ann\n\nText" -> metadata {"author": "Ann"}."""
     return _headers(_entries(text, _FIELD))
 
 
@@ -114,7 +114,7 @@ def _day(text: str) -> datetime | None:
 
 
 def _entries(text: str, pattern: re.Pattern[str]) -> dict[str, str]:
-    """The entries up to the first blank line; none if a line is neither an entry nor goes on with one."""
+    """The entries up to the first blank line; none if a line neither is an entry nor continues one."""
     entries: dict[str, str] = {}
     name = ""
     for line in text.lstrip("\n")[:_MAX_CHARS].split("\n"):
@@ -144,17 +144,17 @@ _EMPTY = re.compile(r"[ \t]*(?:[|>&!#].*)?$")
 
 
 def parse_yaml(text: str, name: str) -> Document:
-    """The document of a YAML file; a key whose value goes on below it is a section."""
+    """The document of a YAML file; a top-level key with its value below is a section."""
     return _document(text, name, "application/yaml", _keys(text.split("\n")))
 
 
 def parse_tables(text: str, name: str) -> Document:
-    """The document of a TOML or INI file; a table is a section, and one inside of it is a section there."""
+    """The document of a TOML or INI file; tables are sections, nested as their names are."""
     return _document(text, name, "text/plain", _tables(text.split("\n")))
 
 
 def _document(text: str, name: str, mime_type: str, marks: Iterator[tuple[int, int, str]]) -> Document:
-    """The document with headings at these lines, each with its level and its title."""
+    """The document with headings at `marks`: line, level and title."""
     headings = list(marks)
     blocks = tuple(
         line_blocks(text, _parts(headings, text.count("\n") + 1)) if headings else code_blocks(text)
@@ -165,7 +165,7 @@ def _document(text: str, name: str, mime_type: str, marks: Iterator[tuple[int, i
 
 
 def _keys(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Keys with values below them. The first other one after such a value ends the section above."""
+    """Keys with values below them. The first other key after such a value ends the section."""
     within = False
     for number, line in enumerate(lines):
         if match := _KEY.match(line):

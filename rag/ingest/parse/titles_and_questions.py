@@ -1,8 +1,7 @@
-"""What heads a document and its passages: titles, and questions with answers.
+"""Titles of documents, and questions as headings of their answers.
 
-A document is called by the words of a heading, by a first line that is a title, or by its file's name. A
-question heads all passages of its answer, as a heading does. People write questions as bold lines, as "Q:"
-and "A:", or as labels that open a piece of a page.
+A title is a heading, a first line, or the name of the file. People write questions as bold lines, as "Q:" and
+"A:", or as labels of collapsible pieces of a page.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ def heading_words(heading: str) -> str:
 def markdown_title(text: str, blocks: tuple[Block, ...], entries: Mapping[str, str]) -> str:
     """The title of a Markdown text, "" if nothing in it looks like one.
 
-    That is the front matter's, or the first heading of level 1 (also an HTML one, as in many READMEs), or
-    what the front matter says for menus, or the first heading, or a first line that stands alone.
+    In this order: the front matter's title, the first heading of level 1 (also in HTML, as in many READMEs),
+    the front matter's label for menus, the first heading, a first line that is a paragraph of its own.
     """
     filled = {key.casefold(): value for key, value in entries.items() if value}
     outermost = (block for block in blocks if block.kind == "heading" and block.level == 1 and block.title)
@@ -83,7 +82,7 @@ def _html_heading(text: str, blocks: Iterable[Block], before: int) -> str:
 
 
 def _first_line(text: str, blocks: tuple[Block, ...]) -> str:
-    """The first paragraph if it is one short line that is bold, or no sentence, before other text."""
+    """The first paragraph if it is one short line that is bold or isn't a sentence, before other text."""
     visible = (block for block in blocks if not text.startswith(("<!--", "[!["), block.start))
     first = next(visible, None)
     if not first or first is blocks[-1] or first.kind != "paragraph" or first.end - first.start > _TITLE_LINE:
@@ -95,7 +94,7 @@ def _first_line(text: str, blocks: tuple[Block, ...]) -> str:
 
 
 def numbered_title(title: str, entries: Mapping[str, str]) -> str:
-    """The title of a proposal with its number, which people know it by.
+    """The title of a proposal (PEP, RFC …) with its number, by which people know it.
 
     Example: ("Style Guide", {"pep": "8"}) -> "PEP 8 – Style Guide".
     """
@@ -107,24 +106,24 @@ def numbered_title(title: str, entries: Mapping[str, str]) -> str:
 
 
 def is_title(title: str) -> bool:
-    """Whether a title says anything: "(anonymous)", "?????" and "***" don't."""
+    """Whether a title names something, unlike "(anonymous)", "?????" and "***"."""
     letters = title.replace("?", "").strip()
     return len(letters) > title.count("?") and not _NOTHING.fullmatch(title.strip())
 
 
 def file_title(name: str) -> str:
-    """What to call a document without a title: the name of its file without its suffix, in words.
+    """The title of a document without one: the name of its file without suffix, in words.
 
     Examples: "state_of_the_union.md" -> "state of the union"; "getting-started.md" -> "getting started";
-    "ISO-8601 2024-05.txt" -> "ISO-8601 2024-05"; ".profile" -> ".profile". The id that Notion appends is no
-    part of a title.
+    "ISO-8601 2024-05.txt" -> "ISO-8601 2024-05"; ".profile" -> ".profile". The id that Notion appends is
+    removed.
     """
     stem = _NOTION.sub("", PurePath(name).stem)
     words = stem.replace("_", " ").strip() or stem
     return words.replace("-", " ") if _JOINED.fullmatch(words) else words
 
 
-MAX_QUESTION = 300  # characters: what is longer is a text that asks something
+MAX_QUESTION = 300  # characters; a longer question is a text
 
 _KINDS = frozenset({"paragraph", "list", "table"})
 _ASKS = re.compile(r"[?\uff1f\u061f][\"'\u201c\u201d\u00bb)*_:]{0,4}\s*\Z")
@@ -163,7 +162,7 @@ _HINT = re.compile(
 
 
 class _Question(NamedTuple):
-    """A question in a text; a `label` opens a piece of a page, which has an end."""
+    """A question in a text, or the label of a collapsible piece of a page."""
 
     start: int
     end: int
@@ -179,11 +178,10 @@ def with_questions(
     labels: Sequence[int] = (),
     ends: Sequence[int] = (),
 ) -> tuple[Block, ...]:
-    r"""The blocks; questions that an answer follows are headings, one level below the heading above them.
+    r"""The blocks; questions with an answer below become headings, one level below the heading above.
 
-    `bold` holds the starts of bold paragraphs, where the text doesn't show that they are. At `labels` lines
-    begin that open a piece of a page, whatever they say, and at `ends` these pieces end. Where one ends, an
-    empty heading ends its section.
+    `bold` has the starts of bold paragraphs if the text doesn't mark them. `labels` are positions of labels
+    of collapsible pieces, `ends` the ends of these pieces, where an empty heading ends the section.
     Example: "**Which key?**\n\nThe red one." -> a heading with the title "Which key?" and a paragraph.
     """
     if not (bold or labels or _HINT.search(text)):
@@ -194,7 +192,7 @@ def with_questions(
 
 
 def starred(text: str, blocks: Iterable[Block]) -> frozenset[int]:
-    """Where paragraphs begin that AsciiDoc and Org show in bold letters: "*Which key?*"."""
+    """The starts of paragraphs that are bold in AsciiDoc and Org: "*Which key?*"."""
     lines = (block.start for block in blocks if _STARRED.fullmatch(text[block.start : block.end]))
     return frozenset(lines)
 
@@ -208,7 +206,7 @@ class _Finder:
     labels: Sequence[int]
 
     def parted(self, block: Block) -> Iterator[Block | _Question]:
-        """A block, or the questions in it and what is between them."""
+        """A block, or the questions in it and the text between them."""
         at = block.start
         for question in self._questions(block) if block.kind in _KINDS else ():
             if question.start < at:
@@ -226,14 +224,14 @@ class _Finder:
         if block.start in self.bold and len(part) <= MAX_QUESTION and _ASKS.search(part):
             return [_Question(block.start, block.end, _title(part))]
         lines = self._marked(block, part)
-        if block.kind == "table":  # a record: what stands above its question belongs to it
+        if block.kind == "table":  # a record: the lines above its question belong to the question
             first = next((line for line in lines if line.start - block.start < MAX_QUESTION), None)
             is_record = first and not part.startswith("|")
             return [first._replace(start=block.start)] if first and is_record else []
         return sorted([*self._labelled(block), *lines], key=lambda line: (line.start, not line.is_label))
 
     def _labelled(self, block: Block) -> Iterator[_Question]:
-        """The labels in a block: those of `labels`, and the summaries of Markdown."""
+        """The labels in a block: those of `labels`, and <summary> in Markdown."""
         inside = slice(bisect_left(self.labels, block.start), bisect_left(self.labels, block.end))
         for label in self.labels[inside]:
             start = max(self.text.rfind("\n", 0, label) + 1, block.start)
@@ -246,7 +244,7 @@ class _Finder:
             yield _Question(start, summary.end(), _title(words.strip()), is_label=True)
 
     def _marked(self, block: Block, part: str) -> Iterator[_Question]:
-        """The lines of a block that are marked as a question: by bold letters, or by "Q:"."""
+        """The lines of a block that are bold questions, or marked by "Q:"."""
         is_tight = False
         for line in _QUESTION_LINE.finditer(part):
             start, end = block.start + line.start(), block.start + line.end()
@@ -265,12 +263,12 @@ class _Finder:
 
 
 def _title(line: str) -> str:
-    """What a question says, without its marks: "**Q: Which key?**" -> "Which key?"."""
+    """The words of a question without its marks: "**Q: Which key?**" -> "Which key?"."""
     return heading_words(_PREFIX.sub("", line, count=1)).strip(" \t\n*_:\\")
 
 
 def _levelled(parts: Sequence[Block | _Question], ends: Iterable[int]) -> Iterator[Block]:
-    """The blocks, with a heading for each question that an answer follows."""
+    """The blocks, with a heading for each question with an answer below."""
     outer, waiting, opened = 0, deque(ends), list[int]()
     for part, below in zip(parts, [*parts[1:], None], strict=True):
         closed = 0

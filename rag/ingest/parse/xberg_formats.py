@@ -1,7 +1,7 @@
-"""Formats of many kinds, an extra (`refdesk[formats]`), by xberg: legacy Word and PowerPoint, iWork and more.
+"""Formats of the extra `refdesk[formats]`, read by xberg: legacy Word and PowerPoint, iWork and more.
 
-xberg's binary holds clients for downloads. It runs in the confined process alone, which has no network. Its
-event loop is asyncio's own, since it outlives each file: a new one would need descriptors.
+xberg's binary contains download clients. It runs in the confined process only, which has no network. One
+asyncio event loop serves all files, because a new one would need file descriptors.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def is_installed() -> bool:
 
 
 def prepare() -> None:
-    """Start the event loop and the threads of xberg, which can't be started later."""
+    """Start xberg's event loop and threads, which can't be started once confined."""
     _loops[:] = [asyncio.new_event_loop()]
     _loops[0].run_until_complete(_extracted(b"refdesk reads", "a.txt"))
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document that xberg makes of a file: its text as Markdown, with headings and tables.
+    """The document of a file, which xberg converts to Markdown.
 
     Raises:
-        ParseError: it makes nothing of it.
+        ParseError: xberg can't read the file.
     """
     try:
         extraction = _loops[0].run_until_complete(_extracted(data, name))

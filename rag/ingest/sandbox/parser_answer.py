@@ -53,12 +53,12 @@ class _Answer(_Data):
 
 
 def document_of(about: bytes, text: bytes) -> Document:
-    """The document in an answer, which has what is known of it and its text.
+    """The document in an answer: `about` is JSON, `text` its text.
 
     Raises:
-        EmptyFileError: it reports that there is nothing in the file.
-        ParseError: it reports an error of the file.
-        NoDocumentError: it is not a valid answer, or its positions don't fit its text.
+        EmptyFileError: the parser reports an empty file.
+        ParseError: the parser reports an error of the file.
+        NoDocumentError: the answer is invalid, or its positions don't fit its text.
     """
     try:
         parsed, decoded = _Answer.model_validate_json(about), text.decode()
@@ -73,11 +73,11 @@ def document_of(about: bytes, text: bytes) -> Document:
 
 
 def member_of(answer: bytes) -> Member:
-    """The member that an answer announces, without its content. Its name is as the file has it.
+    """The member in an answer, without its content. Its name is not sanitized.
 
     Raises:
-        ParseError: it reports an error of the file.
-        NoDocumentError: it is not a valid answer.
+        ParseError: the parser reports an error of the file.
+        NoDocumentError: the answer is invalid.
     """
     try:
         parsed = _Member.model_validate_json(answer)

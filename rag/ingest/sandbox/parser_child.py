@@ -1,11 +1,11 @@
 """The parser process, started by `rag.ingest.sandbox.parser_pool`: requests on stdin, answers on stdout.
 
-A request is a header (`REQUEST`: what is asked for, the lengths of name and content, and the CPU seconds it
-may take), the name and the content. An answer is a header (`ANSWER`: the lengths of its two parts, and the
-milliseconds of CPU time that the request has taken so far), what is known, as JSON, and a content. To
-`PARSE` there is one, the document and its text, and to `SCAN`, which is the same with OCR. To `MEMBERS` there
-is one for each member, and at the end an empty one. An error is an answer without a content. The first answer
-is `READY`.
+A request is a header (`REQUEST`: the command, the lengths of name and content, and the limit of CPU seconds),
+the name and the content. An answer is a header (`ANSWER`: the lengths of its two parts, and the milliseconds
+of CPU time that the request has taken so far), JSON about the content, and the content.
+
+`PARSE` and `SCAN` (with OCR) have one answer: the document and its text. `MEMBERS` has one answer for each
+member, and an empty one at the end. An error is an answer without content. The first answer is `READY`.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ REQUEST = struct.Struct("!cIIQ")
 PARSE, SCAN, MEMBERS = b"p", b"s", b"m"
 ANSWER = struct.Struct("!III")
 READY = b"ready"
-_OCR_SHARE = 0.8  # of the time of a file; the rest is for what else is to do with it
+_OCR_SHARE = 0.8  # of the time limit of a file; the rest is for the other steps
 TOO_MUCH_MEMORY = "parsing needed too much memory"
 MAX_ABOUT_BYTES, MAX_CONTENT_BYTES = 1 << 24, 1 << 26
 """No useful answer is longer, and the pool rejects one that announces more.
 
-What is known of a document has up to a million blocks, which take 350 MB where they are checked.
+The JSON can have a million blocks, which take 350 MB to validate.
 """
 MAX_TEXT_CHARS = 32_000_000
-"""Of a document. Where it is cut, each takes up to 16 bytes, and a million 1.3 CPU seconds."""
+"""Of a document. Chunking takes up to 16 bytes per character, and 1.3 CPU seconds per million."""
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def import_lazy_modules(family: str) -> None:
-    """Import what the functions of a parser module import: after `confine` no file can be opened."""
+    """Import what the functions of a parser module import later: after `confine` no file can be opened."""
     codecs.unregister(encodings.search_function)
     codecs.register(_known_codec)
     for name in ("_strptime", "encodings.*", *parsers.libraries_of(family)):
@@ -84,7 +84,7 @@ def import_lazy_modules(family: str) -> None:
 
 
 def _known_codec(name: str) -> codecs.CodecInfo | None:
-    """A codec, or None where looking for an unknown one would open files: that is a LookupError then."""
+    """A codec, or None for an unknown one, whose search would open files; codecs then raises LookupError."""
     try:
         return encodings.search_function(name)
     except OSError:

@@ -1,10 +1,9 @@
-"""A pool of processes for parsers, which a hostile file can make hang, crash or take too much memory.
+"""A pool of parser processes: a hostile file can make a parser hang, crash or take too much memory.
 
-`rag.ingest.sandbox.parser_child` is such a process. It gets a file's content, answers with data, and can do
-nothing else (`rag.confinement`). It is reused for the next file of its *family*, which is a parser module
-with the libraries that it needs, until a file breaks it, other families are needed, or nothing is left to
-parse (`end_idle`). A small file takes half a millisecond more than in this process, and starting a process
-0.2 s.
+A process (`rag.ingest.sandbox.parser_child`) gets a file's content, answers with data, and can do nothing
+else (`rag.confined`). It is reused for the next file of its *family*, a parser module with its libraries,
+until a file breaks it, the pool is full, or ingestion ends (`end_idle`). Compared with parsing in this
+process, a file takes half a millisecond more, and each new process 0.2 s.
 """
 
 from __future__ import annotations
@@ -52,17 +51,17 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 1 << 30
 OCR = ocr.__name__
 MOST_IDLE = 3  # processes that wait for the next file of their family; each takes 40 to 60 MB
-LARGE_FILE_BYTES = 2_000_000  # a process keeps what memory such a file took, so it gets no other one
-PIECE_BYTES = 1 << 18  # of a file that is sent: what the pipe can't take yet is kept twice more
-SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond: not worth a thread
+LARGE_FILE_BYTES = 2_000_000  # a process doesn't return the memory of such a file, so it is ended
+PIECE_BYTES = 1 << 18  # of a file, sent at once: what the pipe can't take yet is buffered twice
+SHORT_ANSWER_BYTES = 8_000  # validated in less than a millisecond, so not in a thread
 START_SECONDS = 60.0
-END_SECONDS = 5.0  # by the clock, from the last that a process says until the system has its status
+END_SECONDS = 5.0  # wall clock, from the end of a process's output until the system has its exit status
 PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from rag.ingest.sandbox.parser_child import main; main()"
 KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
-"""Environment variables that Python may need to start. Others may contain keys and are not passed on."""
+"""Environment variables that Python may need to start. Others may hold secrets, and are not passed on."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Libraries that compute would start threads, which takes memory and is forbidden later."""
+"""Numeric libraries would start threads, which takes memory and is forbidden once confined."""
 
 
 async def parse_safely(
@@ -73,12 +72,12 @@ async def parse_safely(
     ocr_seconds: float = 0.0,
     memory_bytes: int = MEMORY_BYTES,
 ) -> Document:
-    """Parse a file in the sandbox, at the expense of its budget.
+    """Parse a file in the sandbox, and charge its budget.
 
-    With `ocr_seconds`, one that may be a scan has OCR, and so much time of its own instead.
+    With `ocr_seconds`, a file that may be a scan gets OCR, and a budget of its own of that many seconds.
 
     Raises:
-        ParseError: it can't be parsed, or only beyond the limits.
+        ParseError: the file can't be parsed within the limits.
     """
     family = family_of(data, name, with_ocr=bool(ocr_seconds))
     with_ocr = family == OCR
@@ -104,12 +103,12 @@ async def members_safely(
     budget: Budget,
     memory_bytes: int = MEMORY_BYTES,
 ) -> None:
-    """Open a file that contains others in the sandbox, at the expense of its budget.
+    """Unpack a container in the sandbox, and charge its budget.
 
-    `receive` gets each of its members as it comes. It is called in a thread, and may raise to stop.
+    `receive` gets each member as it comes. It is called in a thread, and may raise `ParseError` to stop.
 
     Raises:
-        ParseError: it can't be opened, or only beyond the limits. Members may have come before.
+        ParseError: the file can't be unpacked within the limits. Members may have come before.
     """
     before = budget.spent
     async with _lent(family_of(data, name), budget, memory_bytes) as child:
@@ -124,12 +123,12 @@ async def members_safely(
                 try:
                     await to_thread.run_sync(receive, replace(member, data=content))
                 except ParseError:
-                    await child.end()  # it has more to say
+                    await child.end()  # its remaining answers are still in the pipe
                     raise
 
 
 async def end_idle() -> None:
-    """End the processes that wait for files; the next file starts a new one."""
+    """End the idle processes; the next file starts a new one."""
     pool = await _pool()
     while pool.idle:
         await pool.idle.pop().end()
@@ -137,7 +136,7 @@ async def end_idle() -> None:
 
 @asynccontextmanager
 async def _lent(family: str, budget: Budget, memory_bytes: int) -> AsyncIterator[_Child]:
-    """A process for this file, whose failures are those of the file, and may have cost all of its budget."""
+    """Lend a parser process; its crashes and timeouts become ParseErrors and are charged to the budget."""
     try:
         async with _borrowed(memory_bytes, family) as child:
             yield child
@@ -154,11 +153,11 @@ async def _lent(family: str, budget: Budget, memory_bytes: int) -> AsyncIterator
 
 
 class _OutOfTimeError(Exception):
-    """The system ended a process because its CPU time was up."""
+    """The system killed a process at its CPU limit."""
 
 
 class _Answer(NamedTuple):
-    """What is known, a content, and the CPU seconds that the request has taken so far."""
+    """JSON about the content, the content, and the CPU seconds that the request has taken so far."""
 
     about: bytes
     content: bytes
@@ -175,7 +174,7 @@ class _Child:
     family: str
 
     async def ask(self, request: bytes, data: bytes, name: str, seconds: int) -> None:
-        """Send it a file, for this much CPU time; `receive` has its answers."""
+        """Send a request with a limit of CPU seconds; `receive` returns the answers."""
         assert self.process.stdin  # noqa: S101 for the type checker: it was started with a pipe
         name_bytes = name.encode()
         head = REQUEST.pack(request, len(name_bytes), len(data), seconds) + name_bytes
@@ -184,10 +183,10 @@ class _Child:
             await self.process.stdin.send(data[at : at + PIECE_BYTES])
 
     async def receive(self) -> _Answer:
-        """Its next answer.
+        """The next answer.
 
         Raises:
-            NoDocumentError: it announces an answer that is too long.
+            NoDocumentError: the process announces an answer that is too long.
         """
         about_size, content_size, milliseconds = ANSWER.unpack(
             await self.answers.receive_exactly(ANSWER.size)
@@ -201,13 +200,13 @@ class _Child:
         )
 
     async def is_out_of_time(self) -> bool:
-        """Whether the system ended it because its CPU time was up. It may take a moment to end."""
+        """Whether the system killed it at its CPU limit; waits until its status is known."""
         with anyio.move_on_after(END_SECONDS):
             return await self.process.wait() == -signal.SIGXCPU
         return False
 
     async def end(self) -> None:
-        """Kill it, whatever it is doing."""
+        """Kill the process."""
         with anyio.CancelScope(shield=True):
             if self.process.returncode is None:
                 self.process.kill()
@@ -227,7 +226,7 @@ _pools: RunVar[tuple[_Pool, AsyncGenerator[_Pool]]] = RunVar("parsing processes"
 
 @asynccontextmanager
 async def _borrowed(memory_bytes: int, family: str) -> AsyncIterator[_Child]:
-    """A process with this memory limit; it goes back to the pool unless the file breaks it."""
+    """A process with this memory limit. It returns to the pool unless the file breaks it."""
     pool = await _pool()
     async with pool.limiter:
         child = await _taken(pool, memory_bytes, family) or await _started(memory_bytes, family)
@@ -252,7 +251,7 @@ async def _borrowed(memory_bytes: int, family: str) -> AsyncIterator[_Child]:
 
 
 async def _kept(pool: _Pool, child: _Child) -> None:
-    """Put a process back, unless it has ended, in place of the one that was not needed for longest."""
+    """Return a process to the pool unless it has ended; a full pool ends its least recently used one."""
     if child.process.returncode is None:
         pool.idle.append(child)
     if len(pool.idle) > MOST_IDLE:
@@ -270,10 +269,10 @@ async def _taken(pool: _Pool, memory_bytes: int, family: str) -> _Child | None:
 
 
 async def _started(memory_bytes: int, family: str = "") -> _Child:
-    """A new process that is ready. It imports from the same folders, except from the working folder.
+    """A new process that is ready. It imports from the same folders, but never from the working folder.
 
     Raises:
-        ParseError: it doesn't start.
+        ParseError: the process doesn't start.
     """
     where = [path for path in sys.path if Path(path).is_absolute()]
     command = [sys.executable, "-I", "-c", PROGRAM, str(memory_bytes), family, *where]
@@ -309,7 +308,7 @@ async def _pool() -> _Pool:
 
 
 async def _pool_of_the_loop() -> AsyncGenerator[_Pool]:
-    """One pool. An event loop closes its generators when it ends, and closing this one ends the processes."""
+    """Yields one pool. An event loop closes its generators when it ends, which ends the processes here."""
     pool = _Pool()
     try:
         yield pool

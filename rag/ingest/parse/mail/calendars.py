@@ -42,7 +42,7 @@ _SHOWN = {
     "DESCRIPTION": "Description",
     "NOTE": "Note",
 }
-"""What is shown of a record, in this order: pictures, keys and numbers of programs are not."""
+"""Labels of the properties that are written, in this order. Pictures, keys and ids are omitted."""
 
 
 class _Entry(NamedTuple):
@@ -54,10 +54,10 @@ class _Entry(NamedTuple):
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of a calendar or of an address book: a block for each appointment or person.
+    """The document of a calendar or an address book: a block for each appointment or person.
 
     Raises:
-        ParseError: there is none.
+        ParseError: the file has neither appointments nor people.
     """
     entries = list(_entries(text))
     records = _records(entries)
@@ -70,7 +70,7 @@ def parse(text: str, name: str) -> Document:
 
 
 def readable(text: str) -> str:
-    """The appointments of a calendar as lines; "" if there are none."""
+    """The appointments of a calendar as lines, or ""."""
     records = _records(_entries(text))
     return "\n\n".join("\n".join(f"{name}: {value}" for name, value in record.items()) for record in records)
 
@@ -89,7 +89,7 @@ def _records(entries: Iterator[_Entry] | list[_Entry]) -> list[dict[str, str]]:
 
 
 def _entries(text: str) -> Iterator[_Entry]:
-    """The lines of all records, each with the number and the kind of the innermost component around it."""
+    """The lines of all records, each with the number and the kind of its component."""
     open_: list[tuple[int, str]] = []
     number = 0
     for line in re.sub(r"=?\n[ \t]", "", text).split("\n"):

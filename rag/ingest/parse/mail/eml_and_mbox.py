@@ -1,6 +1,6 @@
-"""Mails (RFC 5322): who wrote what to whom and when; and mailboxes (MBOX): a list of their messages.
+"""Mails (RFC 5322) as people, date and text; mailboxes (MBOX) as a list of their messages.
 
-What is attached to a mail, and each message of a mailbox, is a document of its own.
+Attachments of a mail and messages of a mailbox are documents of their own.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _REPLIES = re.compile(
     r")[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
-"""Lines that come before what the mail answers, as mail programs write them."""
+"""Lines that mail programs write above the quoted mail."""
 
 
 def parse_mail(data: bytes, name: str) -> Document:
     """The document of a mail: its subject as title, the people and the date, then the text.
 
-    A text that it quotes after its own is a section, so that a citation doesn't take it for the writer's.
+    A quoted mail is a section of its own, so that a citation doesn't ascribe it to the sender.
     """
     return document_of(message_of(data), name)
 
 
 def parse_page(data: bytes, name: str) -> Document:
-    """The document of a web page that a browser saved with its images, in the form of a mail.
+    """The document of a web page that a browser saved with its images (MHTML).
 
     Raises:
-        ParseError: it holds no page.
+        ParseError: the file has no HTML.
     """
     message = message_of(data)
     pages = [text for text, kind in parts_of(message).bodies if kind == "text/html"]
@@ -63,15 +63,15 @@ def parse_page(data: bytes, name: str) -> Document:
 
 
 def mail_members(data: bytes, name: str) -> Iterator[Member]:
-    """What is attached to a mail, as `members_of`."""
+    """The attachments of a mail; see `members_of`."""
     del name
     yield from members_of(message_of(data))
 
 
 def members_of(message: Message) -> Iterator[Member]:
-    """What is attached to a message, without empty files. A message that is attached is a .eml file.
+    """The attachments of a message, except empty files. An attached message is a .eml file.
 
-    Other files are stated to be from whom the mail is from, and of its date.
+    Other files get the sender and the date of the mail.
     """
     sent, writers = sent_at(message), facts(**{"from": people(message, "from")})
     stated = writers | ({"date": sent.isoformat()} if sent else {})
@@ -84,7 +84,7 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
     """The document of a message.
 
     Raises:
-        EmptyFileError: it has neither a text nor a subject nor anything attached.
+        EmptyFileError: the message has neither text, subject nor attachments.
     """
     parts = parts_of(message)
     subject, sent = header(message, "subject"), sent_at(message)
@@ -127,7 +127,7 @@ def _body(text: str, kind: str, name: str) -> tuple[str, list[Block]]:
 
 
 def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterator[Block]:
-    """The blocks of a text; a line before what it answers is a heading."""
+    """The blocks of a text; a line above a quoted mail is a heading."""
     marks = [match.span() for match in _REPLIES.finditer(text)]
     for (start, end), (next_, _) in pairwise([(0, 0), *marks, (len(text), 0)]):
         title = text[start:end].replace("*", "").strip("-> \t")
@@ -135,7 +135,7 @@ def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterato
         yield from shifted(blocks_of(text[end:next_]), end)
 
 
-# HTML mails are laid out with tables; what is read of them are their texts.
+# HTML mails use tables for their layout; only tables of data stay tables.
 
 _TABLE = re.compile(r"<(/?)table\b[^<>]*>", re.IGNORECASE)
 _ROW = re.compile(r"<tr\b", re.IGNORECASE)
@@ -147,7 +147,7 @@ _LONG = 300  # characters: a cell with more holds a text
 
 
 def without_layout(html: str) -> str:
-    """The HTML with tables that only place things turned into plain blocks.
+    """The HTML with layout tables turned into plain blocks.
 
     A table of data has no table inside, and at least two rows with two short texts each.
     """
@@ -161,7 +161,7 @@ def without_layout(html: str) -> str:
 
 
 def _innermost(html: str) -> list[tuple[int, int]]:
-    """Where the tables without tables inside start and end, in order."""
+    """The spans of tables without tables inside, in order."""
     spans: list[tuple[int, int]] = []
     opened = -1
     for tag in _TABLE.finditer(html):
@@ -190,21 +190,21 @@ def _plain(html: str) -> str:
 MAILBOX_SUFFIXES = (".mbox", ".mbx")
 
 _LINE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?\s{0,99}|(?<=\n))From ([^\r\n]*)\r?\n")
-_DATED = re.compile(rb"\S+[ \t]+(?:[A-Z][a-z]{2},?[ \t]|\d)[^\r\n]*\d\d:\d\d")  # as all programs write it
+_DATED = re.compile(rb"\S+[ \t]+(?:[A-Z][a-z]{2},?[ \t]|\d)[^\r\n]*\d\d:\d\d")  # sender and date
 _ADDRESS = re.compile(rb"\S+@\S+[ \t]*(?:[ \t][A-Z\d]|$)|MAILER-DAEMON\b")
 _FIELD = re.compile(rb"[A-Za-z-]{1,76}:")
 _USUAL_FIELD = re.compile(rb"(?im)^(?:from|to|subject|date|received|message-id|return-path|mime-version):")
 _BLANK = re.compile(rb"\r?\n\r?\n")
 _APART = re.compile(rb"(\n)\r?\n\Z")
-_QUOTED = re.compile(rb"^>(?=>*From )", re.MULTILINE)  # what programs write to tell text from separators
+_QUOTED = re.compile(rb"^>(?=>*From )", re.MULTILINE)  # escapes text that looks like a separator
 
 
 def parse_mailbox(data: bytes, name: str) -> Document:
-    """The document of a mailbox: a row for each message that can be read.
+    """The document of a mailbox: a row for each readable message.
 
     Raises:
         ParseError: no line begins a message.
-        EmptyFileError: there is nothing in them.
+        EmptyFileError: no message is readable.
     """
     messages = [*_messages(data)]
     if not messages:
@@ -216,7 +216,7 @@ def parse_mailbox(data: bytes, name: str) -> Document:
 
 
 def mailbox_members(data: bytes, name: str) -> Iterator[Member]:
-    """The messages, called by their ids: they stay the same when others are deleted."""
+    """The messages, named by their ids, which stay the same when other messages are deleted."""
     del name
     names = Names()
     for message in _messages(data):
@@ -239,10 +239,10 @@ def _messages(data: bytes) -> Iterator[bytes]:
 
 
 def _separates(line: re.Match[bytes]) -> bool:
-    """Whether a line "From ..." begins a message, and is no sentence of one.
+    """Whether a line "From ..." begins a message, rather than a sentence.
 
-    Behind an empty line it has a sender and a date, or headers follow. Where some program left the empty line
-    out, both must be so.
+    It has a sender and a date, or headers follow. Without the empty line above that some programs omit, it
+    must have both.
     """
     data, start = line.string, line.start()
     is_apart = not start or data.endswith((b"\n\n", b"\n\r\n"), 0, start)
@@ -253,7 +253,7 @@ def _separates(line: re.Match[bytes]) -> bool:
 
 
 def _with_headers(data: bytes, separator: bytes) -> bytes:
-    """A message. One without headers has the sender and the date of the line that began it."""
+    """A message; one without headers gets the sender and date of its separator line."""
     message = data.lstrip(b"\r\n")
     has_fields = bool(_FIELD.match(message)) and message == data
     if not message.strip() or _USUAL_FIELD.search(_head(message)):

@@ -1,8 +1,8 @@
-"""A mail message as it arrives: its headers, what is to be read as its body, and what is attached to it.
+"""A mail message: its headers, its readable bodies, and its attachments.
 
-Headers can be broken, charsets wrong, dates missing. The standard library's older policy is used on purpose:
-it keeps headers as they are written, where the newer one raises on some that are broken, and takes quadratic
-time on long ones.
+Headers can be broken, charsets wrong, dates missing. The standard library's older policy (compat32) is used
+on purpose: it keeps headers as they are written, while the newer policy raises on some broken headers and
+takes quadratic time on long ones.
 
 Outlook wraps what it attaches in winmail.dat. Source: [MS-OXTNEF].
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-MAX_HEADER = 20_000  # characters: some thousand recipients; reading more takes long and tells nothing
+MAX_HEADER = 20_000  # characters, some thousand recipients; longer headers take too long to decode
 
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -46,8 +46,8 @@ def message_of(data: bytes) -> Message:
     """The message in a file.
 
     Raises:
-        EmptyFileError: it has no content but white space.
-        ParseError: it has no headers of a mail.
+        EmptyFileError: the file is empty or blank.
+        ParseError: the file has no headers of a mail.
     """
     if not data.strip():
         raise EmptyFileError("the mail has no content")
@@ -58,13 +58,13 @@ def message_of(data: bytes) -> Message:
 
 
 def header(message: Message, name: str) -> str:
-    """The first header of that name, decoded, on one line; "" if there is none."""
+    """The first header of this name, decoded, on one line; "" if it is missing."""
     raw = next((value for key, value in message.raw_items() if key.lower() == name), "")
     return decoded(str(raw)[:MAX_HEADER])
 
 
 def decoded(raw: str) -> str:
-    """A header's words: "=?utf-8?q?K=C3=A4se?=" -> "Käse". What can't be decoded stays as it is."""
+    """The text of a header: "=?utf-8?q?K=C3=A4se?=" -> "Käse". What can't be decoded stays as it is."""
     if not raw.isascii():
         return one_line(clean(decode_part(raw.encode("utf-8", "surrogateescape"), "").text))
     try:
@@ -90,14 +90,14 @@ def _person(name: str, address: str) -> str:
 
 
 def sent_at(message: Message) -> datetime | None:
-    """When it was sent, or else when the first server received it; None if neither is stated."""
+    """When a message was sent, else when the first server received it; None if neither is stated."""
     received = [str(value) for key, value in message.raw_items() if key.lower() == "received"]
     dates = [header(message, "date"), *(value.rpartition(";")[2] for value in reversed(received))]
     return next(filter(None, map(date, dates)), None)
 
 
 def text_of(part: Message) -> Decoded:
-    """The text of a part that is no container of others, in whatever charset it really is."""
+    """The text of a part without subparts; its real charset may differ from the stated one."""
     payload = part.get_payload(decode=True)
     decoded = decode_part(payload if isinstance(payload, bytes) else b"", _stated_charset(part))
     return decoded._replace(text=clean(decoded.text))
@@ -111,7 +111,7 @@ def _stated_charset(part: Message) -> str:
 
 
 def file_name(part: Message) -> str:
-    """The file name that a part states, "" if none. It may be in a charset of its own (RFC 2231)."""
+    """The file name that a part states, or "". It may be in a charset of its own (RFC 2231)."""
     stated = part.get_param("filename", None, "content-disposition") or part.get_param("name", None)
     if isinstance(stated, tuple):
         charset, _, encoded = stated
@@ -120,7 +120,7 @@ def file_name(part: Message) -> str:
 
 
 def _in_bytes(data: bytes) -> bytes:
-    """The file as its sender's system wrote it: some programs save it as UTF-16."""
+    """The mail in bytes as sent: some programs save mails as UTF-16."""
     data = data.lstrip(b"\r\n\t ") if data[:1].isspace() else data
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
     if not encoding and b"\x00" in data[:4]:
@@ -155,14 +155,14 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]+")
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A part that is a file of its own: its name, and its content."""
+    """An attachment: its name and its part."""
 
     name: str
     part: Message
 
     @property
     def data(self) -> bytes:
-        """The content. That of a message is the message."""
+        """The content; of an attached message, the message in bytes."""
         if self.part.get_content_maintype() == "message":
             return b"".join(message.as_bytes() for message in _parts_in(self.part)[:1])
         payload = self.part.get_payload(decode=True)
@@ -177,7 +177,7 @@ def _parts_in(part: Message) -> list[Message]:
 
 @dataclass(slots=True)
 class Parts:
-    """What a mail consists of. `remarks` say what could not be read."""
+    """The bodies and attachments of a mail. `remarks` say what could not be read."""
 
     bodies: list[tuple[str, str]] = field(default_factory=list)
     """Texts to read, in order, each with its MIME type: text/plain or text/html."""
@@ -186,7 +186,7 @@ class Parts:
     names: Names = field(default_factory=Names)
 
     def attach(self, name: str, part: Message) -> None:
-        """Attach a part by this name, or by it with a number if another one has it."""
+        """Add an attachment; its name gets a number if it is taken."""
         self.attached.append(Attached(self.names.take(name), part))
 
 
@@ -219,7 +219,7 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
 
 
 def _unwrap(part: Message, parts: Parts) -> None:
-    """Attach the files that Outlook wrapped; without any it held nothing but the layout of the text."""
+    """Attach the files in a winmail.dat; without files it holds only the layout of the text."""
     payload = part.get_payload(decode=True)
     for name, data in files_in(payload if isinstance(payload, bytes) else b""):
         file = Message()
@@ -234,7 +234,7 @@ def _is_encrypted(part: Message, kind: str) -> bool:
 
 
 def _collect_best(inner: list[Message], parts: Parts, depth: int) -> None:
-    """Of alternatives the plain text, unless the HTML says much more; and a meeting in any case."""
+    """Collect the plain text of alternatives, or the HTML if it says much more, and a meeting in any case."""
     offers = [Parts() for _ in inner]
     for alternative, offer in zip(inner, offers, strict=True):
         _collect(alternative, offer, depth + 1)
@@ -269,7 +269,7 @@ def _body(text: str, part: Message, kind: str) -> list[tuple[str, str]]:
 
 
 def _is_hidden(part: Message, kind: str) -> bool:
-    """Whether a part is a signature, or an image that the text shows."""
+    """Whether a part is a signature or an inline image."""
     if _SIGNATURES.match(kind):
         return True
     is_inline = part.get_content_disposition() != "attachment" or not file_name(part)
@@ -277,7 +277,7 @@ def _is_hidden(part: Message, kind: str) -> bool:
 
 
 def _name(part: Message, kind: str) -> str:
-    """A file name without folders; that of a message is its subject."""
+    """A file name without folders; an attached message is named by its subject."""
     name = file_name(part)
     if not name and kind == "message/rfc822":
         name = "".join(header(message, "subject") for message in _parts_in(part)[:1])
@@ -288,7 +288,7 @@ def _name(part: Message, kind: str) -> str:
 
 
 def safe_name(name: str) -> str:
-    """A file name in which nothing names a folder, and that is not too long."""
+    """A file name without folders and control characters, of limited length."""
     path = PurePath(title_line(_UNSAFE.sub(" ", name)).strip(" .") or "part")
     return path.stem[:_LENGTH] + path.suffix
 
@@ -301,7 +301,7 @@ _CODEPAGE = 0x00069007
 
 
 def files_in(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """The names and contents of the files, as far as it is complete; none if it is something else."""
+    """The names and contents of the files in a TNEF stream, even if it is truncated; none for other data."""
     name, content, codepage = "", b"", ""
     for attribute, value in _attributes(data):
         if attribute == _BEGIN:

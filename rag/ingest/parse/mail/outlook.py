@@ -1,6 +1,6 @@
-"""Outlook's messages (.msg), read as the mails that they were.
+"""Outlook's messages (.msg), converted to mails.
 
-A message is an OLE file whose streams are called by property and type, such as `__substg1.0_0037001F`.
+A message is an OLE file whose streams are named by property and type, such as `__substg1.0_0037001F`.
 Source: [MS-OXMSG] and [MS-OXPROPS].
 """
 
@@ -47,16 +47,16 @@ _DEPTH = 10  # messages within messages
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a message, as that of a mail.
+    """The document of a message, as of a mail.
 
     Raises:
-        ParseError: it is no message, or is damaged.
+        ParseError: the file is not a message, or damaged.
     """
     return eml_and_mbox.document_of(_message(data), name, "application/vnd.ms-outlook")
 
 
 def members(data: bytes, name: str) -> Iterator[Member]:
-    """What is attached. A message that is attached is a .eml file."""
+    """The attachments. An attached message is a .eml file."""
     del name
     yield from eml_and_mbox.members_of(_message(data))
 
@@ -70,7 +70,7 @@ def _message(data: bytes) -> Message:
     except (RecursionError, ParseError):
         raise
     except Exception as error:  # the library raises all kinds of errors on damaged files
-        raise ParseError("it is damaged, or no message of Outlook") from error
+        raise ParseError("it is damaged, or not a message of Outlook") from error
     if not {*message.keys()} - {"MIME-Version", "Subject"} and not header(message, "subject"):
         raise ParseError("it is not a message of Outlook: it has neither sender, nor subject, nor date")
     return message
@@ -86,7 +86,7 @@ class _Folder:
         self.numbers = {number: value for _, number, _, value in _PROPERTY.iter_unpack(raw[:whole])}
 
     def message(self, depth: int) -> Message:
-        """The message in this storage, with its alternatives and files."""
+        """The message in this storage, with its bodies and files."""
         message = Message()
         self._address(message)
         message["Subject"] = _encoded(self.text(_SUBJECT))
@@ -116,7 +116,7 @@ class _Folder:
             message[kind] = ", ".join(them)
 
     def _bodies(self) -> list[Message]:
-        """The text and the HTML, else the text of the rich text; one that can't be read is a file of it."""
+        """The text and the HTML, else those in the rich text; unreadable rich text becomes an attachment."""
         alternatives = [("plain", self.text(_BODY).encode("utf-8", "replace")), ("html", self._html())]
         parts = [_part(f"text/{kind}", data) for kind, data in alternatives if data.strip()]
         if not parts and (packed := self._stream(f"__substg1.0_{_RTF}0102")):
@@ -152,7 +152,7 @@ class _Folder:
         return self._stream(f"__substg1.0_{_DATA}0102")
 
     def text(self, id_: str) -> str:
-        """A property that is text, "" without it."""
+        """A text property, or ""."""
         if wide := self._stream(f"__substg1.0_{id_}001F"):
             return wide.decode("utf-16-le", "replace").rstrip("\0")
         page = int.from_bytes(self.numbers.get(_CODEPAGE, b"")[:4], "little")
@@ -160,7 +160,7 @@ class _Folder:
         return decode_part(narrow, f"cp{page}" if page else "").text
 
     def first(self, *ids: str) -> str:
-        """The first of these properties that the storage has."""
+        """The first of these text properties that isn't empty, or ""."""
         return next(filter(None, map(self.text, ids)), "")
 
     def _moment(self) -> datetime | None:
@@ -239,10 +239,10 @@ _USUAL = (
 
 
 def uncompressed(data: bytes) -> bytes:
-    """The rich text.
+    """The rich text of a message, decompressed.
 
     Raises:
-        ParseError: it is damaged.
+        ParseError: the data is damaged.
     """
     if len(data) < _HEADER.size:
         raise ParseError("its rich text is damaged")
@@ -255,7 +255,7 @@ def uncompressed(data: bytes) -> bytes:
 
 
 def _unpacked(packed: bytes, size: int) -> bytes:
-    window = bytearray(_USUAL.rjust(_WINDOW))  # and after it what is unpacked
+    window = bytearray(_USUAL.rjust(_WINDOW))  # followed by the decompressed bytes
     remaining = iter(packed)
     for flags in remaining:
         for bit in range(8):
@@ -273,13 +273,13 @@ def _unpacked(packed: bytes, size: int) -> bytes:
     return bytes(window[_WINDOW : _WINDOW + size])
 
 
-# The rich text of Outlook's messages, much of which is HTML in disguise. Source: [MS-OXRTFEX].
+# The rich text of Outlook's messages often encapsulates HTML. Source: [MS-OXRTFEX].
 
 _TOKEN = re.compile(
     rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
 )
 _IS_HTML = re.compile(rb"\\fromhtml1?\b")
-_HEAD = 1000  # bytes in which it says that it was HTML
+_HEAD = 1000  # bytes in which rich text states that it encapsulates HTML
 _SKIPPED = frozenset({b"fonttbl", b"colortbl", b"stylesheet", b"info", b"mhtmltag", b"pntext", b"generator"})
 _CHARACTERS = {b"par": "\n", b"line": "\n", b"tab": "\t", b"lquote": "‘", b"rquote": "’", b"bullet": "•"}
 _CHARACTERS |= {b"ldblquote": "“", b"rdblquote": "”", b"emdash": "—", b"endash": "–"}
@@ -287,10 +287,10 @@ _SYMBOLS = {b"~": "&nbsp;", b"_": "&shy;"}
 
 
 def body_of(data: bytes) -> tuple[str, bytes]:
-    """The text of a rich text with its type, "html" or "plain"; empty if it has none.
+    """The type of the text in rich text, "html" or "plain", and the text in UTF-8.
 
     Raises:
-        ParseError: it is damaged.
+        ParseError: the data is damaged.
     """
     if _IS_HTML.search(data[:_HEAD]):
         return "html", _Html().of(data).encode("utf-8", "replace")
@@ -301,7 +301,7 @@ def body_of(data: bytes) -> tuple[str, bytes]:
 
 
 class _Html:
-    """Takes the HTML out: tags are in groups of their own, and what only rich text needs is marked."""
+    """Extracts encapsulated HTML: tags are in groups of their own, and text for rich text only is marked."""
 
     def __init__(self) -> None:
         self._written: list[str] = []
@@ -323,7 +323,7 @@ class _Html:
                 self._skip = 0
             elif (
                 word or symbol or brace
-            ):  # a line end is none of the text, and may part the bytes of a character
+            ):  # a line end isn't text, and may even split the bytes of a character
                 self._flush()
                 self._mark(word, number, symbol, brace)
         self._flush()
@@ -349,7 +349,7 @@ class _Html:
             self._codec = rtf.codec_of(int(number))
         elif word == b"u" and number:
             self._write(chr(int(number) % 0x10000))
-            self._skip = 1  # what programs show that don't know the character
+            self._skip = 1  # the fallback for programs that don't know the character
         else:
             self._write(_CHARACTERS.get(word or b"", "") + _SYMBOLS.get(symbol or b"", ""))
 

@@ -1,4 +1,4 @@
-"""Rich Text (RTF): headings by style, lists, tables and notes, in whatever code page each font has."""
+"""Rich Text (RTF): headings by style, lists, tables and notes, decoded by the code page of each font."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rag.ingest.parse.document_draft import Draft, Properties, finished_document
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"
 MAX_DEPTH = 500  # groups within groups; no program writes a tenth
-PLAIN_LEVEL = 9  # of the outline: no heading
+PLAIN_LEVEL = 9  # outline level of plain text
 
 _TOKEN = re.compile(
     rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
@@ -371,7 +371,7 @@ class _Reader:
         self._cell = []
 
     def _end_nested(self) -> None:
-        """A cell of a table in a cell: its words are in the cell around it."""
+        """Write a cell of a nested table into the cell around it."""
         self._cell.append(_whole("".join(self._paragraph.texts)))
         self._paragraph = replace(self._paragraph, texts=[], bold=True, mark="")
 
