@@ -395,13 +395,13 @@ async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
     for path in (early, late):
         path.write_text(secret(path.stem, "Wombats."))
     desk.run("ingest", folder)
-    for number in range(1_500):
+    for number in range(1_100):
         (folder / f"n{number}.md").write_text(f"# Note {number}\n\nNumber {number} of many.\n")
     for path in (early, late):
         path.write_text(secret(path.stem, "Wombats, changed."))
     command = [str(scripts.folder / "refdesk-admin"), "ingest", str(folder), "--data", str(desk.data)]
     server = StdioServerParameters(
-        command=scripts.server,
+        command=scripts.forked_server,
         args=["--data", str(desk.data), "--config", str(config)],
         env=scripts.environment,
     )

@@ -47,7 +47,7 @@ def passages(result: dict[str, Any]) -> list[str]:
 @pytest.mark.anyio
 async def test_scripts_get_the_same_records_as_assistants_in_every_mode(clock_desk: Desk) -> None:
     server = StdioServerParameters(
-        command=clock_desk.scripts.server,
+        command=clock_desk.scripts.forked_server,
         args=["--data", str(clock_desk.data)],
         env=clock_desk.scripts.environment,
     )

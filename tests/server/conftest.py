@@ -446,7 +446,7 @@ async def client(
 ) -> AsyncIterator[Client]:
     """The SDK's client to a server on the demo corpus, which at the end has said nothing on stderr."""
     server = StdioServerParameters(
-        command=scripts.server, args=["--data", str(clock_room)], env=scripts.environment
+        command=scripts.forked_server, args=["--data", str(clock_room)], env=scripts.environment
     )
     noise = tmp_path_factory.mktemp("stderr") / "noise"
     with noise.open("w") as errlog:

@@ -34,7 +34,7 @@ RIGHTS = [["group:staff"], ["user:ann", "user:bob"], ["user:bob"]]
 @asynccontextmanager
 async def served(scripts: Scripts, data: Path, user: str) -> AsyncIterator[Client]:
     server = StdioServerParameters(
-        command=scripts.server,
+        command=scripts.forked_server,
         args=["--data", str(data), "--user", user, "--group", "staff"],
         env=scripts.environment,
     )
@@ -137,7 +137,7 @@ async def test_a_retriever_of_the_settings_is_searched_and_opened_by_a_client(
     assert scripts.admin("tenant", "create", "default", "--data", data).returncode == 0
     flags = ["--data", str(data), "--config", str(tmp_path / "config.toml"), "--user", "ann"]
     environment = scripts.environment | {"PYTHONPATH": str(tmp_path)}
-    server = StdioServerParameters(command=scripts.server, args=flags, env=environment)
+    server = StdioServerParameters(command=scripts.forked_server, args=flags, env=environment)
     async with Client(stdio_client(server), read_timeout_seconds=30) as client:
         reply = await searched(client, "printer")
         (hit,) = reply["results"]

@@ -466,7 +466,7 @@ async def test_servers_that_are_started_for_somebody_say_the_same(  # noqa: PLR0
         "REFDESK_SEARCH_THRESHOLDS_MIN_EVIDENCE": "0",  # made-up words are none
     }
     server = StdioServerParameters(
-        command=scripts.server,
+        command=scripts.forked_server,
         args=["--data", str(data)],
         env=scripts.environment | scripts.serving(data) | of_person,
     )

@@ -90,7 +90,7 @@ async def client(scripts: Scripts, folder: Path, tmp_path: Path) -> AsyncIterato
     run = scripts.admin("ingest", folder, "--data", tmp_path / "data")
     assert run.returncode == 0, run.stderr
     server = StdioServerParameters(
-        command=scripts.server, args=["--data", str(tmp_path / "data")], env=scripts.environment
+        command=scripts.forked_server, args=["--data", str(tmp_path / "data")], env=scripts.environment
     )
     with anyio.fail_after(120):
         async with Client(server) as client:
