@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 SKEW_SECONDS = 15 * 60  # as S3's
+SHUTDOWN_SECONDS = 0.02  # between two looks whether it is to end
 READING = frozenset({"GET", "HEAD"})
 SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=AKIATESTER/20260101/us-east-1/s3/aws4_request"}
 
@@ -172,7 +173,7 @@ def object_store() -> Iterator[ObjectStore]:
     app = served.app(DomainDispatcherApplication(create_backend_app))
     handler = type("Handler", (_Silent,), {"store": served})
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(SHUTDOWN_SECONDS,))
     thread.start()
     served.endpoint = f"http://127.0.0.1:{server.server_port}"
     httpx2.put(f"{served.endpoint}/{served.bucket}").raise_for_status()

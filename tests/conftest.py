@@ -102,6 +102,12 @@ class Scripts:
         return str(self.folder / "refdesk")
 
     @property
+    def forked_server(self) -> str:
+        """A program that runs the server in a fork, for clients that must start it themselves."""
+        self.server_forks.begin()
+        return self.server_forks.stand_in(self.server)
+
+    @property
     def environment(self) -> dict[str, str]:
         return _environment(self.home)
 
@@ -175,14 +181,18 @@ def parser() -> Iterator[str]:
 def scripts(tmp_path_factory: pytest.TempPathFactory, parser: str) -> Iterator[Scripts]:
     home = tmp_path_factory.mktemp("home")
     forks, environment = _beside("forks"), _environment(home)
+    folder = Path(sysconfig.get_path("scripts"))
+    script = str(folder / "refdesk")
     commands = {f"rag.admin.{module}" for module in rag.admin.main.COMMANDS.values()}
     with (
-        closing(forks.Forks(environment, [*forks.ADMIN, *commands], parser)) as admin,
         closing(forks.Forks(environment, forks.SERVER)) as server,
+        closing(
+            forks.Forks(environment, [*forks.ADMIN, *commands], parser, (script, server.stand_in(script)))
+        ) as admin,
         ExitStack() as stack,
     ):
         store = stack.enter_context(_beside("bucket").object_store()) if "IN_BUCKET" in os.environ else None
-        yield Scripts(Path(sysconfig.get_path("scripts")), home, admin, server, store)
+        yield Scripts(folder, home, admin, server, store)
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import IO
 
 SEARCHING = ("rag.models.onnx", "rag.models.embed.local_embedder", "rag.search.desk")
@@ -62,6 +62,25 @@ os._exit(int(caller.recv(99)) & 255)"""
 
 Modules with large imports would take as long as what is spared.
 """
+STAND_IN = """#!{python} -IS
+import _socket, array, json, os, re, sys
+script, early, late = {script!r}, {early!r}, re.compile({late!r})
+given = {{name: value for name, value in os.environ.items() if not late.match(name)}}
+given.pop("LC_CTYPE", None)  # Python sets it where there is no locale
+if not given.items() <= early.items():
+    os.execv(script, [script, *sys.argv[1:]])
+caller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+if caller.connect_ex({address!r}):
+    os.execv(script, [script, *sys.argv[1:]])
+request = {{"command": [script, *sys.argv[1:]], "environment": dict(os.environ), "cwd": os.getcwd()}}
+streams = array.array("i", (0, 1, 2))
+caller.sendmsg([json.dumps(request).encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+for stream in streams:
+    os.close(stream)
+caller.recv(99)
+os._exit(int(caller.recv(99)) & 255)
+"""
+"""A program that runs an installed script in a fork where that does the same, else in its own process."""
 MAX_REQUEST = 1 << 17
 BEGIN_SECONDS = 60.0  # the first has to wait for the imports
 PARENT_SECONDS = 5.0  # between two looks whether the parent is still there
@@ -117,12 +136,19 @@ class Forked:
 class Forks:
     """The parent's end. The process starts with the first command, and imports `modules`.
 
-    `parser` is the program that its commands start for parsing.
+    `parser` is the program that its commands start for parsing, and `server` the installed server with the
+    program that they start in its place to try it.
     """
 
-    def __init__(self, environment: Mapping[str, str], modules: Sequence[str], parser: str = "") -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        modules: Sequence[str],
+        parser: str = "",
+        server: tuple[str, str] | None = None,
+    ) -> None:
         self._environment = dict(environment)
-        self._modules, self._parser = modules, parser
+        self._modules, self._programs = modules, json.dumps([parser, server])
         self._user = os.geteuid()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory()
@@ -130,8 +156,9 @@ class Forks:
 
     def can_run(self, environment: Mapping[str, str]) -> bool:
         """Whether a fork does the same as a process of its own: libraries read variables at import."""
-        same = _read_early(environment) == _read_early(self._environment) and os.geteuid() == self._user
-        return sys.platform == "linux" and same and len(json.dumps(dict(environment))) < MAX_REQUEST // 2
+        same = _read_early(environment).items() <= _read_early(self._environment).items()
+        small = len(json.dumps(dict(environment))) < MAX_REQUEST // 2
+        return sys.platform == "linux" and same and small and os.geteuid() == self._user
 
     def run(
         self, command: Sequence[str], environment: Mapping[str, str], timeout_seconds: float
@@ -173,6 +200,17 @@ class Forks:
         request = {"command": [str(script), "MEMORY", "FAMILY"], "environment": self._environment, "cwd": "/"}
         return CLIENT.format(address=self._listening(), request=json.dumps(request))
 
+    def stand_in(self, script: str) -> str:
+        """The path of a program that can be started in place of an installed script, and lasts as long."""
+        path = Path(self._folder.name, Path(script).name)
+        if path.exists():
+            return str(path)
+        early = _read_early(self._environment)
+        fields = {"python": sys.executable, "script": script, "early": early, "late": READ_LATE.pattern}
+        path.write_text(STAND_IN.format(address=self._address, **fields), encoding="utf-8")
+        path.chmod(0o700)
+        return str(path)
+
     def _begun(
         self, command: Sequence[str], environment: Mapping[str, str], streams: Sequence[IO[Any]]
     ) -> socket.socket:
@@ -185,20 +223,28 @@ class Forks:
         socket.send_fds(caller, [json.dumps(request).encode()], [one.fileno() for one in streams])
         return caller
 
+    @property
+    def _address(self) -> str:
+        return str(Path(self._folder.name, "commands"))
+
     def _listening(self) -> str:
-        address = str(Path(self._folder.name, "commands"))
         if not self._process:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-                listener.bind(address)
+                listener.bind(self._address)
                 listener.listen()
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", __file__, str(listener.fileno()), self._parser, *self._modules],
+                    [sys.executable, "-P", __file__, str(listener.fileno()), self._programs, *self._modules],
                     pass_fds=[listener.fileno()],
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                 )
-        return address
+        return self._address
+
+    def begin(self) -> None:
+        """Start the process, if that hasn't happened yet."""
+        with self._lock:
+            self._listening()
 
     def close(self) -> None:
         if self._process:
@@ -211,12 +257,28 @@ def _read_early(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not READ_LATE.match(name)}
 
 
+def with_stand_in(
+    stdio_client: Callable[..., Any], script: str, program: Callable[[], str]
+) -> Callable[..., Any]:
+    """The SDK's `stdio_client`, but that it starts this program in place of the installed `script`."""
+
+    def client(server: Any, errlog: IO[str] = sys.stderr) -> Any:  # noqa: ANN401 the SDK's types
+        command = program() if server.command == script else server.command
+        return stdio_client(server.model_copy(update={"command": command}), errlog)
+
+    return client
+
+
 def _serve(listener: socket.socket) -> None:
     """Fork for each request; the child that is to run the command returns."""
     for name in sys.argv[3:]:
         importlib.import_module(name)
-    if program := sys.argv[2]:
-        vars(importlib.import_module("rag.ingest.sandbox.parser_pool"))["PROGRAM"] = program
+    parser, server = json.loads(sys.argv[2])
+    if parser:
+        vars(importlib.import_module("rag.ingest.sandbox.parser_pool"))["PROGRAM"] = parser
+    if server:
+        check = vars(importlib.import_module("rag.admin.connect.connect_check"))
+        check["stdio_client"] = with_stand_in(check["stdio_client"], server[0], lambda: server[1])
     warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it runs at the fork
     gc.freeze()  # else each child copies what its collector looks at
     parent = os.getppid()

@@ -18,12 +18,15 @@ from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from mcp import stdio_client
 
 import rag.admin.main
+from rag.admin.connect import connect_check
 from rag.admin.main import main
 from rag.answers import Answer, Hit, Listing, Preview, Step, SubQuery, Trace, Usage
 from rag.corpus import Chunk, Source
 from rag.search.why_not import SourceTrace
+from tests.forks import with_stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +103,8 @@ def inside(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         monkeypatch.delenv(name)
     for name, value in clean.items():
         monkeypatch.setenv(name, value)
+    client = with_stand_in(stdio_client, desk.scripts.server, lambda: desk.scripts.forked_server)
+    monkeypatch.setattr(connect_check, "stdio_client", client)
     return Inside(desk.scripts, desk.data, monkeypatch, capsys)
 
 

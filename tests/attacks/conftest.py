@@ -60,6 +60,7 @@ def _loaded(path: str) -> ModuleType:
 if not TYPE_CHECKING:
     _server = _loaded("server/conftest.py")
     Wire, listen, lasting_listen = _server.Wire, _server.listen, _server.lasting_listen
+    free_port = _server.free_port
 
 AUDIT = '"logger": "refdesk.audit"'  # for the operator, whom these servers tell of each call
 PRINCIPALS = {

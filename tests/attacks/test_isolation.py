@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from hypothesis import settings
 
 from rag.answers import SearchRequest
 from rag.corpus import Access, Principal
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.slow
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 PRINCIPALS = ("a0-modern", "a1-legacy", "a2-modern", "b0-legacy", "b1-modern")
 NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
+AT_NIGHT = settings.default.max_examples >= 100  # type: ignore[union-attr]  # there always is one
 INVALID_PARAMS, METHOD_NOT_FOUND = -32602, -32601
 
 
@@ -119,8 +121,11 @@ VARIANTS: dict[str, Callable[[Paper], str]] = {
 def test_a2_a_foreign_document_is_opened_under_no_name(
     world: World, askers: Askers, name: str, variant: Callable[[Paper], str]
 ) -> None:
-    asker = askers[name]
-    for id_ in map(variant, world.kinds(name)):
+    """By day each name is tried for three documents in turn, and what is hidden of each kind under most."""
+    asker, papers = askers[name], world.kinds(name)
+    first = [*VARIANTS.values()].index(variant)
+    for paper in papers if AT_NIGHT else {papers[(first + step) % len(papers)] for step in (0, 1, 3)}:
+        id_ = variant(paper)
         assert asker.tool_error("get_source", {"id": id_}) == NOT_FOUND
         refused = asker.error("resources/read", {"uri": id_})
         assert refused == {"code": INVALID_PARAMS, "message": NOT_FOUND, "data": {"uri": id_}}
@@ -341,7 +346,7 @@ def test_a9_what_another_tenant_holds_changes_no_byte_of_any_answer(
     before = snapshot(asker, own)
     folder = changing.folder / "flood"
     folder.mkdir()
-    for at in range(300):
+    for at in range(100):
         words = "quornlight pendulum ferry bell noon clock xyzzy"
         (folder / f"{at}.md").write_text(f"# Flood {at}\n\nThe {words} at dawn, {at}.\n")
     changing.ingested("birch", "handbook", Path("flood"))
@@ -440,9 +445,9 @@ async def test_a13_a_desk_that_many_ask_at_once_gives_nobody_the_answer_of_anoth
             answered.append(who)
 
     async with anyio.create_task_group() as tasks:
-        for who in chance.choices([*seen, absent], k=250):
+        for who in chance.choices([*seen, absent], k=120):
             tasks.start_soon(ask, who)
-    assert len(answered) == 250
+    assert len(answered) == 120
     assert set(answered) == {*seen, absent}
     assert desk.alarms == 0
 

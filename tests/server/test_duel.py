@@ -1,8 +1,8 @@
 """Whatever anybody asks, they get exactly what plain rules in Python say, and not a word of anything else.
 
-Thousands of random questions from seventeen people of two tenants, four of them bound to a part of theirs,
+A thousand random questions from seventeen people of two tenants, four of them bound to a part of theirs,
 through MCP clients of both eras: to servers in this process, one of which has only tools that are bound, and
-some of them to each of three that are started. There are 2,000, and 20,000 with --hypothesis-profile=default.
+some of them to each of three that are started. There are 1,000, and 20,000 with --hypothesis-profile=default.
 With DUELS=1000000 in the environment there are as many; with DUEL=1234 that one is asked alone, just as it
 was among the others. With IN_BUCKET=1 all servers read a copy of the data folder in a bucket.
 """
@@ -78,10 +78,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 several = pytest.mark.skipif("DUEL" in os.environ, reason="one duel says nothing of all")
 
 PROFILE = hypothesis.settings.default  # says how many are drawn
-USUAL = 2_000 if PROFILE.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
+USUAL = 1_000 if PROFILE.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
 DUELS = int(os.environ.get("DUELS", USUAL))
 NUMBERS = [int(os.environ["DUEL"])] if "DUEL" in os.environ else range(DUELS)
-STARTED_SHARE = 40  # one of so many is asked each server that is started, too
+STARTED_SHARE = 25  # one of so many is asked each server that is started, too
 ONE_OTHER = 20  # one of so many is asked a server that relaxes filters, two the one with bound tools
 KINDS = {0: "relaxed", 7: "tools", 14: "tools"}
 AT_ONCE = 16

@@ -106,7 +106,9 @@ async def test_what_is_for_another_is_not_there(ask: Callable[..., Any]) -> None
 
 async def test_the_one_whom_it_is_for_sees_it(scripts: Scripts, shelves: Path) -> None:
     environment = scripts.environment | {"REFDESK_PRINCIPAL_USER": "ann"}
-    server = StdioServerParameters(command=scripts.forked_server, args=["--data", str(shelves)], env=environment)
+    server = StdioServerParameters(
+        command=scripts.forked_server, args=["--data", str(shelves)], env=environment
+    )
     async with Client(stdio_client(server)) as client:
         result = await client.call_tool("get_source", {"id": "handbook"})
         assert result.structured_content
