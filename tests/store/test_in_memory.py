@@ -16,7 +16,7 @@ from rag.models.embed import unit_rows
 from rag.search.desk import Desk
 from rag.store.read import rows_in_memory
 from rag.store.read.desk_reader import DeskReader
-from rag.store.read.rows_in_memory import MEASURED, RowsInMemory, TableInMemory, _split
+from rag.store.read.rows_in_memory import OVERSAMPLING, RowsInMemory, TableInMemory, _split
 from rag.store.write.access_writer import access_table
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ async def test_the_nearest_are_those_by_true_vectors(share: float) -> None:
         assert similarities == pytest.approx(vectors[positions] @ query, abs=1e-4)
         found.append(np.isin(expected, positions).mean())
     assert np.mean(found) >= 0.999
-    assert MEASURED > 1
+    assert OVERSAMPLING > 1
 
 
 async def test_rows_that_do_not_fit_stay_with_the_engine(small_desk: ModuleType, tmp_path: Path) -> None:

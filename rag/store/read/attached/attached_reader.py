@@ -17,9 +17,10 @@ from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.store.read.access_reader import AccessReader
 from rag.store.read.attached.attached_rows import access_of, access_of_ours, revision_of
-from rag.store.read.collection_reader import WALKED, CollectionReader
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import SOURCES_SCHEMA, SUMMARY_COLUMNS, begin_with, one_of
+from rag.store.read.sources_reader import WALKED
 from rag.store.read.stored_rows import (
     PLACE_COLUMNS,
     ListedSource,
@@ -207,7 +208,7 @@ class AttachedReader(CollectionReader):
         return await self.attempt(super().sparse(text, limit, where, every=every), [])
 
     async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
-        """As `CollectionReader.sources`."""
+        """As `SourcesReader.sources`."""
         return await self.attempt(super().sources(ids), {})
 
     async def chunks(self, ids: Sequence[str], where: str) -> list[StoredChunk]:
@@ -215,7 +216,7 @@ class AttachedReader(CollectionReader):
         return lowest_last(await self.attempt(super().chunks(ids, where), []))
 
     async def page(self, after: str, limit: int, where: str) -> list[ListedSource]:
-        """As `CollectionReader.page`."""
+        """As `SourcesReader.page`."""
         return await self.attempt(super().page(after, limit, where), [])
 
     async def matching_sources(
@@ -225,11 +226,11 @@ class AttachedReader(CollectionReader):
         return await self.attempt(super().matching_sources(where, after=after, first=first, rows=rows), [])
 
     async def has_any(self, where: str) -> bool:
-        """As `CollectionReader.has_any`."""
+        """As `SourcesReader.has_any`."""
         return await self.attempt(super().has_any(where), nothing=False)
 
     async def walk(self, where: str, beginning: str | None = None) -> AsyncIterator[list[StoredSource]]:
-        """As `CollectionReader.walk`, with two queries for everything."""
+        """As `SourcesReader.walk`, with two queries for everything."""
         rows, access = await self.attempt(self._with_rights(where, SUMMARY_COLUMNS), NOTHING)
         if beginning is not None:
             rows = rows.filter(begin_with(rows, beginning))
@@ -238,7 +239,7 @@ class AttachedReader(CollectionReader):
             await anyio.lowlevel.checkpoint()
 
     async def places(self, where: str) -> list[SourcePlace]:
-        """As `CollectionReader.places`. Rows have no paths."""
+        """As `SourcesReader.places`. Rows have no paths."""
         rows, access = await self.attempt(self._with_rights(where, PLACE_COLUMNS), NOTHING)
         return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
 
@@ -251,7 +252,7 @@ class AttachedReader(CollectionReader):
         return rows, await self._rights.all_records()
 
     async def attributes(self) -> Mapping[str, Mapping[str, Value]] | None:
-        """As `CollectionReader.attributes`. Nothing is cached, so it reads all titles and dates each time."""
+        """As `SourcesReader.attributes`. Nothing is cached, so it reads all titles and dates each time."""
         return await self.attempt(self._attributes_of_all(), {})
 
     async def _attributes_of_all(self) -> Mapping[str, Mapping[str, Value]]:
