@@ -88,12 +88,12 @@ class Hit:
         """The chunks of which something is shown, in order; the hit's own if nothing else is."""
         if not self.around:
             return (self.chunk,)
-        shown = tuple(
+        touched = tuple(
             chunk
             for chunk in self.around
-            if any(chunk.start < one.end and one.start < chunk.end for one in self.excerpts)
+            if any(chunk.start < excerpt.end and excerpt.start < chunk.end for excerpt in self.excerpts)
         )
-        return shown or (self.chunk,)
+        return touched or (self.chunk,)
 
     @property
     def cited(self) -> str:
@@ -231,12 +231,12 @@ class Usage:
     output_tokens: int = 0
     cost: float = 0.0
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, added: Usage) -> Usage:
         return Usage(
-            self.requests + other.requests,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cost + other.cost,
+            self.requests + added.requests,
+            self.input_tokens + added.input_tokens,
+            self.output_tokens + added.output_tokens,
+            self.cost + added.cost,
         )
 
 
@@ -265,7 +265,7 @@ class Step:
     before: int | None = None
     after: int | None = None
     preview: tuple[Preview, ...] = ()
-    left: tuple[str, ...] = field(default=(), repr=False)
+    hit_ids: tuple[str, ...] = field(default=(), repr=False)
     """The ids of all chunks after the step, best first."""
 
 
@@ -315,7 +315,7 @@ class Answer:
     missing because something failed: the "dense" or "sparse" list, of all collections or of some, the
     "similarity" of hits, "collections" that are attached, or a stage. The notes say why.
     `stale` is what became of files since they were ingested, by source id, and `flags` what the hits contain,
-    by chunk id, as far as `Desk.checked` found it out.
+    by chunk id, as far as `Desk.with_warnings` found it out.
     """
 
     hits: tuple[Hit, ...]

@@ -254,13 +254,13 @@ class EmbedderIdentity:
     document_prefix: str = ""
     document_body: str = ""
 
-    def may_compare(self, other: EmbedderIdentity) -> bool:
+    def may_compare(self, identity: EmbedderIdentity) -> bool:
         """Whether vectors of both are comparable, as far as it is known: an unknown dimension may be any.
 
         Prefixes of queries may differ, because no stored vector depends on them.
         """
-        dimensions = {self.dimension, other.dimension} - {0}
-        ours, theirs = (replace(one, dimension=0, query_prefix="") for one in (self, other))
+        dimensions = {self.dimension, identity.dimension} - {0}
+        ours, theirs = (replace(each, dimension=0, query_prefix="") for each in (self, identity))
         return ours == theirs and len(dimensions) <= 1
 
 
@@ -474,9 +474,9 @@ class FileState:
     modified: int
     size: int
 
-    def same_as(self, other: FileState) -> bool:
+    def same_as(self, state: FileState) -> bool:
         """Whether both can be of one content: of one size, and of one time as far as file systems keep it.
 
         Times are compared with each other, never with a clock of ours: a file server's may be behind.
         """
-        return self.size == other.size and abs(self.modified - other.modified) < COARSE_NS
+        return self.size == state.size and abs(self.modified - state.modified) < COARSE_NS

@@ -24,17 +24,17 @@ Cause = Literal[
     "unreadable",
     "unsupported",
 ]
-"""Why a file was skipped. `access`: the access that it requests is invalid. `crashed`: its parser did, or
-took too much memory. `moderation`: it failed, and the operator wants nothing stored then. `unreadable`: the
-file system refuses it. `no text`: it has images or noise only. `unclear expiry`: when it expires is no date.
-`not fetched`: its origin doesn't give it out now."""
+"""Why a file was skipped. `access`: it requests invalid access. `crashed`: its parser crashed or ran out of
+memory. `moderation`: the moderator failed, and the settings store nothing unmoderated. `unreadable`: the file
+system refuses it. `no text`: it has only images or noise. `unclear expiry`: its expiry is not a date. `not
+fetched`: its origin doesn't deliver it now."""
 
 
 class RefdeskError(Exception):
     """Base class of all errors that refdesk raises on purpose."""
 
     usual: ClassVar[str] = "The server can't answer this request. Only its operator can change that."
-    """What a caller is told if the error doesn't say; empty if the message is for callers itself."""
+    """The default of `for_caller`; empty if callers may read the message itself."""
 
     def __init__(self, message: str, *, for_caller: str = "") -> None:
         super().__init__(message)
@@ -102,11 +102,8 @@ class ParseError(RefdeskError):
 
 
 class WithheldError(ParseError):
-    """This document isn't stored, because nobody can tell who may see it or how long it may be kept.
-
-    Nor is anything that it contains.
-    """
+    """This document and its parts are not stored: who may see it, or how long, can't be determined."""
 
 
 class EmptyFileError(ParseError):
-    """There is nothing in this file to parse; that is no failure."""
+    """The file is empty, which is not a failure."""

@@ -30,7 +30,7 @@ class FailedFile(BaseModel):
 
 
 class IngestionRun(BaseModel):
-    """A run. `counts` are its files by outcome, `causes` the failed ones, `failed` the first of these.
+    """A run: `counts` of files by outcome, `causes` of failures with counts, and the first `failed` files.
 
     Later versions may add fields.
     """
@@ -57,11 +57,8 @@ def runs_of(data: Home, tenant: str) -> dict[int, IngestionRun]:
     Raises:
         StoreError: the bucket can't be read.
     """
-    found = {
-        id_: read_run(data, tenant, id_, name)
-        for id_, name in sorted(collections_by_run(data, tenant).items())
-    }
-    return {id_: run for id_, run in found.items() if run}
+    by_id = sorted(collections_by_run(data, tenant).items())
+    return {id_: run for id_, name in by_id if (run := read_run(data, tenant, id_, name))}
 
 
 def last_runs(data: Home, tenant: str) -> Iterator[IngestionRun]:
@@ -70,11 +67,11 @@ def last_runs(data: Home, tenant: str) -> Iterator[IngestionRun]:
     Raises:
         StoreError: the bucket can't be read.
     """
-    seen: set[str] = set()
+    done: set[str] = set()
     for id_, collection in sorted(collections_by_run(data, tenant).items(), reverse=True):
-        run = None if collection in seen else read_run(data, tenant, id_, collection)
+        run = None if collection in done else read_run(data, tenant, id_, collection)
         if run and run.ended:
-            seen.add(collection)
+            done.add(collection)
             yield run
 
 
@@ -90,7 +87,7 @@ def collections_by_run(data: Home, tenant: str) -> dict[int, str]:
 
 
 def read_run(data: Home, tenant: str, id_: int, collection: str) -> IngestionRun | None:
-    """A run by its id; None if there is none or its record can't be read."""
+    """A run by its id; None if its file is missing or can't be read."""
     try:
         return IngestionRun.model_validate_json(
             read(data, f"runs/{tenant}/{run_file_name(id_, collection)}") or b""

@@ -194,17 +194,17 @@ class App:
         raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:64]!r}.")
 
     async def _search(
-        self, principal: Principal, tool: ToolSettings, given: dict[str, Any], *, with_app: bool
+        self, principal: Principal, tool: ToolSettings, raw_arguments: dict[str, Any], *, with_app: bool
     ) -> types.CallToolResult:
         try:
-            arguments = tools.SearchArguments.model_validate(given)
+            arguments = tools.SearchArguments.model_validate(raw_arguments)
         except ValidationError as error:
             hidden = tools.arguments_not_offered(self._settings, tool, principal)
             raise argument_error(error, tools.SearchArguments, hidden) from None
         self._check_offered(arguments, tool, principal)
         desk = await self._lazy_desk.desk()
         answer = await desk.search(principal, arguments.request(), trace=bool(arguments.explain))
-        answer = await desk.checked(answer)
+        answer = await desk.with_warnings(answer)
         call_audit.current_call().steps = answer.steps
         call_audit.current_call().degraded = answer.degraded
         server = self._settings.server
@@ -223,8 +223,10 @@ class App:
             )
         return result
 
-    async def _page_picture(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
-        arguments = _arguments(tools.PageArguments, given)
+    async def _page_picture(
+        self, principal: Principal, raw_arguments: dict[str, Any]
+    ) -> types.CallToolResult:
+        arguments = _arguments(tools.PageArguments, raw_arguments)
         desk = await self._lazy_desk.desk()
         return mcp_apps.picture_result(arguments.id, await desk.page(principal, arguments.id, arguments.page))
 
@@ -238,8 +240,8 @@ class App:
             raise InvalidRequestError(f"{tool.name} needs a query: a question, or some words.")
         if arguments.query is None and arguments.related is None:
             raise InvalidRequestError(NOTHING_ASKED)
-        others = arguments.vectors not in {None, self._settings.server.include_vectors}
-        if others and "vectors" in tools.fixed_arguments(self._settings, tool, principal):
+        changes_vectors = arguments.vectors not in {None, self._settings.server.include_vectors}
+        if changes_vectors and "vectors" in tools.fixed_arguments(self._settings, tool, principal):
             raise InvalidRequestError("vectors is fixed by the operator; leave it out.")
         if arguments.explain and not self._settings.server.explain:
             raise InvalidRequestError("The operator has not enabled explain; leave it out.")
@@ -253,13 +255,13 @@ class App:
                     else f"The operator offers no profiles; leave {argument} out."
                 )
 
-    async def _get_source(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
-        arguments = _arguments(tools.GetSourceArguments, given)
+    async def _get_source(self, principal: Principal, raw_arguments: dict[str, Any]) -> types.CallToolResult:
+        arguments = _arguments(tools.GetSourceArguments, raw_arguments)
         max_chars = arguments.max_chars or self._settings.server.max_chars
         desk = await self._lazy_desk.desk()
         part, after = arguments.part(), arguments.after
-        found = await looked_up(desk, principal, arguments.id, max_chars, part=part, after=after)
-        return await self._noted(partial(found_reply, found), max_chars)
+        target = await looked_up(desk, principal, arguments.id, max_chars, part=part, after=after)
+        return await self._noted(partial(found_reply, target), max_chars)
 
     async def _noted(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:
         """What `render` makes of `max_chars` or fewer, with the note of the intake if there is one."""
@@ -274,9 +276,9 @@ class App:
 
         return await _within_bytes(noted, max_chars)
 
-    async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
-        name, desk = _arguments(tools.FetchArguments, given).id, await self._lazy_desk.desk()
-        id_ = await desk.named(principal, name)
+    async def _fetch(self, principal: Principal, raw_arguments: dict[str, Any]) -> types.CallToolResult:
+        name, desk = _arguments(tools.FetchArguments, raw_arguments).id, await self._lazy_desk.desk()
+        id_ = await desk.resolve_name(principal, name)
         extract = await opened(desk, principal, id_, MAX_REPLY_CHARS)
 
         def render(fitting: int) -> types.CallToolResult:
@@ -317,7 +319,7 @@ class App:
         if params.uri == mcp_apps.URI and self._shows_apps(context):
             return mcp_apps.contents()
         desk, reader = await self._lazy_desk.desk(), self._reader(context)
-        id_ = await desk.named(reader, params.uri)
+        id_ = await desk.resolve_name(reader, params.uri)
         part = Part(around=0 if "/" in id_ else None)
         extract = await desk.extract(reader, id_, max_chars=MAX_RESOURCE_CHARS, part=part)
         uri = resource_uri(extract.source.collection, id_)
@@ -335,12 +337,12 @@ class App:
         """prompts/get."""
         if params.name != tools.PROMPT.name:
             raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:64]!r}.")
-        given = params.arguments or {}
-        question = given.get("question", "").strip()
+        arguments = params.arguments or {}
+        question = arguments.get("question", "").strip()
         if not question:
             raise InvalidRequestError("The prompt 'answer' needs the argument question.")
         mine = callable_tools(self._settings.server, self._principal_of(context))
-        text = tools.answer_prompt(mine, question) + tools.narrowing(given)
+        text = tools.answer_prompt(mine, question) + tools.narrowing(arguments)
         content = types.TextContent(text=text)
         message = types.PromptMessage(role="user", content=content)
         return types.GetPromptResult(description=tools.PROMPT.description, messages=[message])
@@ -373,9 +375,9 @@ def _result(reply: Reply) -> types.CallToolResult:
     )
 
 
-def _arguments(model: type[Arguments], given: dict[str, Any]) -> Arguments:
+def _arguments(model: type[Arguments], raw_arguments: dict[str, Any]) -> Arguments:
     try:
-        return model.model_validate(given)
+        return model.model_validate(raw_arguments)
     except ValidationError as error:
         raise argument_error(error, model) from None
 

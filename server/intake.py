@@ -93,7 +93,7 @@ class Intake:
                 f"The documents in {self._shown} can't be read: {self._failure()} Only what was read earlier "
                 "is found. Tell the user: correct this, or choose another folder, and restart refdesk."
             )
-        if not any(run.outcomes[one] for one in STORED):
+        if not any(run.outcomes[outcome] for outcome in STORED):
             return (
                 f"There is no document in {self._shown} that refdesk can read. Tell the user: put some "
                 "there, or choose another folder, and restart refdesk."
@@ -135,20 +135,20 @@ class Intake:
     def _hear(self, run: CommandProgress, line: str) -> None:
         """Take in a line of the command's log."""
         try:
-            told: dict[str, Any] = json.loads(line)
+            record: dict[str, Any] = json.loads(line)
         except ValueError:
             log.warning("%s", line)
             if line.startswith(ADMIN):
                 run.reason = in_one_line(line.removeprefix(ADMIN))[:REASON_CHARS]
             return
-        if told.get("event") == "started":
-            run.files = told["files"]
-        elif told.get("event") == "file":
-            run.outcomes[told["outcome"]] += 1
-            if told["outcome"] == "skipped":
-                run.causes[told.get("cause", "damaged")] += 1
-                if told["path"] == str(self._folder):
-                    run.reason = f"{told['reason']}."
+        if record.get("event") == "started":
+            run.files = record["files"]
+        elif record.get("event") == "file":
+            run.outcomes[record["outcome"]] += 1
+            if record["outcome"] == "skipped":
+                run.causes[record.get("cause", "damaged")] += 1
+                if record["path"] == str(self._folder):
+                    run.reason = f"{record['reason']}."
 
     def _progress(self) -> str:
         run = self._run
@@ -182,10 +182,10 @@ def data_of(folder: Path, settings: Settings) -> Path:
 
 async def _lines(stream: ByteReceiveStream) -> AsyncIterator[str]:
     """The lines of a stream, without their ends."""
-    rest = b""
+    incomplete = b""
     async for part in stream:
-        *whole, rest = (rest + part).split(b"\n")
+        *whole, incomplete = (incomplete + part).split(b"\n")
         for line in whole:
             yield line.decode(errors="replace").rstrip("\r")
-    if rest:
-        yield rest.decode(errors="replace")
+    if incomplete:
+        yield incomplete.decode(errors="replace")

@@ -91,11 +91,11 @@ def _read_flags() -> argparse.Namespace:
     Raises:
         ConfigurationError: one of them is unknown or has an invalid value.
     """
-    flags, rest = _flags().parse_known_args()
-    if rest:  # only named: what follows could be a password
-        unknown = [one.partition("=")[0] for one in rest if one.startswith("-")]
-        named = f"no option {unknown[0]}" if unknown else "no arguments without an option"
-        raise ConfigurationError(f"refdesk has {named}. {HELP}")
+    flags, unparsed = _flags().parse_known_args()
+    if unparsed:  # only named: what follows could be a password
+        unknown = [argument.partition("=")[0] for argument in unparsed if argument.startswith("-")]
+        mistake = f"no option {unknown[0]}" if unknown else "no arguments without an option"
+        raise ConfigurationError(f"refdesk has {mistake}. {HELP}")
     return flags
 
 
@@ -105,9 +105,9 @@ def _configured(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     Raises:
         ConfigurationError: it can't start.
     """
-    given = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
+    overrides = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
     asker = {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
-    settings = load_settings(flags.config, os.environ, given | asker)
+    settings = load_settings(flags.config, os.environ, overrides | asker)
     intake = None
     if flags.documents is not None:
         settings, intake = _with_documents(settings, flags)
@@ -142,8 +142,8 @@ def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Sett
         raise ConfigurationError("--documents is empty. Name the folder of documents.")
     folder = Path(os.path.abspath(flags.documents))  # noqa: PTH100 it needn't exist now
     data = flags.data or intake.data_of(folder, settings)
-    given = {"--data": data, "--config": flags.config, "--tenant": flags.tenant}
-    options = [str(part) for name, value in given.items() if value for part in (name, value)]
+    values = {"--data": data, "--config": flags.config, "--tenant": flags.tenant}
+    options = [str(part) for name, value in values.items() if value for part in (name, value)]
     settings = settings.model_copy(update={"data": data})
     return settings, intake.Intake(folder, options)
 

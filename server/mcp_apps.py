@@ -79,8 +79,8 @@ def with_page(listed: Sequence[types.Tool], tools: Sequence[ToolSettings]) -> li
     """The tools for a client that shows the page: those that search name it, and one is for it alone."""
     names = {tool.name for tool in tools}
     meta = {"ui": {"resourceUri": URI}}
-    shown = [one.model_copy(update={"meta": meta}) if one.name in names else one for one in listed]
-    return [*shown, _pictures()] if tools else shown
+    with_meta = [tool.model_copy(update={"meta": meta}) if tool.name in names else tool for tool in listed]
+    return [*with_meta, _pictures()] if tools else with_meta
 
 
 @cache

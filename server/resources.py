@@ -65,14 +65,14 @@ def resource(source: Source, size: int | None) -> types.Resource:
 def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceResult:
     """The window's text, up to `max_chars`, with a note if it was altered or if more was asked for."""
     end = extract.start + min(max_chars, len(extract.text))
-    written = extract.text[:max_chars]
-    text = disarmed(written, from_prose=begins_in_prose(extract))
-    for note in altered([(written, text)]):
+    original = extract.text[:max_chars]
+    text = disarmed(original, from_prose=begins_in_prose(extract))
+    for note in altered([(original, text)]):
         text += f"\n\n[{note}]"
-    if rest := extract.until - end:
-        text += f"\n\n[{rest} more characters: open the document with start={end}]"
-    shown = types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)
-    return types.ReadResourceResult(contents=[shown])
+    if remaining := extract.until - end:
+        text += f"\n\n[{remaining} more characters: open the document with start={end}]"
+    resource_contents = types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)
+    return types.ReadResourceResult(contents=[resource_contents])
 
 
 def cursor(last: Source) -> str:
@@ -101,12 +101,12 @@ TEMPLATE_ARGUMENTS = {"collection", "source_id", "seq"}
 PROMPT_ARGUMENTS = {"collection", "filter"}
 
 
-def completion(values: Sequence[str] = (), *, more: bool = False) -> types.CompleteResult:
+def completion(values: Sequence[str] = (), *, is_more: bool = False) -> types.CompleteResult:
     """The first values. If there are `more` than these, nobody knows how many."""
-    shown = list(values[:MAX_COMPLETIONS])
-    total = None if more else len(values)
-    has_more = more or len(values) > len(shown)
-    return types.CompleteResult(completion=types.Completion(values=shown, total=total, has_more=has_more))
+    first = list(values[:MAX_COMPLETIONS])
+    total = None if is_more else len(values)
+    has_more = is_more or len(values) > len(first)
+    return types.CompleteResult(completion=types.Completion(values=first, total=total, has_more=has_more))
 
 
 def completes(params: types.CompleteRequestParams) -> bool:
@@ -126,42 +126,50 @@ async def completed(
     match params.argument.name:
         case "collection":
             readable = await desk.collections(principal)
-            return completion([one.name for one in readable if one.name.startswith(typed)])
+            return completion(
+                [collection.name for collection in readable if collection.name.startswith(typed)]
+            )
         case "source_id":
-            found = await desk.beginning(principal, typed, chosen.get("collection"))
-            return completion([source.id for source in found])
+            sources = await desk.sources_beginning_with(principal, typed, chosen.get("collection"))
+            return completion([source.id for source in sources])
         case "seq":
             return completion(await _passages(desk, principal, typed, chosen))
     overview = await desk.overview(principal)
-    named = [one for one in overview if chosen.get("collection") in {None, one.collection.name}]
+    chosen_collections = [
+        summary for summary in overview if chosen.get("collection") in {None, summary.collection.name}
+    ]
     name, equals, beginning = typed.partition("=")
-    return _values(named, name, beginning.lower()) if equals else completion(_fields(named, name))
+    return (
+        _values(chosen_collections, name, beginning.lower())
+        if equals
+        else completion(_fields(chosen_collections, name))
+    )
 
 
 async def _passages(desk: Desk, principal: Principal, typed: str, chosen: Mapping[str, str]) -> Sequence[str]:
     """The numbers of the passages of the source that was chosen."""
     id_ = chosen.get("source_id", "")
-    found = await desk.beginning(principal, id_, chosen.get("collection")) if id_ else []
-    counts = [source.chunk_count for source in found if source.id == id_]
+    sources = await desk.sources_beginning_with(principal, id_, chosen.get("collection")) if id_ else []
+    counts = [source.chunk_count for source in sources if source.id == id_]
     return [number for number in map(str, range(sum(counts))) if number.startswith(typed)]
 
 
 def _fields(overview: Sequence[CollectionOverview], typed: str) -> Sequence[str]:
     """The names of fields, to be followed by a value: "st" -> ["status="]."""
-    names = {name for one in overview for name in one.fields if name.startswith(typed)}
+    names = {name for summary in overview for name in summary.fields if name.startswith(typed)}
     return [f"{name}=" for name in sorted(names)]
 
 
 def _values(overview: Sequence[CollectionOverview], name: str, beginning: str) -> types.CompleteResult:
     """The values of a field, most frequent first: "status=F" -> ["status=final"]."""
-    fields = [one.fields[name] for one in overview if name in one.fields]
+    fields = [summary.fields[name] for summary in overview if name in summary.fields]
     counts: Counter[str] = Counter()
     for value, count in (pair for field in fields for pair in field.frequent):
-        if (shown := _shown(value)) and shown.lower().startswith(beginning):
-            counts[shown] += count
+        if (typed_value := _shown(value)) and typed_value.lower().startswith(beginning):
+            counts[typed_value] += count
     ranked = sorted(counts, key=lambda shown: (-counts[shown], shown))
-    more = any(field.distinct > len(field.frequent) for field in fields)
-    return completion([f"{name}={shown}" for shown in ranked], more=more)
+    is_more = any(field.distinct > len(field.frequent) for field in fields)
+    return completion([f"{name}={typed_value}" for typed_value in ranked], is_more=is_more)
 
 
 def _shown(value: Single) -> str:

@@ -126,9 +126,9 @@ def _says_nothing(value: object) -> bool:
 def argument_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The schema of a tool's arguments, as a copy that the caller may change."""
     schema = _schema(model)
-    for one in schema["properties"].values():
-        for keyword in _CHECKED_BY_US & one.keys():
-            del one[keyword]
+    for property_schema in schema["properties"].values():
+        for keyword in _CHECKED_BY_US & property_schema.keys():
+            del property_schema[keyword]
     return schema
 
 
@@ -164,8 +164,8 @@ def _compact(schema: Any) -> Any:  # noqa: ANN401 any JSON
         (schema,) = [schema | branch for branch in schema["anyOf"] if branch != {"type": "null"}]
     dropped = {"title", "anyOf"} | ({"description"} if "properties" in schema else set())
     dropped |= {"default"} if schema.get("default", "") is None or "const" in schema else set()
-    kept = {key: value for key, value in schema.items() if key not in dropped}
-    return {key: _compact_properties(key, value) for key, value in kept.items()}
+    keywords = {key: value for key, value in schema.items() if key not in dropped}
+    return {key: _compact_properties(key, value) for key, value in keywords.items()}
 
 
 def _compact_properties(key: str, value: Any) -> Any:  # noqa: ANN401 any JSON
@@ -199,7 +199,11 @@ def argument_error(
 
     `hidden` are arguments that are not offered, so that none of them is suggested.
     """
-    properties = {name: one for name, one in _schema(model)["properties"].items() if name not in hidden}
+    properties = {
+        name: property_schema
+        for name, property_schema in _schema(model)["properties"].items()
+        if name not in hidden
+    }
     faults = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
     problems = [_problem(str(details["loc"][0]), details["type"], properties) for details in faults]
     return InvalidRequestError(" ".join(dict.fromkeys(problems)))
@@ -208,8 +212,8 @@ def argument_error(
 def _problem(name: str, kind: str, properties: Mapping[str, Any]) -> str:
     if name not in properties:
         near = get_close_matches(name[:64].lower(), properties, n=1, cutoff=0.7)
-        meant = f" Did you mean {near[0]}?" if near else ""
-        return f"Unknown argument {name[:64]!r}.{meant} Valid arguments: {', '.join(properties)}."
+        suggestion = f" Did you mean {near[0]}?" if near else ""
+        return f"Unknown argument {name[:64]!r}.{suggestion} Valid arguments: {', '.join(properties)}."
     if kind == "missing":
         return f"The argument {name} is missing. It must be {_allowed(properties[name])}."
     return f"{name} must be {_allowed(properties[name])}."
@@ -275,31 +279,35 @@ def filter_schema(overview: Sequence[CollectionOverview], room: int, *, values: 
 def _field_schemas(overview: Sequence[CollectionOverview], *, values: bool) -> dict[str, Any]:
     """Each field: a value of its type in some collection, or an object of operators."""
     declared: dict[str, list[dict[str, Any]]] = {}
-    for holding in overview:
-        for name, kind in holding.collection.fields.items():
-            one = dict(_JSON_TYPES[kind])
+    for summary in overview:
+        for name, kind in summary.collection.fields.items():
+            type_schema = dict(_JSON_TYPES[kind])
             alternatives = declared.setdefault(name, [])
-            if one not in alternatives:
-                alternatives.append(one)
+            if type_schema not in alternatives:
+                alternatives.append(type_schema)
     for name, alternatives in declared.items():
-        found = [one.fields[name] for one in overview if name in one.fields]
-        if values and len(alternatives) == 1 and (few := _all_values(found)):
-            alternatives[0]["enum"] = few
+        of_field = [summary.fields[name] for summary in overview if name in summary.fields]
+        if values and len(alternatives) == 1 and (enum := _all_values(of_field)):
+            alternatives[0]["enum"] = enum
     return {name: {"anyOf": [*alternatives, {"type": "object"}]} for name, alternatives in declared.items()}
 
 
-def _all_values(found: Sequence[FieldValues]) -> list[str | float]:
+def _all_values(of_field: Sequence[FieldValues]) -> list[str | float]:
     """All values of a field, sorted, if each one can be shown; none if there are more. Not those of dates."""
-    shown = [[value for value, _ in shown_values(one)] for one in found]
-    if any(len(few) != one.distinct for few, one in zip(shown, found, strict=True)):
+    plain = [[value for value, _ in shown_values(field_values)] for field_values in of_field]
+    if any(
+        len(values) != field_values.distinct for values, field_values in zip(plain, of_field, strict=True)
+    ):
         return []
-    return sorted({value for few in shown for value in few if not isinstance(value, bool | datetime)})
+    return sorted({value for values in plain for value in values if not isinstance(value, bool | datetime)})
 
 
 def _fields_in_words(overview: Sequence[CollectionOverview]) -> str:
     """The fields with their types: once if all collections share them, otherwise by collection."""
     declared = {
-        one.collection.name: _field_list(one.collection.fields) for one in overview if one.collection.fields
+        summary.collection.name: _field_list(summary.collection.fields)
+        for summary in overview
+        if summary.collection.fields
     }
     if len(declared) == len(overview) and len(set(declared.values())) == 1:
         return _shortened(declared.popitem()[1])

@@ -63,9 +63,9 @@ class StdinLines:
         return line.decode("utf-8-sig", errors="replace")
 
     def _read(self) -> bytes:
-        line = rest = self._input.readline(MAX_MESSAGE_BYTES + 1)
-        while rest and not rest.endswith(b"\n") and len(line) > MAX_MESSAGE_BYTES:
-            rest = self._input.readline(MAX_MESSAGE_BYTES)
+        line = chunk = self._input.readline(MAX_MESSAGE_BYTES + 1)
+        while chunk and not chunk.endswith(b"\n") and len(line) > MAX_MESSAGE_BYTES:
+            chunk = self._input.readline(MAX_MESSAGE_BYTES)
         return line if len(line) <= MAX_MESSAGE_BYTES else TOO_LONG.encode()
 
 
@@ -88,9 +88,9 @@ class StdoutLines:
             await to_thread.run_sync(self._write, line)
 
     def _write(self, line: bytes) -> None:
-        written = 0
-        while written < len(line):
-            written += os.write(self._output, line[written:])
+        sent = 0
+        while sent < len(line):
+            sent += os.write(self._output, line[sent:])
 
 
 class Unanswered:

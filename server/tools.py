@@ -205,11 +205,11 @@ class SearchArguments(Arguments):
 
     def request(self) -> SearchRequest:
         """The library's request: every argument that it knows by the same name, and hits to be read."""
-        given: dict[str, Any] = {"joined": True}
+        values: dict[str, Any] = {"joined": True}
         for field in fields(SearchRequest):
             if (value := getattr(self, field.name, None)) is not None:  # some are for programs
-                given[field.name] = tuple(value) if isinstance(value, list) else value
-        return SearchRequest(**given)
+                values[field.name] = tuple(value) if isinstance(value, list) else value
+        return SearchRequest(**values)
 
 
 class GetSourceArguments(Arguments):
@@ -289,8 +289,8 @@ def with_overview(
 ) -> str:
     """A text, followed by as much of the overview as there is room for in both limits."""
     room = min(max_chars, MAX_TEXT_CHARS - len(text) - 2)
-    held = overview_text(overview, room, fields=fields, values=server.field_values)
-    return f"{text}\n\n{held}" if held else text
+    overview_lines = overview_text(overview, room, fields=fields, values=server.field_values)
+    return f"{text}\n\n{overview_lines}" if overview_lines else text
 
 
 def tool_pair(
@@ -301,12 +301,12 @@ def tool_pair(
     Defaults are the operator's. An argument is left out if the operator fixed it or has not enabled it.
     """
     server, opener = settings.server, tool.opener
-    most = bounds(principal.bindings).limit
+    max_limit = bounds(principal.bindings).limit
     defaults = _defaults(settings, tool, principal)
     search, get_source = argument_schema(SearchArguments), argument_schema(GetSourceArguments)
     for properties in (search["properties"], get_source["properties"]):
         properties["max_chars"]["default"] = server.max_chars
-    search["properties"]["limit"] |= {"default": min(defaults.limit, most), "maximum": most}
+    search["properties"]["limit"] |= {"default": min(defaults.limit, max_limit), "maximum": max_limit}
     search["properties"]["mode"]["default"] = defaults.mode
     if server.profiles:
         profiles = {"type": "string", "enum": list(server.profiles)}
@@ -341,7 +341,7 @@ def tool_pair(
     filterable = "filter" in search["properties"]
     if filterable:
         pair[0].input_schema["properties"]["filter"] = {}
-        room = MAX_TOOLS_BYTES - sum(len(_tool_json(one)) for one in pair)
+        room = MAX_TOOLS_BYTES - sum(len(_tool_json(tool_entry)) for tool_entry in pair)
         schema = filter_schema(overview, room, values=server.field_values)
         pair[0].input_schema["properties"]["filter"] = schema
     pair[0].description = with_overview(described, overview, OVERVIEW_CHARS, server, fields=filterable)
@@ -352,10 +352,12 @@ def _tool_json(tool: types.Tool) -> bytes:
     return tool.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
-def narrowing(given: Mapping[str, str]) -> str:
+def narrowing(arguments: Mapping[str, str]) -> str:
     """What follows the question of the prompt `answer` if it is asked of some documents only."""
     lines = [
-        text.format(label(given[name])) for name, text in NARROWED.items() if given.get(name, "").strip()
+        text.format(label(arguments[name]))
+        for name, text in NARROWED.items()
+        if arguments.get(name, "").strip()
     ]
     return "".join(f"\n{line}" for line in lines)
 

@@ -187,7 +187,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
             fates.append(fate)
         else:
             answer = await desk.search(principal, request, trace=explain or report is not None)
-        answer = await desk.checked(answer)
+        answer = await desk.with_warnings(answer)
     reply = search_reply(answer, max_chars=None, vectors=vectors)
     if report:
         await write_page(report, search_report(query, answer, fates))

@@ -39,9 +39,9 @@ def rank_steps(answer: Answer) -> tuple[RankStep, ...]:
     """The steps that rank passages, in order: the lists, if the answer has a trace, then the stages."""
     lists = _lists(answer.trace) if answer.trace else ()
     stages = (
-        RankStep(stage.name, {id_: rank for rank, id_ in enumerate(stage.left, 1)})
+        RankStep(stage.name, {id_: rank for rank, id_ in enumerate(stage.hit_ids, 1)})
         for stage in answer.steps
-        if stage.name not in UNRANKED and stage.after == len(stage.left)
+        if stage.name not in UNRANKED and stage.after == len(stage.hit_ids)
     )
     return (*lists, *stages)
 

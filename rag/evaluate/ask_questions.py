@@ -36,7 +36,7 @@ SIZES = frozenset({CHARS})
 
 
 def default_reply(answer: Answer, server: ServerSettings) -> SearchReply:
-    """The reply of the tool `search` by default. The answer must come from `Desk.checked`, as there."""
+    """The reply of the tool `search` by default. The answer must come from `Desk.with_warnings`, as there."""
     return search_reply(answer, server.max_chars, vectors=server.include_vectors, urls=server.openai_compat)
 
 
@@ -138,7 +138,7 @@ async def _ask(
     began = time.perf_counter()
     answer = await desk.search(question.principal, _request(question, partial(ask, joined=True)))
     took = time.perf_counter() - began
-    reply = default_reply(await desk.checked(answer), server)
+    reply = default_reply(await desk.with_warnings(answer), server)
     depth = min(candidates, MAX_LIMIT)
     near = (await desk.search(question.principal, _request(question, ask, limit=depth))).hits
     deep = near

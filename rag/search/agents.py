@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ToolFunction: TypeAlias = "Callable[..., Awaitable[str]]"
 
-MAX_CHARS = 16_000  # ten hits of long chunks, with all that is said of them
+MAX_CHARS = 16_000  # ten hits of long chunks, with their records
 
 SEARCH_DESCRIPTION = """\
 Search the user's documents and return passages that answer a query, with citations.
@@ -78,14 +78,14 @@ SOURCE = {
     "after": "A folder's next_after.",
 }
 """The arguments of `get_source` that are described to models."""
-ENTRY_CHARS = 50  # the least that an entry of a folder takes in a reply, nearly
+ENTRY_CHARS = 50  # about the least that an entry of a folder takes in a reply
 _LINES = re.compile(r"([0-9]{1,9})(?:\s*[-–]\s*([0-9]{1,9}))?")
 
 
 def tool_functions(
     desk: Desk, principal: Principal, *, max_chars: int = MAX_CHARS, prefix: str = ""
 ) -> tuple[ToolFunction, ToolFunction]:
-    """The functions `search` and `get_source`, which search and open as `principal` and return JSON.
+    """The functions `search` and `get_source` of this principal, for an agent framework; they return JSON.
 
     A model reads their signatures and docstrings. Their names begin with `prefix`. Each reply has at most
     `max_chars` characters and says what did not fit. Both functions raise what the methods of `Desk` raise.
@@ -125,7 +125,7 @@ def tool_functions(
             context=context,
             joined=True,
         )
-        return search_reply(await desk.checked(answer), max_chars).compact()
+        return search_reply(await desk.with_warnings(answer), max_chars).compact()
 
     async def get_source(  # noqa: PLR0913, PLR0917 the same
         id: str | None = None,  # noqa: A002 the tool's argument
@@ -137,8 +137,8 @@ def tool_functions(
         after: str | None = None,
     ) -> str:
         part = Part(start, around, section, line_range(lines) if lines else None, outline=outline)
-        found = await looked_up(desk, principal, id, max_chars, part=part, after=after)
-        return found_reply(found, max_chars).compact()
+        target = await looked_up(desk, principal, id, max_chars, part=part, after=after)
+        return found_reply(target, max_chars).compact()
 
     search.__doc__ = _docstring(SEARCH_DESCRIPTION, SEARCH)
     get_source.__doc__ = _docstring(SOURCE_DESCRIPTION, SOURCE)
@@ -161,7 +161,7 @@ async def opened(desk: Desk, principal: Principal, name: str, max_chars: int, pa
         InvalidRequestError: several have it, or `Desk.extract` raises it.
         BusyError: as `Desk.extract` does.
     """
-    id_ = await desk.named(principal, name)
+    id_ = await desk.resolve_name(principal, name)
     extract = await desk.extract(
         principal, id_, max_chars=int(max_chars * TEXT_SHARE), part=_meant(part, id_)
     )
@@ -171,9 +171,9 @@ async def opened(desk: Desk, principal: Principal, name: str, max_chars: int, pa
 
 
 def _meant(part: Part, id_: str) -> Part:
-    """The part without zeros that say nothing: hosts send them for arguments that a model leaves out.
+    """The part without meaningless zeros, which hosts send for arguments that a model leaves out.
 
-    `start` 0 says nothing beside another part, nor does `around` 0, which alone shows just the passage.
+    `start` 0 means nothing with another part, nor does `around` 0, which alone shows only the passage.
     """
     narrowed = part.section is not None or part.lines is not None or part.outline
     if part.start == 0 and (narrowed or part.around is not None):
@@ -192,46 +192,45 @@ async def looked_up(
     part: Part = WHOLE,
     after: str | None = None,
 ) -> Extract | Folder:
-    """As `opened`, but the name may also be a folder's, as `Desk.at` has it; without one, the collections.
+    """As `opened`, but the name may also be a folder's (see `Desk.at`); without a name, the collections.
 
-    What is an id and a path is an id; what is a path and a title is a path. `after` is for folders, and
-    `part` for documents.
+    An id has precedence over a path, and a path over a title. `after` is for folders, `part` for documents.
 
     Raises:
         NotFoundError, InvalidRequestError, BusyError: as `opened` and `Desk.at` do.
     """
     if name is not None and after is None:
         with suppress(NotFoundError):
-            id_ = await desk.named(principal, name, by_id_alone=True)
+            id_ = await desk.resolve_name(principal, name, by_id_alone=True)
             return await opened(desk, principal, id_, max_chars, part)
     path = (name or "").strip().removeprefix(SCHEME)
     try:
-        found = await desk.at(principal, path, after=after, limit=min(MAX_ENTRIES, max_chars // ENTRY_CHARS))
+        target = await desk.at(principal, path, after=after, limit=min(MAX_ENTRIES, max_chars // ENTRY_CHARS))
     except NotFoundError:
         if name is None or after is not None:
             raise
         return await opened(desk, principal, name, max_chars, part)
-    if isinstance(found, str) and after is None:
-        return await opened(desk, principal, found, max_chars, part)
-    if isinstance(found, str):
+    if isinstance(target, str) and after is None:
+        return await opened(desk, principal, target, max_chars, part)
+    if isinstance(target, str):
         raise InvalidRequestError("after goes with a collection or a folder, and this is a document.")
     if replace(part, start=part.start or None, around=part.around or None) != WHOLE:
         raise InvalidRequestError("This is a folder: give only id, after and max_chars, or open a document.")
-    return found
+    return target
 
 
-def found_reply(found: Extract | Folder, max_chars: int) -> SourceReply | FolderReply:
+def found_reply(target: Extract | Folder, max_chars: int) -> SourceReply | FolderReply:
     """The reply of `get_source`, within `max_chars` of JSON."""
-    return folder_reply(found, max_chars) if isinstance(found, Folder) else source_reply(found, max_chars)
+    return folder_reply(target, max_chars) if isinstance(target, Folder) else source_reply(target, max_chars)
 
 
-def line_range(written: str) -> tuple[int, int]:
+def line_range(text: str) -> tuple[int, int]:
     """The first and the last line in what a caller wrote: "120-180" -> (120, 180), "7" -> (7, 7).
 
     Raises:
-        InvalidRequestError: it is neither a line nor a range of lines.
+        InvalidRequestError: the text is not a line or a range of lines.
     """
-    match = _LINES.fullmatch(written.strip())
+    match = _LINES.fullmatch(text.strip())
     if not match:
         raise InvalidRequestError(LINES)
     return int(match[1]), int(match[2] or match[1])

@@ -2,21 +2,20 @@
 
 checked = await check_answer(desk, Principal("default"), 'It "swings" [mfzq2k7d/3].')
 
-A citation is [source_id/seq], as assistants are told to write it, or [source_id/seq-seq] for passages that
-follow each other. Several can share a pair of brackets, as in [a/1, a/2] and [a/1; b/2-4], and URIs of
-passages are citations, too. So is anything of this form, even if no id looks like it: [notes.md/3] is a
-citation that names nothing. Numbers alone, as [3/4], are not.
+A citation is [source_id/seq], as assistants are told to write it, or [source_id/seq-seq] for consecutive
+passages. Several can share a pair of brackets, as in [a/1, a/2] and [a/1; b/2-4], and URIs of passages are
+citations, too. So is anything of this form, even with an invalid id: [notes.md/3] is a citation that names
+nothing. Numbers alone, as [3/4], are not.
 
 A quote is in quotation marks ("…", “…”, „…“, «…», »…«, 「…」), or a block quote of Markdown. It cites the
 first citation after its opening mark in the same paragraph, list item or table row, and those that follow
 this one with only punctuation in between. A block quote without a citation of its own cites the first one of
 the next paragraph. If there is none, it cites nothing.
 
-A paragraph that states something and cites nothing is named, too. A citation anywhere in a paragraph, list
-item or table row is enough for it. One that stands alone in the next paragraph counts for the one before, and
-one in the introduction of a list ("As [a/1] says:") for its items. What states nothing needs none: headings,
-introductions that end with a colon, questions, the head of a table, rules and code. Quotes are checked by
-themselves.
+A paragraph that states something without a citation is reported, too. One citation anywhere in a paragraph,
+list item or table row is enough. A citation alone in the next paragraph counts for the one before, and one in
+the introduction of a list ("As [a/1] says:") for its items. What states nothing needs none: headings,
+introductions that end with a colon, questions, table heads, rules and code. Quotes are checked separately.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class ParsedAnswer:
 class _Paragraph:
     """A paragraph without its citations. `cited` has these in groups, each with its position in `text`.
 
-    A group is a run of citations with only punctuation in between.
+    A group is consecutive citations with only punctuation in between.
     """
 
     text: str
@@ -107,17 +106,17 @@ def parse_answer(text: str) -> ParsedAnswer:
     """
     paragraphs = [_paragraph(lines) for lines in _paragraph_lines(text)]
     quotes = [
-        Quote(words, one.cited_after(at) or (following.cited_after(-1) if one.is_block else ()))
-        for one, following in pairwise([*paragraphs, _NOTHING])
-        for at, words in one.quotes()
+        Quote(words, paragraph.cited_after(at) or (following.cited_after(-1) if paragraph.is_block else ()))
+        for paragraph, following in pairwise([*paragraphs, _NOTHING])
+        for at, words in paragraph.quotes()
     ]
-    cited = (id_ for one in paragraphs for _, ids in one.cited for id_ in ids)
+    cited = (id_ for paragraph in paragraphs for _, ids in paragraph.cited for id_ in ids)
     return ParsedAnswer(tuple(dict.fromkeys(cited)), tuple(quotes))
 
 
 def paragraphs(text: str) -> list[tuple[str, bool]]:
     """The paragraphs, list items and table rows of an answer without citations, and whether each had one."""
-    return [(one.text, bool(one.cited)) for one in map(_paragraph, _paragraph_lines(text))]
+    return [(paragraph.text, bool(paragraph.cited)) for paragraph in map(_paragraph, _paragraph_lines(text))]
 
 
 def holds(passage: str, quote: str) -> bool:
@@ -128,10 +127,10 @@ def holds(passage: str, quote: str) -> bool:
     """
     text, at = _plain(passage), 0
     for part in map(_plain, _ELLIPSIS.split(quote)):
-        found = text.find(part, at)
-        if found < 0:
+        start = text.find(part, at)
+        if start < 0:
             return False
-        at = found + len(part)
+        at = start + len(part)
     return True
 
 
@@ -156,23 +155,23 @@ def _is_block(line: str) -> bool:
 
 
 def _paragraph(lines: list[str]) -> _Paragraph:
-    written = "\n".join(lines)
+    joined = "\n".join(lines)
     text, end = "", 0
     cited: list[tuple[int, list[str]]] = []
-    for match in _BRACKETS.finditer(written):
+    for match in _BRACKETS.finditer(joined):
         if ids := [_id(word) for word in _SEPARATORS.split(_RANGE.sub("-", match[1])) if _is_citation(word)]:
-            between = written[end : match.start()].rstrip()
+            between = joined[end : match.start()].rstrip()
             text += between
             end = match.end()
             if not cited or _WORD.search(between):
                 cited.append((len(text), []))
             cited[-1][1].extend(ids)
-    return _Paragraph(text + written[end:], _is_block(lines[0]), cited)
+    return _Paragraph(text + joined[end:], _is_block(lines[0]), cited)
 
 
 def _is_citation(word: str) -> bool:
     name, _, seqs = word.rpartition("/")
-    numbers = all(one.isascii() and one.isdecimal() for one in seqs.split("-"))
+    numbers = all(number.isascii() and number.isdecimal() for number in seqs.split("-"))
     return numbers and any(map(str.isalpha, name))
 
 
@@ -198,11 +197,11 @@ def uncited(answer: str) -> tuple[str, ...]:
 
     Example: "It swings [ab/1].\n\nIt stops." -> ("It stops.",)
     """
-    found = [*paragraphs(_FENCED.sub("", answer)), ("", False)]
-    covered = {*_items_of_cited_introductions(found)}
+    texts = [*paragraphs(_FENCED.sub("", answer)), ("", False)]
+    covered = {*_items_of_cited_introductions(texts)}
     return tuple(
         _LIST_ITEM.sub("", text, count=1).strip()
-        for at, ((text, is_cited), (following, follows_cited)) in enumerate(pairwise(found))
+        for at, ((text, is_cited), (following, follows_cited)) in enumerate(pairwise(texts))
         if not is_cited
         and at not in covered
         and not (follows_cited and not _WORD.search(following))
@@ -219,9 +218,9 @@ def _states(text: str, following: str) -> bool:
     return not text.rstrip(_CLOSING).endswith((":", "?", "：", "？"))
 
 
-def _items_of_cited_introductions(found: list[tuple[str, bool]]) -> Iterator[int]:
+def _items_of_cited_introductions(texts: list[tuple[str, bool]]) -> Iterator[int]:
     is_covering = False
-    for at, (text, is_cited) in enumerate(found):
+    for at, (text, is_cited) in enumerate(texts):
         if not _LIST_ITEM.match(text):
             is_covering = is_cited and text.rstrip(_CLOSING).endswith((":", "："))
         elif is_covering:
@@ -242,7 +241,7 @@ class CheckedCitation:
 
     @property
     def readable(self) -> bool:
-        """False for an id that is unknown, another tenant's, denied or deleted: they look the same."""
+        """False if the id is unknown, another tenant's, denied or deleted, which are all answered alike."""
         return bool(self.chunks)
 
 
@@ -250,8 +249,8 @@ class CheckedCitation:
 class CheckedQuote:
     """A quote: `verbatim` in the passages that it cites, taken together, or `elsewhere` in their sources.
 
-    If it is elsewhere, `found` has the ids of the passages that contain it, or of the source if they are more
-    than two. A quote without a citation is `unchecked`.
+    For a quote that is elsewhere, `found` has the ids of up to two passages that contain it, or the source's
+    id. A quote without a citation is `unchecked`.
     """
 
     text: str
@@ -271,14 +270,14 @@ class CheckedAnswer:
     @property
     def holds(self) -> bool:
         """Whether all citations are readable, and all quotes that cite something are verbatim."""
-        return all(one.readable for one in self.citations) and all(
-            one.verdict in {"verbatim", "unchecked"} for one in self.quotes
+        return all(citation.readable for citation in self.citations) and all(
+            quote.verdict in {"verbatim", "unchecked"} for quote in self.quotes
         )
 
     @property
     def grounded(self) -> bool:
-        """Whether it holds, and every paragraph and every quote has a citation; not true without any."""
-        all_quotes = all(one.verdict == "verbatim" for one in self.quotes)
+        """Whether it holds, has citations, and every paragraph and quote has one."""
+        all_quotes = all(quote.verdict == "verbatim" for quote in self.quotes)
         return self.holds and bool(self.citations) and not self.uncited and all_quotes
 
 
@@ -319,10 +318,10 @@ def _citation(id_: str, extract: Extract | None) -> CheckedCitation:
 
 
 def _named(extract: Extract, id_: str) -> tuple[Chunk, ...]:
-    """The chunks of the source that an id names; none if it is not the source's, or one is not there."""
+    """The chunks that an id names; empty if it names another source or a missing chunk."""
     with suppress(NotFoundError):
         source_id, seqs = split_id(id_)
-        chunks = tuple(one for one in extract.chunks if one.seq in seqs)
+        chunks = tuple(chunk for chunk in extract.chunks if chunk.seq in seqs)
         if source_id == extract.source.id and len(chunks) == len(seqs):
             return chunks
     return ()
@@ -342,9 +341,9 @@ def _quote(quote: Quote, opened: Mapping[str, Extract]) -> CheckedQuote:
 
 
 def _passages(extract: Extract, cited: Sequence[str]) -> Iterator[str]:
-    """The cited passages of a source. Passages that follow each other are one, as a quote may span them."""
-    named = {chunk.seq for id_ in cited for chunk in _named(extract, id_)}
-    for is_cited, chunks in groupby(extract.chunks, lambda chunk: chunk.seq in named):
+    """The cited passages of a source; consecutive ones as one text, because a quote may span them."""
+    cited_seqs = {chunk.seq for id_ in cited for chunk in _named(extract, id_)}
+    for is_cited, chunks in groupby(extract.chunks, lambda chunk: chunk.seq in cited_seqs):
         if is_cited:
             yield _text_of(extract, list(chunks))
 

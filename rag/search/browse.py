@@ -54,9 +54,9 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What stands in a folder: a document with its `source`, or a folder with so many `documents`.
+    """An entry of a folder: a document with its `source`, or a folder with its number of `documents`.
 
-    `title` is that of a collection, which says what it holds.
+    `title` is the description of a collection, empty for others.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Entry:
 
     @property
     def after(self) -> str:
-        """Where the page behind this entry begins, whatever is added or removed meanwhile."""
+        """The cursor of the page behind this entry. It stays valid when entries are added or removed."""
         return Child(self.name, self.source.id if self.source else "").after
 
 
@@ -75,22 +75,24 @@ class Folder:
     """A page of a folder: folders first, then documents, by their names, numbers in them by their value.
 
     `path` begins with the collection; it is empty for the list of collections. `documents` counts those in
-    the folder and below it. `left` counts the entries behind this page, which begin behind `after`.
+    the folder and below it. `remaining` entries follow this page; the next page begins behind `after`.
     """
 
     path: str
     documents: int
     entries: tuple[Entry, ...]
-    left: int = 0
+    remaining: int = 0
     after: str | None = None
 
 
 def placed_documents(places: Iterable[SourcePlace]) -> list[Document]:
-    """The documents at these places, with what is shown of their paths."""
+    """The documents at these places, with their paths as replies show them."""
     placed = []
-    for place in places:
-        *above, name = display_parts(place.path) or [display_name(place.title) or place.id]
-        placed.append(Document(place.id, "/".join(above), name))
+    for stored_place in places:
+        *above, name = display_parts(stored_place.path) or [
+            display_name(stored_place.title) or stored_place.id
+        ]
+        placed.append(Document(stored_place.id, "/".join(above), name))
     return placed
 
 
@@ -108,42 +110,46 @@ def display_name(name: str) -> str:
 
 @lru_cache(1 << 14)
 def _labelled(name: str) -> str:
-    """Cached, because it takes some 10 us, and a page shows few of the names that it is chosen from."""
+    """Cached: it takes 10 us, and each page is chosen from all names of a folder."""
     return unicodedata.normalize("NFC", label(name))
 
 
-def documents_or_folder_at(all_: Sequence[Document], path: str) -> list[Document] | str | None:
-    """What is at a path: the documents of this name, or the folder's path; None if nothing is.
+def documents_or_folder_at(documents: Sequence[Document], path: str) -> list[Document] | str | None:
+    """The documents at a path, or the path of the folder there; None if there is neither.
 
-    A path that ends in a slash is a folder. Letter case is ignored if nothing has the exact path, and only
-    one document or folder has it otherwise.
+    A path that ends in a slash is a folder. If nothing has the exact path, letter case is ignored.
+
+    Raises:
+        InvalidRequestError: several paths differ from this one in letter case only.
     """
     parts = display_parts(path)
-    wanted = "/".join(parts)
-    if not wanted:
-        return "" if all_ else None
+    name = "/".join(parts)
+    if not name:
+        return "" if documents else None
     is_folder = path.endswith("/")
-    if same := [one for one in all_ if one.path == wanted and not is_folder]:
-        return same
-    if any(_is_within(one.folder, wanted) for one in all_):
-        return wanted
-    folded, depth = wanted.casefold(), len(parts)
-    alike = [one for one in all_ if one.path.casefold() == folded and not is_folder]
+    if same_path := [document for document in documents if document.path == name and not is_folder]:
+        return same_path
+    if any(_is_within(document.folder, name) for document in documents):
+        return name
+    folded, depth = name.casefold(), len(parts)
+    alike = [document for document in documents if document.path.casefold() == folded and not is_folder]
     folders = {
-        "/".join(one.folder.split("/")[:depth]) for one in all_ if _is_within(one.folder.casefold(), folded)
+        "/".join(document.folder.split("/")[:depth])
+        for document in documents
+        if _is_within(document.folder.casefold(), folded)
     }
     if len(folders) + len(alike) > 1:
         raise InvalidRequestError("Several paths differ from this one in letter case only; give one exactly.")
     return alike or next(iter(folders), None)
 
 
-def _is_within(folder: str, other: str) -> bool:
-    """Whether a folder is another one, or below it."""
-    return folder.startswith(other) and folder[len(other) : len(other) + 1] in {"", "/"}
+def _is_within(folder: str, above: str) -> bool:
+    """Whether a folder is `above` or below it."""
+    return folder.startswith(above) and folder[len(above) : len(above) + 1] in {"", "/"}
 
 
 class Child(NamedTuple):
-    """What stands in a folder: a document by its id, or a folder, which has none, with so many documents."""
+    """A child of a folder: a document with its id, or a folder with its number of documents and no id."""
 
     name: str
     id: str
@@ -151,85 +157,91 @@ class Child(NamedTuple):
 
     @property
     def after(self) -> str:
-        """Its name and its id, which say where it stands."""
+        """Its cursor: name and id, which are its sort key."""
         return f"{self.name}/{self.id}"
 
 
-def children(all_: Iterable[Document], folder: str) -> list[Child]:
-    """What stands in a folder, in no order."""
+def children(documents: Iterable[Document], folder: str) -> list[Child]:
+    """The children of a folder, unordered."""
     counted: Counter[str] = Counter()
-    found = []
+    direct = []
     below = f"{folder}/" if folder else ""
-    for one in all_:
-        if one.folder == folder:
-            found.append(Child(one.name, one.id))
-        elif one.folder.startswith(below):
-            counted[one.folder[len(below) :].partition("/")[0]] += 1
-    return found + [Child(name, "", count) for name, count in counted.items()]
+    for document in documents:
+        if document.folder == folder:
+            direct.append(Child(document.name, document.id))
+        elif document.folder.startswith(below):
+            counted[document.folder[len(below) :].partition("/")[0]] += 1
+    return direct + [Child(name, "", count) for name, count in counted.items()]
 
 
-def page_of_children(all_: Iterable[Child], after: str | None, limit: int) -> tuple[list[Child], int]:
-    """The first `limit` children behind `after`, that of a child which may be gone, and how many follow.
+def page_of_children(children: Iterable[Child], after: str | None, limit: int) -> tuple[list[Child], int]:
+    """The first `limit` children behind the cursor `after`, and how many follow these.
+
+    The child that the cursor was taken from may be gone by now.
 
     Raises:
-        InvalidRequestError: `after` is not of this form.
+        InvalidRequestError: `after` is not a cursor.
     """
     name, slash, id_ = (after or "").rpartition("/")
     if after is not None and (not slash or len(name) > MAX_LABEL_CHARS):
         raise InvalidRequestError(AFTER)
     begins = _position(name, id_) if after is not None else None
-    placed = [(_position(child.name, child.id), child) for child in all_]
-    behind = [one for one in placed if begins is None or one[0] > begins]
+    placed = [(_position(child.name, child.id), child) for child in children]
+    behind = [placed_child for placed_child in placed if begins is None or placed_child[0] > begins]
     return [child for _, child in nsmallest(limit, behind)], max(0, len(behind) - limit)
 
 
 def _position(name: str, id_: str) -> _Position:
-    """Folders before documents, numbers by their value, letter case and ids last."""
+    """The sort key: folders before documents, numbers by value, then letter case, then ids."""
     parts = _DIGITS.split(name.casefold())
     natural = tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
     return bool(id_), natural, name, id_
 
 
-def ambiguous_path_error(same: Sequence[Document]) -> InvalidRequestError:
-    """The error for a path that several documents have."""
-    ids = sorted(one.id for one in same)
-    more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
+def ambiguous_path_error(documents: Sequence[Document]) -> InvalidRequestError:
+    """The error for a path that several documents share."""
+    ids = sorted(document.id for document in documents)
+    and_more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
     return InvalidRequestError(
-        f"Several documents have this path; open one by its id: {', '.join(ids[:MOST_NAMED])}{more}."
+        f"Several documents have this path; open one by its id: {', '.join(ids[:MOST_NAMED])}{and_more}."
     )
 
 
 def collections_page(overview: Sequence[CollectionOverview], after: str | None, limit: int) -> Folder:
-    """The collections that the principal of the overview can read."""
-    held = {holding.collection.name: holding for holding in overview}
-    shown, left = page_of_children([Child(name, "") for name in held], after, limit)
+    """A page of the list of readable collections."""
+    overviews = {summary.collection.name: summary for summary in overview}
+    page, remaining = page_of_children([Child(name, "") for name in overviews], after, limit)
     entries = tuple(
-        Entry(name, documents=held[name].sources, title=label(held[name].collection.description))
-        for name, _, _ in shown
+        Entry(name, documents=overviews[name].sources, title=label(overviews[name].collection.description))
+        for name, _, _ in page
     )
-    return Folder("", sum(holding.sources for holding in overview), entries, left, _next(shown, left))
+    return Folder(
+        "", sum(summary.sources for summary in overview), entries, remaining, _next(page, remaining)
+    )
 
 
 async def document_or_folder(
     views: Sequence[View], path: str, after: str | None = None, limit: int = MAX_ENTRIES
 ) -> str | Folder:
     """The id of the document at a path, or a page of the folder; see `Desk.at`."""
-    first, _, rest = path.lstrip("/").partition("/")
+    first, _, inner = path.lstrip("/").partition("/")
     first = first.lower()  # as all names of collections are
-    found = [one for view in views if _name(view) == first for one in await _found(view, rest, after, limit)]
+    matches = [
+        match for view in views if _name(view) == first for match in await _found(view, inner, after, limit)
+    ]
     if (
-        not found and display_parts(path) and not is_surely_id(path)
+        not matches and display_parts(path) and not is_surely_id(path)
     ):  # as results show it, without its collection
         present = [view for view in views if not view.table.collection.tag_of]
         groups = await concurrently([partial(_found, view, path, after, limit) for view in present])
-        found = [one for group in groups for one in group]
-    if len(found) > 1:
+        matches = [match for group in groups for match in group]
+    if len(matches) > 1:
         raise InvalidRequestError(
             "Several collections have this path; begin it with the name of one of them."
         )
-    if not found:
+    if not matches:
         raise NotFoundError(NOT_FOUND)
-    return found[0]
+    return matches[0]
 
 
 def _name(view: View) -> str:
@@ -237,33 +249,37 @@ def _name(view: View) -> str:
 
 
 async def _found(view: View, path: str, after: str | None, limit: int) -> list[str | Folder]:
-    """What is at a path of a collection; nothing or one thing."""
+    """The document or folder at a path of a collection: a list of none or one."""
     places = await view.places()
-    all_ = await to_thread.run_sync(placed_documents, places)
-    match await to_thread.run_sync(documents_or_folder_at, all_, path):
+    documents = await to_thread.run_sync(placed_documents, places)
+    match await to_thread.run_sync(documents_or_folder_at, documents, path):
         case None:
             return []
         case str() as folder:
-            return [await _folder(view, all_, folder, after, limit)]
+            return [await _folder(view, documents, folder, after, limit)]
         case [document]:
             return [document.id]
         case same:
             raise ambiguous_path_error(same)
 
 
-async def _folder(view: View, all_: Sequence[Document], folder: str, after: str | None, limit: int) -> Folder:
-    held = await to_thread.run_sync(children, all_, folder)
-    shown, left = await to_thread.run_sync(page_of_children, held, after, limit)
-    sources = await view.table.sources(child.id for child in shown if child.id)
+async def _folder(
+    view: View, documents: Sequence[Document], folder: str, after: str | None, limit: int
+) -> Folder:
+    in_folder = await to_thread.run_sync(children, documents, folder)
+    page, remaining = await to_thread.run_sync(page_of_children, in_folder, after, limit)
+    sources = await view.table.sources(child.id for child in page if child.id)
     admitted = {id_: stored.source for id_, stored in sources.items() if view.admits(stored)}
     entries = tuple(
         Entry(child.name, admitted.get(child.id), child.documents)
-        for child in shown
+        for child in page
         if not child.id or child.id in admitted
     )
     path = f"{_name(view)}/{folder}" if folder else _name(view)
-    return Folder(path, sum(child.documents for child in held), entries, left, _next(shown, left))
+    return Folder(
+        path, sum(child.documents for child in in_folder), entries, remaining, _next(page, remaining)
+    )
 
 
-def _next(shown: Sequence[Child], left: int) -> str | None:
-    return shown[-1].after if shown and left else None
+def _next(page: Sequence[Child], remaining: int) -> str | None:
+    return page[-1].after if page and remaining else None

@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
-PASSAGE_CHARS = 20_000  # of a passage that are marked on its page
+PASSAGE_CHARS = 20_000  # of a passage, marked on its page
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
 NO_BREAKERS: Mapping[str, Breaker] = MappingProxyType({})
 
@@ -132,8 +132,8 @@ class Desk:
             # Imported here, because few desks have one.
             from rag.search.retrievers import Retrievers, load_retrievers  # noqa: PLC0415
 
-            named = await to_thread.run_sync(load_retrievers, settings.retrievers)
-            served = Retrievers([*named, *retrievers])
+            configured = await to_thread.run_sync(load_retrievers, settings.retrievers)
+            served = Retrievers([*configured, *retrievers])
         reader = DeskReader(
             settings.home,
             timeout_seconds=settings.search.timeout_seconds,
@@ -170,12 +170,12 @@ class Desk:
     async def collections(self, principal: Principal) -> tuple[Collection, ...]:
         """The collections in which the principal may read anything, ordered by name.
 
-        What ingestion notes of their documents isn't told: some may be unreadable.
+        Without statistics from ingestion, which also cover unreadable documents.
         """
         return tuple(without_notes(view.table.collection) for view in await self._views(principal))
 
     async def warm(self) -> None:
-        """Read what first searches of a desk in a bucket would wait for: each request there takes its time.
+        """Read ahead what the first searches of a desk in a bucket would wait for.
 
         Raises:
             StoreError: the bucket can't be read.
@@ -192,35 +192,43 @@ class Desk:
         versions = tuple(
             [(view.table.collection, await view.table.version(), view.expired) for view in views]
         )
-        known = self._overviews.known(principal, versions)
-        if known is not None:
-            return known
-        holdings = [await collection_overview(view) for view in views]
-        overview = tuple(holding for holding in holdings if holding.sources)
+        cached = self._overviews.get(principal, versions)
+        if cached is not None:
+            return cached
+        summaries = [await collection_overview(view) for view in views]
+        overview = tuple(summary for summary in summaries if summary.sources)
         if not any(view.table.failed for view in views):  # it may be readable again, in the same version
-            self._overviews.keep(principal, versions, overview)
+            self._overviews.put(principal, versions, overview)
         return overview
 
-    async def beginning(self, principal: Principal, text: str, collection: str | None = None) -> list[Source]:
+    async def sources_beginning_with(
+        self, principal: Principal, text: str, collection: str | None = None
+    ) -> list[Source]:
         """The readable sources whose id, title or path begins with `text`, whatever its case, by title.
 
-        Those of one collection, if it is named; none if the principal can't read it.
+        With `collection`, only those of this one.
         """
         views = [
-            one for one in await self._views(principal) if collection in {None, one.table.collection.name}
+            view for view in await self._views(principal) if collection in {None, view.table.collection.name}
         ]
-        found = [one.source for view in views async for some in view.walk(text.lower()) for one in some]
-        return sorted(found, key=lambda source: (source.title, source.id))
+        sources = [
+            stored.source for view in views async for batch in view.walk(text.lower()) for stored in batch
+        ]
+        return sorted(sources, key=lambda source: (source.title, source.id))
 
     async def sizes(self, principal: Principal, sources: Iterable[Source]) -> dict[str, int]:
         """The lengths of the texts of sources that the principal may read, in bytes of UTF-8, by id."""
         ids: dict[str, list[str]] = {}
         for source in sources:
             ids.setdefault(source.collection, []).append(source.id)
-        made = [one for one in await self._reader.collections(principal.tenant) if one.name in ids]
-        tables = [await self._reader.open(collection) for collection in made]
-        found = [await table.sizes(ids[table.collection.name]) for table in tables]
-        return {id_: size for sizes in found for id_, size in sizes.items()}
+        collections = [
+            collection
+            for collection in await self._reader.collections(principal.tenant)
+            if collection.name in ids
+        ]
+        tables = [await self._reader.open(collection) for collection in collections]
+        sizes_by_table = [await table.sizes(ids[table.collection.name]) for table in tables]
+        return {id_: size for sizes in sizes_by_table for id_, size in sizes.items()}
 
     async def names_groups(self, tenant: str) -> bool:
         """Whether any access record of the tenant names a group, or a retriever could.
@@ -228,8 +236,8 @@ class Desk:
         Raises:
             StoreError: the access records can't be read.
         """
-        asked = self._retrievers is not None and self._retrievers.serve(tenant)
-        return asked or await self._reader.names_groups(tenant)
+        has_retriever = self._retrievers is not None and self._retrievers.serve(tenant)
+        return has_retriever or await self._reader.names_groups(tenant)
 
     async def search(
         self,
@@ -262,13 +270,13 @@ class Desk:
     async def stale(self, sources: Iterable[Source]) -> Mapping[str, Staleness]:
         """Which files of these sources have changed or gone since they were ingested, by source id.
 
-        Nothing is read of them. It takes 0.3 seconds at most; files that can't be told of until then, or
-        whose folder isn't mounted here, are left out. `search.check_files` turns it off.
+        Reads file attributes only, for 0.3 seconds at most. Files that take longer, or whose folder isn't
+        mounted here, are left out. `search.check_files` turns it off.
         """
         return await self._files.stale(sources) if self._settings.check_files else {}
 
-    async def checked(self, answer: Answer) -> Answer:
-        """The answer with what became of the files of its hits (see `stale`), and with their flags."""
+    async def with_warnings(self, answer: Answer) -> Answer:
+        """The answer with the changed and missing files of its hits (see `stale`), and with their flags."""
         stale = await self.stale(hit.source for hit in answer.hits)
         return replace(answer, stale=stale, flags=_flags(answer.hits))
 
@@ -281,7 +289,7 @@ class Desk:
             NotFoundError: nothing readable has this name.
             RefdeskError: as `search`.
         """
-        source_id, _ = split_id(await self.named(principal, id_))
+        source_id, _ = split_id(await self.resolve_name(principal, id_))
         stored, _ = await self._located(principal, source_id)
         answer, state = await self._search(principal, request, trace=True)
         return answer, await trace_source(stored, answer, state)
@@ -303,7 +311,8 @@ class Desk:
         broken: list[Collection] = []
         with steps.step("plan"):
             views = {view.table.collection.name: view for view in await self._views(principal, broken)}
-            # Only for a table that the whole tenant may read is it certain that the principal may know of it.
+            # Only of a table that the whole tenant may read is it certain that the principal may know it
+            # exists.
             failing = [table.name for table in broken if table.visibility == "tenant"]
             request, notes = readable_request(request, views, failing)
             plan = await self._planned(principal, request)
@@ -314,15 +323,20 @@ class Desk:
         return await search(state)
 
     async def _with_sources(self, principal: Principal, plan: SearchPlan) -> tuple[SearchPlan, list[str]]:
-        """The plan with the ids of the sources that it names, and notes on names that mean nothing."""
-        named = {"sources": plan.sources or (), "exclude_sources": plan.exclude_sources}
-        if not any(named.values()):
+        """The plan with the names of sources resolved to ids, and notes on names that resolve to nothing."""
+        names_by_argument = {"sources": plan.sources or (), "exclude_sources": plan.exclude_sources}
+        if not any(names_by_argument.values()):
             return plan, []
-        ids = await self.identify(principal, [name for names in named.values() for name in names])
-        missing = {argument: [one for one in names if one not in ids] for argument, names in named.items()}
+        ids = await self.resolve_names(
+            principal, [name for names in names_by_argument.values() for name in names]
+        )
+        missing = {
+            argument: [name for name in names if name not in ids]
+            for argument, names in names_by_argument.items()
+        }
         sources, excluded = (
             tuple(dict.fromkeys(split_id(ids[name])[0] for name in names if name in ids))
-            for names in named.values()
+            for names in names_by_argument.values()
         )
         plan = replace(plan, sources=None if plan.sources is None else sources, exclude_sources=excluded)
         return plan, [unknown_names_note(argument, names) for argument, names in missing.items() if names]
@@ -334,7 +348,7 @@ class Desk:
         # Imported here, because few searches begin at a passage.
         from rag.search.stages.related import from_seed, seed_of  # noqa: PLC0415
 
-        source_id, seqs = split_id(await self.named(principal, request.related))
+        source_id, seqs = split_id(await self.resolve_name(principal, request.related))
         stored, view = await self._located(principal, source_id)
         seed = await seed_of(stored, seqs[0] if seqs else 0, view)
         plan = await to_thread.run_sync(make_plan, from_seed(request, seed), self._settings, principal)
@@ -359,22 +373,22 @@ class Desk:
                 return await extract(view, source_id, seqs, part, max_chars)
         return await extract(view, source_id, seqs, part, max_chars)
 
-    async def named(self, principal: Principal, name: str, *, by_id_alone: bool = False) -> str:
-        """The id of the source, chunk or range that a name means (names: see `rag.search.requested_sources`).
+    async def resolve_name(self, principal: Principal, name: str, *, by_id_alone: bool = False) -> str:
+        """The id of the source, chunk or range that a name means (see `rag.search.requested_sources`).
 
         Raises:
             NotFoundError: nothing readable has this name.
             InvalidRequestError: several readable documents have it.
         """
-        ids = await self.identify(principal, [name], by_id_alone=by_id_alone)
+        ids = await self.resolve_names(principal, [name], by_id_alone=by_id_alone)
         if name not in ids:
             raise NotFoundError(NOT_FOUND)
         return ids[name]
 
-    async def identify(
+    async def resolve_names(
         self, principal: Principal, names: Sequence[str], *, by_id_alone: bool = False
     ) -> dict[str, str]:
-        """The ids that names mean, as `named` has it, by name; unknown names are absent."""
+        """The ids that names mean, see `resolve_name`, by name; unknown names are absent."""
         views = await self._all_views(principal)
         ids = await (resolve_ids if by_id_alone else resolve_names)(views, names)
         if ids.keys() != {*names} and any(view.table.failed for view in views):
@@ -395,7 +409,7 @@ class Desk:
         # Imported here, because most desks are never asked for one.
         from rag.search.page_picture import page_of  # noqa: PLC0415
 
-        id_ = await self.named(principal, id_)
+        id_ = await self.resolve_name(principal, id_)
         passage = await self.extract(principal, id_, max_chars=PASSAGE_CHARS, part=Part(around=0))
         return await page_of(passage, number)
 
@@ -425,10 +439,10 @@ class Desk:
             NotFoundError: no readable folder has this path.
             InvalidRequestError: as `at` does.
         """
-        found = await self.at(principal, path, after=after, limit=limit)
-        if isinstance(found, str):
+        target = await self.at(principal, path, after=after, limit=limit)
+        if isinstance(target, str):
             raise NotFoundError(NOT_FOUND)
-        return found
+        return target
 
     async def sources(self, principal: Principal, *, after: tuple[str, str], limit: int) -> list[Source]:
         """Up to `limit` readable sources after (collection, source id), ordered by the two."""
@@ -444,10 +458,10 @@ class Desk:
     async def _page(self, view: View, after: str, limit: int) -> list[Source]:
         """Up to `limit` readable sources of a collection; fewer only if there are no more."""
         page: list[Source] = []
-        while wanted := limit - len(page):
-            rows = await view.page(after, wanted)
+        while room := limit - len(page):
+            rows = await view.page(after, room)
             page += [listed.stored.source for listed in rows if self._passes(view, listed)]
-            if len(rows) < wanted:
+            if len(rows) < room:
                 break
             after = rows[-1].stored.source.id  # the gate may have withheld some: continue after them
         return page
@@ -468,19 +482,18 @@ class Desk:
     async def _all_views(self, principal: Principal) -> list[View]:
         """The collections of the principal's tenant, ordered by name, even if it can read nothing there.
 
-        Those in which its bindings admit nothing are left out, as if they didn't exist.
+        Collections of which its bindings admit nothing are left out, as if they didn't exist.
 
         Raises:
-            ConfigurationError: there are none, because the tenant doesn't exist, or the data folder is
-                missing or not one of refdesk's.
+            ConfigurationError: the tenant doesn't exist, or the data folder is missing or not refdesk's.
         """
         collections = await self._reader.collections(principal.tenant)
         if not collections:
             await to_thread.run_sync(check_data_folder, self._reader.data)
             await to_thread.run_sync(check_tenant, self._reader.data, principal.tenant)
-        tables: list[CollectionReader] = [await self._reader.open(one) for one in collections]
+        tables: list[CollectionReader] = [await self._reader.open(collection) for collection in collections]
         if self._retrievers:
-            names = {one.name for one in collections}
+            names = {collection.name for collection in collections}
             tables += await self._retrievers.open(principal, besides=names)
             tables.sort(key=lambda table: table.collection.name)
         await self._reader.refresh(principal.tenant)
@@ -491,10 +504,12 @@ class Desk:
                 principal,
                 letter_case=case,
                 changed=await table.uncopied_records(),
-                expired=await self._expired(table) if one.keep_days or one.expiring else frozenset(),
+                expired=await self._expired(table)
+                if collection.keep_days or collection.expiring
+                else frozenset(),
             )
             for table in tables
-            for one in (table.collection,)
+            for collection in (table.collection,)
         ]
         return [view for view in views if view.walls is not None]
 
@@ -509,7 +524,7 @@ class Desk:
         readable = await concurrently([view.has_any for view in views])
         if broken is not None:
             broken += [view.table.collection for view in views if view.table.failed]
-        return [view for view, any_ in zip(views, readable, strict=True) if any_]
+        return [view for view, is_readable in zip(views, readable, strict=True) if is_readable]
 
     async def _located(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:
         """A readable source, and the view of its collection."""
@@ -524,10 +539,10 @@ class Desk:
 
 
 def _flags(hits: Iterable[Hit]) -> Mapping[str, tuple[Flag, ...]]:
-    """The flags of what is shown of each hit, its title and headings included, by chunk id."""
+    """The flags of each hit's shown text, title and headings, by chunk id."""
     texts = {
         hit.chunk.id: "\n".join((hit.source.title, *hit.chunk.section, hit.header, hit.text)) for hit in hits
     }
-    if not flags_in(APART.join(texts.values())):  # as of most hits; one look is faster than one for each
+    if not flags_in(APART.join(texts.values())):  # most hits have none, and one scan is faster than many
         return {}
     return {id_: flags for id_, text in texts.items() if (flags := flags_in(text))}

@@ -1,9 +1,9 @@
-"""The access check that every result passes last, against the current record of its source.
+"""The gate: the last access check of every result, against its source's current access record.
 
-The engine has filtered before, but by copies: each chunk's row repeats its source's access record and fields
-as they were when the row was written. The copies are stale after a change of rights and during the
-replacement of a source, and the filter is SQL that could have a bug. So nothing leaves unless the source's
-own record admits it, by the same rule evaluated in Python.
+The engine has filtered by copies: each chunk row repeats its source's access record and fields as they were
+when the row was written. The copies are stale after a change of rights and during the replacement of a
+source, and the filter is SQL that could have a bug. So the gate fails closed: a chunk leaves only if its
+source's own record admits it, by the same rule evaluated in Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rag.search.recall import Candidate, Query
     from rag.search.view import View
 
-SLACK = 4  # candidates checked beyond the limit, so that a stale one or a tie doesn't cost a second round
+SLACK = 4  # candidates checked beyond the limit, so that a stale copy or a tie rarely costs a second round
 WIDER = 4  # how many times as many candidates the next round checks
 READS = 3  # attempts to read a source that is replaced each time
 
@@ -30,54 +30,56 @@ Alarm: TypeAlias = "Callable[[int], None]"
 
 
 def is_fault(withheld: StoredSource, generation: str, revision: int) -> bool:
-    """Whether the engine should not have found a row whose source the gate withholds.
+    """Whether a row of a withheld source shows a bug, and not a race.
 
-    `generation` and `revision` are the row's. If either differs from the source's, this is a race: the source
-    was replaced, or its access record changed, after the row was written, so the row was found rightly. If
-    both are current, the engine and the gate have judged the same record and disagree. That is a bug.
+    `generation` and `revision` are the row's. If either differs from the source's, the source was replaced or
+    its access record changed after the row was written: a race. If both are current, the engine and the gate
+    have judged the same record and disagree: a bug.
     """
     record = withheld.access
     return (generation, revision) == (withheld.generation, record.revision if record else 0)
 
 
-async def admit(candidates: Sequence[Candidate], asked: Query, limit: int, alarm: Alarm) -> list[Hit]:
-    """The first `limit` candidates that are readable now, as hits, newer first among equals.
+async def admit(candidates: Sequence[Candidate], query: Query, limit: int, alarm: Alarm) -> list[Hit]:
+    """The first `limit` candidates that are readable now, as hits; ties are broken by date, newer first.
 
-    They are the beginning of what a higher limit would return: all equals take part, however many there are.
-    Similarities are to `asked`. Hits without a vector, and those for whose model the query has none, have no
-    similarity.
+    The result is a prefix of what a higher limit would return: all candidates of a tied score take part.
+    Similarities are to `query`; a hit has none if it has no vector, or the query none of its model.
     """
     checked = limit + SLACK
-    hits = await _readable(candidates[:checked], asked, alarm)
+    # Stop once no unchecked candidate can tie with the last hit: a tie is broken by date, which only the gate
+    # reads, so a tied candidate further down could still belong before it.
+    hits = await _readable(candidates[:checked], query, alarm)
     while checked < len(candidates) and settled_count(hits, candidates[checked].score) < limit:
         # Each round reads all candidates again, not only the new ones. If a source is replaced between two
         # rounds, adding up their hits would show it in two versions at once.
         checked *= WIDER
-        hits = await _readable(candidates[:checked], asked, alarm)
+        hits = await _readable(candidates[:checked], query, alarm)
     return newer_first(hits)[:limit]
 
 
-async def _readable(candidates: Sequence[Candidate], asked: Query, alarm: Alarm) -> list[Hit]:
+async def _readable(candidates: Sequence[Candidate], query: Query, alarm: Alarm) -> list[Hit]:
+    # By identity: views hold dicts, so they have no hash.
     by_view: dict[int, tuple[View, list[Candidate]]] = {}
     for candidate in candidates:
         by_view.setdefault(id(candidate.view), (candidate.view, []))[1].append(candidate)
     groups = await concurrently([partial(_visible, *pair, alarm) for pair in by_view.values()])
     visible = {id_: pair for group in groups for id_, pair in group.items()}
     return [
-        _hit(candidate, *visible[candidate.id], asked) for candidate in candidates if candidate.id in visible
+        _hit(candidate, *visible[candidate.id], query) for candidate in candidates if candidate.id in visible
     ]
 
 
 async def _visible(
     view: View, candidates: Sequence[Candidate], alarm: Alarm
 ) -> dict[str, tuple[StoredChunk, StoredSource]]:
-    """The candidates that may leave, by id, each in the version that its source has now."""
+    """The candidates that may leave, by id, each as the chunk of its source's current generation."""
     versions = {candidate.id: candidate.versions for candidate in candidates}
     for _ in range(READS):
         sources = await view.table.sources(split_chunk_id(id_)[0] for id_ in versions)
         admitted = {id_: source for id_, source in sources.items() if view.admits(source)}
         withheld = {id_: sources[id_] for id_ in sources.keys() - admitted.keys()}
-        withheld = {id_: source for id_, source in withheld.items() if not view.overtaken(source)}
+        withheld = {id_: source for id_, source in withheld.items() if not view.may_match_now(source)}
         if faults := _faults(withheld, versions):
             alarm(len(faults))
         # A source that is being replaced has chunks of two generations, under the same ids. Only those of the
@@ -99,7 +101,7 @@ async def _visible(
 
 
 def _faults(withheld: Mapping[str, StoredSource], versions: Mapping[str, Sequence[StoredChunk]]) -> set[str]:
-    """The withheld sources of which the engine should not have found a chunk."""
+    """The withheld sources of which the engine found a chunk that it should have excluded."""
     if not withheld:
         return set()
     rows = ((split_chunk_id(id_)[0], chunk) for id_, chunks in versions.items() for chunk in chunks)
@@ -111,13 +113,13 @@ def _faults(withheld: Mapping[str, StoredSource], versions: Mapping[str, Sequenc
 
 
 def _has_chunk(id_: str, sources: Mapping[str, StoredSource]) -> bool:
-    """Whether one of the sources has a chunk of this id now: a shorter version may not."""
+    """Whether the id's source still has this chunk: a shorter version may not."""
     source_id, seq = split_chunk_id(id_)
     return source_id in sources and seq < sources[source_id].source.chunk_count
 
 
-def _hit(candidate: Candidate, stored: StoredChunk, source: StoredSource, asked: Query) -> Hit:
-    meaning, similarity = asked.meaning_in(candidate.view), None
+def _hit(candidate: Candidate, stored: StoredChunk, source: StoredSource, query: Query) -> Hit:
+    meaning, similarity = query.meaning_in(candidate.view), None
     if meaning is not None and stored.vector.any():
         similarity = float(meaning.similarities(stored.vector))
     return Hit(stored.chunk, source.source, candidate.score, similarity, stored.vector, source.fields)

@@ -76,7 +76,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     state.note(_chance(queries[0], state))
     planned = narrowed_by_plan(queries, state) if plan.query_stages else queries
     hits = await find(planned, state)
-    if not hits and planned is not queries:
+    if not hits and planned is not queries:  # the planner narrowed too much: search without its plan
         state.note([PLAN_FINDS_NOTHING])
         state.left_out.clear()
         hits = await find(queries, state)
@@ -112,14 +112,14 @@ def _without_retrievers(state: SearchState) -> SearchState:
 
 
 def _why_none(state: SearchState) -> list[str]:
-    """Why nothing is searched, unless another note says so."""
+    """The note on why nothing is searched, unless another note has said it."""
     if state.views:
         return [] if state.plan.sources == () else [NO_HITS_WANTED]
     return [] if state.broken or state.degraded else [NO_DOCUMENTS]
 
 
 def _asked(plan: SearchPlan) -> tuple[SubQuery, ...]:
-    """The question. If it has words besides its phrases, those that lack a phrase come behind."""
+    """The question; and if it has words besides its phrases, the same unquoted, with a lower weight."""
     question = SubQuery(plan.query)
     if plan.unquoted is None:
         return (question,)
@@ -136,10 +136,10 @@ async def add_queries(state: SearchState) -> SearchState:
                 chat=state.models.chat,
                 collections=[view.table.collection for view in state.views],
                 today=datetime.now(UTC).date(),
-                used=step.uses,
+                used=step.add_usage,
             )
-            step.warns(*rewritten.warnings, failed=rewritten.failed)
-            step.made(len(rewritten.queries), of=len(state.queries))
+            step.add_warnings(*rewritten.warnings, failed=rewritten.failed)
+            step.record_count(len(rewritten.queries), of=len(state.queries))
         state.note(rewritten.warnings)
         state = replace(state, queries=tuple(rewritten.queries))
     return state
@@ -162,60 +162,62 @@ async def embed(state: SearchState) -> tuple[SearchState, list[Query]]:
 
 
 async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
-    """The hits of these queries, best first. The first query is the caller's; similarities are to it.
+    """The hits of these queries, best first: enough for the plan's limit, or all if later steps select.
 
-    Enough of them for the plan's limit, or all if thresholds or hit stages select among them.
+    The first query is the caller's. Similarities are to it.
     """
     plan = state.plan
     if plan.mode == "exact":
         return await find_exact(queries[0], state)
     with state.steps.step("recall") as recalled:
         lists = await recall(queries, plan)
-        recalled.warns(*_moot(queries, state))
+        recalled.add_warnings(*_moot(queries, state))
     with state.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
-    wanted = len(candidates) if plan.drops_distant or plan.hit_stages else state.hits_to_check
+    # The gate reads the source of each candidate, so it stops at the limit, unless a later step drops hits.
+    enough = len(candidates) if plan.drops_distant or plan.hit_stages else state.hits_to_check
     with state.steps.step("gate") as gate:
-        hits = await admit(candidates, queries[0], wanted, state.alarm)
-        if wanted < len(candidates) and state.takes_more_than(hits):
+        hits = await admit(candidates, queries[0], enough, state.alarm)
+        # Many adjacent hits became one: the limit is not full, so the gate checks the rest.
+        if enough < len(candidates) and state.takes_more_than(hits):
             hits = await admit(candidates, queries[0], len(candidates), state.alarm)
-        gate.made(len(hits))
+        gate.record_count(len(hits))
     if state.steps.detailed:
         await record_lists(candidates, lists, hits, (recalled, fused, gate), queries[0], state)
     if not plan.drops_distant:
         return hits
     with state.steps.step("thresholds") as step:
         tables = [view.table.collection for view in state.views]
-        metrics = {one.name: plan.distance or one.distance for one in tables}
+        metrics = {collection.name: plan.distance or collection.distance for collection in tables}
         near = hits_within_thresholds(hits, plan.thresholds, metrics)
-        step.left(near, of=len(hits))
-    state.leaves_out(DISTANT, hits, near)
+        step.record_hits(near, of=len(hits))
+    state.count_left_out(DISTANT, hits, near)
     return near
 
 
 async def _finds_any(query: Query, state: SearchState) -> bool:
-    """Whether a query finds anything. Runs inside the step `explain`, so it has no steps of its own."""
-    # One hit answers the question, and these searches run only after a search found nothing, several at once.
-    # So one candidate per list is enough. In mode hybrid the dense list alone is: it has a chunk if any chunk
-    # satisfies the filter, and if its best chunk fails the thresholds, the sparse list has no nearer one. But
-    # the best chunk of a sparse list may fail them and a later one not. A moot list is empty.
+    """Whether a query finds anything. Runs inside the step `explain`, so it records no steps."""
+    # These searches run only after a search found nothing, several at once, and one hit answers the question:
+    # one candidate per ranking is enough. In mode hybrid the dense ranking alone is. It has a chunk if any
+    # chunk satisfies the filter, and if its best chunk fails the thresholds, no chunk is nearer. Of a sparse
+    # ranking the best chunk may fail them where a later one doesn't. A skipped dense ranking is empty.
     has_both = state.plan.mode == "hybrid" and all(
         view.comparable and not skips_dense(query, view, state.plan) for view in query.views
     )
     plan = replace(state.plan, limit=1, mode="dense" if has_both else state.plan.mode)
     if plan.mode == "dense" or (plan.mode != "exact" and not plan.drops_distant):
         plan = replace(plan, candidates=1)
-    return bool(await find([query], state.aside(plan)))
+    return bool(await find([query], state.for_side_search(plan)))
 
 
 def _chance(question: Query, state: SearchState) -> list[str]:
-    """A note on mode dense where the model knows no word of the question: an explicit mode is kept to."""
+    """A note for mode dense if the model knows no word of the question: an explicit mode is not changed."""
     unknown = [view.table.collection.name for view in state.views if question.unknown_in(view)]
     return [CHANCE.format(", ".join(unknown))] if unknown and state.plan.mode == "dense" else []
 
 
 def _moot(queries: Sequence[Query], state: SearchState) -> list[str]:
-    """Which collections were not searched by meaning, because their model knows no word of a query."""
+    """A note on collections searched without meaning, because their model knows no word of a query."""
     moot = {
         view.table.collection.name: None
         for query in queries
@@ -226,55 +228,61 @@ def _moot(queries: Sequence[Query], state: SearchState) -> list[str]:
 
 
 async def _views_of(query: SubQuery, state: SearchState, step: OpenStep) -> Sequence[View]:
-    """The views that a query searches, narrowed by its phrases and its own filter, too."""
+    """The views that a query searches, narrowed by its phrases and by its own filter."""
     names = query.collections
     chosen = [view for view in state.views if not names or view.table.collection.name in names]
     if query.filter is not None:
-        both = query.filter if state.plan.filter is None else {"$and": [state.plan.filter, query.filter]}
+        combined = query.filter if state.plan.filter is None else {"$and": [state.plan.filter, query.filter]}
         try:
-            chosen = await narrow_views(chosen, replace(state.plan, filter=both))
+            chosen = await narrow_views(chosen, replace(state.plan, filter=combined))
         except InvalidRequestError as error:
-            step.warns(FILTERS_CLASH.format(str(error).rstrip(".")))
+            step.add_warnings(FILTERS_CLASH.format(str(error).rstrip(".")))
             return ()
     phrases = phrase_needles(query.text)
     return [replace(view, contains=(*view.contains, *phrases)) for view in chosen] if phrases else chosen
 
 
 def _truncations(question: Query, state: SearchState) -> list[str]:
-    """Notes on a question that is too long: only its beginning is searched for."""
+    """Notes on a question that is too long: only its beginning was searched for."""
     plan = state.plan
     notes: list[str] = []
     if plan.mode == "exact":
         return notes
     languages = {stop_languages(view.table.collection) for view in state.views}
-    if plan.mode != "dense" and any(len(query_words(plan.query, one)) > MAX_TERMS for one in languages):
+    if plan.mode != "dense" and any(
+        len(query_words(plan.query, analysis)) > MAX_TERMS for analysis in languages
+    ):
         notes.append(f"Keyword search used only the first {MAX_TERMS} words of the query.")
     if plan.mode != "sparse":
-        asked = [
+        embedders = [
             state.models.embedders.opened[name]
-            for name, one in question.meanings.items()
-            if not one.given and (one.known or plan.mode == "dense")
+            for name, meaning in question.meanings.items()
+            if not meaning.is_from_request and (meaning.known_share or plan.mode == "dense")
         ]
-        cut = [one.window for one in asked if len(one.token_spans(plan.query)) > one.window]
+        cut = [
+            embedder.window
+            for embedder in embedders
+            if len(embedder.token_spans(plan.query)) > embedder.window
+        ]
         notes += [f"Semantic search used only the first {min(cut)} tokens of the query."] if cut else []
     return notes
 
 
 def _lacking(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
-    """A note on passages without the phrases of the query, if there are any."""
+    """A note on hits that lack the phrases of the query, if any do."""
     texts = [[hit.chunk.text, *(part.text for part in hit.excerpts)] for hit in hits]
     lacking = sum(
         not all(any(any(phrase.spans(text)) for text in of_hit) for phrase in plan.phrases)
         for of_hit in texts
     )
-    named = ", ".join(f'"{phrase.query}"' for phrase in plan.phrases)
-    named = f"all of {named}" if len(plan.phrases) > 1 else named
+    phrases = ", ".join(f'"{phrase.query}"' for phrase in plan.phrases)
+    phrases = f"all of {phrases}" if len(plan.phrases) > 1 else phrases
     if not lacking:
         return []
     if lacking == len(hits):
-        return [f"No passage contains {named}. These have only some of the words, or a similar meaning."]
+        return [f"No passage contains {phrases}. These have only some of the words, or a similar meaning."]
     negated = "doesn't" if lacking == 1 else "don't"
-    return [f"{counted(lacking, 'passage')} of {len(hits)} {negated} contain {named}."]
+    return [f"{counted(lacking, 'passage')} of {len(hits)} {negated} contain {phrases}."]
 
 
 def _context(hits: Sequence[Hit], state: SearchState) -> Context:
@@ -282,5 +290,5 @@ def _context(hits: Sequence[Hit], state: SearchState) -> Context:
     with state.steps.step("context") as step:
         spans = state.models.embedders.default.token_spans
         context = assemble_context(hits, budget=state.plan.context_tokens, token_spans=spans)
-        step.left([hit for hit in hits if hit.chunk.id in context.chunk_ids], of=len(hits))
+        step.record_hits([hit for hit in hits if hit.chunk.id in context.chunk_ids], of=len(hits))
     return context

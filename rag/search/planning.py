@@ -1,8 +1,8 @@
 """Makes the plan of a search: checks a request, and completes it from its profile and the settings.
 
-A request sets how it is searched as far as the operator allows it (`search.overrides`). The limits of every
-value are those of the settings, and so is their check. What isn't allowed, or has no effect on this search,
-is an error: nothing that a request says is ignored.
+A request may override what the operator allows (`search.overrides`). Its values are validated by the models
+of the settings, so the same limits apply. A value that is not allowed, or has no effect on this search, is an
+error: nothing in a request is silently ignored.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ LIMITS = tuple(name for name in ThresholdSettings.model_fields if name != "weak_
 
 
 def allowed_overrides(search: SearchSettings, *given: ProfileSettings | None) -> tuple[Overridable, ...]:
-    """What a request may override: what the settings and each profile or tenant allow that says so."""
-    stated = [one.overrides for one in given if one is not None and one.overrides is not None]
+    """What a request may override: what the settings allow, and each profile or tenant that states it."""
+    stated = [values.overrides for values in given if values is not None and values.overrides is not None]
     return tuple(name for name in search.overrides if all(name in names for names in stated))
 
 
@@ -67,21 +67,23 @@ def with_every_override(search: SearchSettings) -> SearchSettings:
     return search.model_copy(
         update={
             "overrides": get_args(Overridable),
-            "profiles": {name: one.model_copy(update=open_) for name, one in search.profiles.items()},
-            "of_tenants": {name: one.model_copy(update=open_) for name, one in search.of_tenants.items()},
+            "profiles": {name: profile.model_copy(update=open_) for name, profile in search.profiles.items()},
+            "of_tenants": {
+                name: tenant.model_copy(update=open_) for name, tenant in search.of_tenants.items()
+            },
         }
     )
 
 
-def check_allowed(settings: SearchSettings, name: Overridable, wanted: object, fixed: object) -> None:
-    """Check that a request may set this value, or that it is the one that is fixed.
+def check_allowed(settings: SearchSettings, name: Overridable, requested: object, fixed: object) -> None:
+    """Check that a request may override this value, unless it equals the fixed one.
 
     Raises:
-        InvalidRequestError: the operator has fixed another one.
+        InvalidRequestError: the operator has fixed another value.
     """
-    if wanted != fixed and name not in settings.overrides:
-        value = f" to {fixed}" if isinstance(fixed, str | float | int) else ""
-        raise InvalidRequestError(f"{name} is fixed{value} by the operator; leave it out.")
+    if requested != fixed and name not in settings.overrides:
+        to_value = f" to {fixed}" if isinstance(fixed, str | float | int) else ""
+        raise InvalidRequestError(f"{name} is fixed{to_value} by the operator; leave it out.")
 
 
 def with_overrides(
@@ -117,51 +119,53 @@ def _check_effective(request: SearchRequest, mode: Mode) -> None:
 
 
 def _fusion(settings: SearchSettings, request: SearchRequest) -> FusionSettings:
-    fusion, given = settings.fusion, {"method": request.fusion, "alpha": request.alpha}
-    given = {name: value for name, value in given.items() if value is not None}
+    fusion, requested = settings.fusion, {"method": request.fusion, "alpha": request.alpha}
+    requested = {name: value for name, value in requested.items() if value is not None}
     if request.fusion is not None:
         check_allowed(settings, "fusion", request.fusion, fusion.method)
     if request.alpha is not None:
         check_allowed(settings, "alpha", request.alpha, fusion.alpha)
-    made = _valid(FusionSettings, fusion.model_dump() | given, {"method": "fusion"})
-    if request.alpha is not None and made.method != "convex":
-        raise InvalidRequestError(f"alpha has no effect with the fusion {made.method}; it is for convex.")
-    return made
+    completed = _valid(FusionSettings, fusion.model_dump() | requested, {"method": "fusion"})
+    if request.alpha is not None and completed.method != "convex":
+        raise InvalidRequestError(
+            f"alpha has no effect with the fusion {completed.method}; it is for convex."
+        )
+    return completed
 
 
-def _thresholds(settings: SearchSettings, given: Mapping[str, float] | None) -> ThresholdSettings:
-    if given is None:
+def _thresholds(settings: SearchSettings, requested: Mapping[str, float] | None) -> ThresholdSettings:
+    if requested is None:
         return settings.thresholds
-    unknown = next((name for name in given if name not in LIMITS), None)
-    if unknown is not None or not given:
-        check_allowed(settings, "thresholds", given, None)
+    unknown = next((name for name in requested if name not in LIMITS), None)
+    if unknown is not None or not requested:
+        check_allowed(settings, "thresholds", requested, None)
         wrong = "is empty" if unknown is None else f"has no {unknown[:64]!r}"
         raise InvalidRequestError(f"thresholds {wrong}; it has: {', '.join(LIMITS)}.")
     stated = settings.thresholds.model_dump()
-    made = _valid(ThresholdSettings, stated | dict(given), above="thresholds.")
-    check_allowed(settings, "thresholds", made, settings.thresholds)
-    return made
+    completed = _valid(ThresholdSettings, stated | dict(requested), above="thresholds.")
+    check_allowed(settings, "thresholds", completed, settings.thresholds)
+    return completed
 
 
 def _stages(
-    settings: SearchSettings, given: Mapping[str, object] | None, stages_of: Callable[[str], Stages]
+    settings: SearchSettings, requested: Mapping[str, object] | None, stages_of: Callable[[str], Stages]
 ) -> Stages:
-    if given is None:
+    if requested is None:
         return settings.stages
-    if not given:
+    if not requested:
         raise InvalidRequestError(f"stages is empty; it has: {', '.join(StageChoice.model_fields)}.")
-    choice = _valid(StageChoice, given, above="stages.", strict=False)
+    choice = _valid(StageChoice, requested, above="stages.", strict=False)
     stages = settings.stages if choice.of is None else stages_of(choice.of)
     names = {stage.stage for stage in stages}
     if unknown := [name for name in choice.without if name not in names]:
-        check_allowed(settings, "stages", unknown, ())  # what is closed says nothing of what there is
+        check_allowed(settings, "stages", unknown, ())  # a caller without overrides doesn't learn the stages
         there = ", ".join(dict.fromkeys(stage.stage for stage in stages)) or "none"
         raise InvalidRequestError(
             f"stages.without: there is no stage {unknown[0][:64]!r}; there are: {there}."
         )
-    left = tuple(stage for stage in stages if stage.stage not in choice.without)
-    check_allowed(settings, "stages", left, settings.stages)
-    return left
+    remaining = tuple(stage for stage in stages if stage.stage not in choice.without)
+    check_allowed(settings, "stages", remaining, settings.stages)
+    return remaining
 
 
 def _check_distance(
@@ -186,10 +190,10 @@ def _valid(
     above: str = "",
     strict: bool = True,
 ) -> Model:
-    """The values as the settings check them; none is quoted in the error.
+    """The values, validated by a model of the settings. `renamed` maps its fields to those of the request.
 
     Raises:
-        InvalidRequestError: one is wrong. The message says what is allowed.
+        InvalidRequestError: a value is invalid. The message says what is allowed and never quotes a value.
     """
     try:
         return model.model_validate(values, strict=strict)
@@ -198,18 +202,18 @@ def _valid(
         key = str(details["loc"][0]) if details["loc"] else ""
         name = f"{above}{(renamed or {}).get(key, key)}"
         if details["type"] == "extra_forbidden":
-            known: Collection[str] = model.model_fields
+            fields_of_model: Collection[str] = model.model_fields
             raise InvalidRequestError(
-                f"{above.rstrip('.')} has no {key[:64]!r}; it has: {', '.join(known)}."
+                f"{above.rstrip('.')} has no {key[:64]!r}; it has: {', '.join(fields_of_model)}."
             ) from None
         raise InvalidRequestError(f"{describe_mistake(name, details).rpartition(', not ')[0]}.") from None
 
 
-MAX_PHRASES = 16  # of a query: the engine looks for each in each passage
+MAX_PHRASES = 16  # of a query: the engine scans each passage for each of them
 
 
 OVERRIDES = ("fusion", "alpha", "candidates", "thresholds", "stages", "distance")
-"""What `rag.search.planning` takes over from a request."""
+"""The fields of a request that override settings."""
 
 
 _LISTS = {field.name for field in fields(SearchRequest) if str(field.type).startswith("tuple[str, ...]")}
@@ -217,28 +221,28 @@ _LISTS = {field.name for field in fields(SearchRequest) if str(field.type).start
 
 
 def request_with(query: SearchRequest | str, values: RequestValues) -> SearchRequest:
-    """The request for a query with these values; they replace those of a request.
+    """The request for a query, or the given request, with these values.
 
     Raises:
-        InvalidRequestError: one string stands where a list of names is expected.
+        InvalidRequestError: a list of names is a single string.
     """
     request = SearchRequest(query) if isinstance(query, str) else query
-    given: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for name, value in values.items():
         if name in _LISTS and isinstance(value, str):
             raise InvalidRequestError(f"{name} must be a list, like [{value!r}].")
-        given[name] = tuple(value) if name in _LISTS and isinstance(value, Iterable) else value
-    return replace(request, **given)
+        changes[name] = tuple(value) if name in _LISTS and isinstance(value, Iterable) else value
+    return replace(request, **changes)
 
 
-def _check_values(request: SearchRequest, most: int) -> None:
-    """Check the values that need nothing else; at most `most` results may be asked for.
+def _check_values(request: SearchRequest, max_limit: int) -> None:
+    """Check the values that depend on no setting but `max_limit`.
 
     Raises:
-        InvalidRequestError: one is out of range.
+        InvalidRequestError: a value is out of range.
     """
-    if request.limit is not None and not 0 <= request.limit <= most:
-        raise InvalidRequestError(f"limit must be from 0 to {most}, not {request.limit}.")
+    if request.limit is not None and not 0 <= request.limit <= max_limit:
+        raise InvalidRequestError(f"limit must be from 0 to {max_limit}, not {request.limit}.")
     if request.detail and request.detail not in get_args(Detail):
         details = ", ".join(get_args(Detail))
         raise InvalidRequestError(f"detail must be one of {details}, not {request.detail!r}.")
@@ -251,9 +255,10 @@ def _check_values(request: SearchRequest, most: int) -> None:
 
 
 def make_plan(request: SearchRequest, settings: SearchSettings, principal: Principal) -> SearchPlan:
-    """Check `request`, and complete it from its tenant's settings, then its profile, then `settings`.
+    """The checked request, completed from its tenant's settings, then its profile, then `settings`.
 
-    The principal's bindings fix the profile and cap the limit. If they name collections, `settings` don't.
+    The principal's bindings fix the profile and cap the limit. Collections that they name replace those of
+    `settings`.
 
     Raises:
         InvalidRequestError: a value is out of range, or fixed by the operator. The message says what is
@@ -266,15 +271,14 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     configured = settings
     settings = _completed(configured, _profile(request, configured, bound), tenant)
     settings = settings.model_copy(update={"limit": min(settings.limit, bound.limit)})
-    if bound.profiles:
-        kept = tuple(name for name in settings.overrides if name not in LOOSENING)
-        settings = settings.model_copy(update={"overrides": kept})
+    if bound.profiles:  # the binding's profile is a limit, so no override may loosen it
+        narrowing = tuple(name for name in settings.overrides if name not in LOOSENING)
+        settings = settings.model_copy(update={"overrides": narrowing})
     _check_values(request, bound.limit)
     limit = settings.limit if request.limit is None else request.limit
     mode = _mode(request, settings.mode)
-    if (limit, mode) != (settings.limit, settings.mode):
-        check_allowed(settings, "limit", limit, settings.limit)
-        check_allowed(settings, "mode", mode, settings.mode)
+    check_allowed(settings, "limit", limit, settings.limit)
+    check_allowed(settings, "mode", mode, settings.mode)
     if any(getattr(request, name) is not None for name in OVERRIDES):
         settings = with_overrides(settings, request, mode, partial(_stages_of, configured, tenant))
     detail = request.detail or settings.detail
@@ -325,14 +329,14 @@ def _with_vector(plan: SearchPlan, numbers: Sequence[float]) -> SearchPlan:
     need_text = (CompressStage,) if plan.query else (CompressStage, RerankStage)
     stages = tuple(stage for stage in plan.hit_stages if not isinstance(stage, need_text))
     skipped = [stage.stage for stage in (*plan.query_stages, *plan.hit_stages) if stage not in stages]
-    given = RequestVector(unit_vector(numbers), tuple(dict.fromkeys(skipped)))
-    return replace(plan, given=given, query_stages=(), hit_stages=stages)
+    request_vector = RequestVector(unit_vector(numbers), tuple(dict.fromkeys(skipped)))
+    return replace(plan, request_vector=request_vector, query_stages=(), hit_stages=stages)
 
 
 def _joining(plan: SearchPlan, request: SearchRequest) -> SearchPlan:
-    """The plan, which joins if the request says so and it can.
+    """The plan with `joins` if the request wants it and the plan can.
 
-    A limit that was asked for has enough candidates then, unless their number was asked for, too.
+    Joining needs more candidates to fill a limit that the request states, unless it also states their number.
     """
     if not (request.joined and _joins(plan)):
         return plan
@@ -345,18 +349,18 @@ def _joining(plan: SearchPlan, request: SearchRequest) -> SearchPlan:
 
 
 def _joins(plan: SearchPlan) -> bool:
-    """Whether hits show their chunks, or lines: sections and neighbours are joined otherwise."""
+    """Whether hits show passages or lines. The stages for sections and neighbours join hits themselves."""
     shows_more = any(isinstance(stage, NeighborsStage | ParentStage) for stage in plan.hit_stages)
     return plan.detail == "passage" and not shows_more
 
 
 def _rescores(plan: SearchPlan) -> bool:
-    """Whether scores are on a scale of a model or operator, of which no share of the best was measured."""
+    """Whether a stage replaces scores by others, for which the rule of `selects` was not measured."""
     return any(isinstance(stage, RerankStage | CustomStage) for stage in plan.hit_stages)
 
 
 def _mode(request: SearchRequest, usual: Mode) -> Mode:
-    """The mode that a request names, or else the usual one, which a vector without a query may change."""
+    """The request's mode, or the usual one; dense for a vector without a query."""
     mode = request.mode or usual
     if request.vector is not None and not request.query.strip():
         if request.mode not in {None, "dense"}:
@@ -375,7 +379,7 @@ def _hit_stages(settings: SearchSettings, mode: Mode, *, without_display: bool) 
 
 
 def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_bound: bool) -> Needle | None:
-    """What mode exact searches for."""
+    """What mode exact searches for; None in other modes."""
     if mode != "exact":
         if request.match not in {None, "text"} or request.case:  # the usual values say nothing
             raise InvalidRequestError(
@@ -395,7 +399,7 @@ def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_
 
 
 def _contains(request: SearchRequest, settings: SearchSettings) -> tuple[Needle, ...]:
-    """What each hit must contain. Quotation marks in a needle are a part of it."""
+    """What each hit must contain. Quotation marks are taken literally."""
     texts = (*settings.must_contain, *request.must_contain)
     for text in texts:
         _check_encodable("must_contain", text)
@@ -403,7 +407,7 @@ def _contains(request: SearchRequest, settings: SearchSettings) -> tuple[Needle,
 
 
 def _unquoted(query: str, mode: Mode, settings: SearchSettings) -> str | None:
-    """The query for passages that lack a phrase; None if there are none to find."""
+    """The query without quotation marks, to find passages that lack a phrase; None if none may lack one."""
     if mode == "exact" or settings.engine.operator == "and" or QUOTES.isdisjoint(query):
         return None
     return without_quotes(query)
@@ -413,28 +417,25 @@ def _phrases(query: str) -> tuple[Needle, ...]:
     """The phrases of a request's query.
 
     Raises:
-        InvalidRequestError: there are too many.
+        InvalidRequestError: there are more than `MAX_PHRASES`.
     """
-    asked = phrase_needles(query)
-    if len(asked) > MAX_PHRASES:
+    needles = phrase_needles(query)
+    if len(needles) > MAX_PHRASES:
         raise InvalidRequestError(
             f"query has more than {MAX_PHRASES} phrases in quotation marks. Quote fewer."
         )
-    return asked
+    return needles
 
 
 def phrase_needles(query: str) -> tuple[Needle, ...]:
-    """The phrases of a query, as what a passage is searched for: one more than `MAX_PHRASES` at most.
-
-    A blank one is none.
-    """
+    """The phrases of a query as needles, without blank ones; at most one more than `MAX_PHRASES`."""
     quoted = () if QUOTES.isdisjoint(query) else phrases(query)
     visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in quoted if cleaned_text(phrase))
     return tuple(needle(phrase, "words") for phrase in islice(visible, MAX_PHRASES + 1))
 
 
 def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:
-    """The profile that a binding or the request names, or else the one that all collections named share."""
+    """The profile of a binding or the request, or the one that all named collections share."""
     if bound.profiles:
         return _bound_profile(request, settings, bound.profiles)
     if request.profile is not None:
@@ -445,7 +446,7 @@ def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) ->
 
 
 def _bound_profile(request: SearchRequest, settings: SearchSettings, names: Sequence[str]) -> str:
-    """The profile to which bindings fix a request. Of several, none is the narrower one."""
+    """The profile that bindings fix. Several are an error, because none is narrower than the others."""
     if len(names) > 1:
         raise ConfigurationError(
             f"This request is bound to several profiles ({', '.join(names)}), by its tool, its API key "
@@ -467,16 +468,16 @@ def _stages_of(settings: SearchSettings, tenant: str, profile: str) -> Stages:
 
 
 def _completed(settings: SearchSettings, profile: str, tenant: str) -> SearchSettings:
-    """The settings of a profile for a tenant, whose own settings come before those of the profile."""
+    """A profile's settings with the tenant's own settings on top."""
     settings = _with_profile(settings, profile)
     return _overlaid(settings, settings.of_tenants.get(tenant))
 
 
-def _overlaid(settings: SearchSettings, given: ProfileSettings | None) -> SearchSettings:
-    if given is None:
+def _overlaid(settings: SearchSettings, overlay: ProfileSettings | None) -> SearchSettings:
+    if overlay is None:
         return settings
-    changed = {key: getattr(given, key) for key in given.model_fields_set}
-    return settings.model_copy(update=changed | {"overrides": allowed_overrides(settings, given)})
+    changed = {key: getattr(overlay, key) for key in overlay.model_fields_set}
+    return settings.model_copy(update=changed | {"overrides": allowed_overrides(settings, overlay)})
 
 
 def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:

@@ -1,16 +1,15 @@
 """The vectors of a search's queries: from embedding models, or the one that the request brings.
 
-Each collection names its embedder. The models that the searched collections need embed the queries at the
-same time, all queries in one batch.
+Each collection names its embedder. The models of the searched collections run concurrently, each with all
+queries in one batch.
 
-Only the dense list and the similarities need vectors. So if a model fails, mode sparse finds the same without
-similarities, and mode hybrid goes by words alone, if the plan allows it. Only mode dense fails. If there are
-several models, that applies to the collections of the one that fails. In the same way, a collection whose
-vectors another model made, or whose embedder the settings lack, has no dense list.
+Only the dense ranking and the similarities need vectors. If a model fails, mode sparse finds the same without
+similarities, and mode hybrid falls back to words if the plan allows it. Only mode dense fails. With several
+models, that applies to the collections of the failing one. A collection whose vectors another model made, or
+whose embedder the settings lack, has no dense ranking either.
 
-A request brings a vector for what a query can't say, and for what was embedded elsewhere. No embedding model
-is called then, so what needs one for other texts is left out: stages that add queries, and comparing
-sentences by their meaning.
+A request can bring a vector, of a picture or of a text embedded elsewhere. Then no model is called, and what
+would need one for other texts is left out: stages that add queries, and comparing sentences by meaning.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from rag.search.view import View
 
 HURRIED_SECONDS = 1.0  # for a remote model, in a search that can do without it
-PATIENT_SECONDS = 20.0  # in one that can't; less than the server gives a request, so that it can say why
+PATIENT_SECONDS = 20.0  # in one that can't; below the server's request timeout, so that the reply can say why
 
 WORDS_ALONE = (
     "The embedding model is not available just now, so this search went by words alone. Passages that say it "
@@ -79,15 +78,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """What one embedder made of the queries of a search.
+    """The queries of a search as one embedder embedded them.
 
-    It has no `identity` if the settings lack the embedder, or it can't be loaded. It has no `vectors` if it
-    failed (`trouble`), or if no collection that the search covers has vectors of its identity.
+    `identity` is None if the settings lack the embedder or it can't be loaded. `vectors` is None if it failed
+    (`trouble`), or if no searched collection has vectors of its identity.
     """
 
     identity: EmbedderIdentity | None = None
     vectors: Vectors | None = None
-    known: tuple[float, ...] = ()
+    known_shares: tuple[float, ...] = ()
     trouble: ProviderError | None = None
 
     def suits(self, collection: Collection) -> bool:
@@ -98,9 +97,9 @@ class Embedded:
 async def query_meanings(
     texts: Sequence[str], state: SearchState, step: OpenStep
 ) -> tuple[SearchState, list[Mapping[str, Meaning]]]:
-    """The run with the mode and the views that these vectors allow, and the meanings of each text.
+    """The state with the mode and views that these vectors allow; and the meanings of each text by embedder.
 
-    The meanings are by the names of the embedders; those of a model that fails are missing.
+    A model that fails has no meanings.
 
     Raises:
         ProviderError: an embedding model failed, and the search can't do without it.
@@ -110,8 +109,8 @@ async def query_meanings(
         NotReadyError: the request names a collection for mode sparse that has no full-text index.
     """
     _check_words(state)
-    if state.plan.given:
-        state, meanings = _with_vector(state.plan.given, state, step)
+    if state.plan.request_vector:
+        state, meanings = _with_vector(state.plan.request_vector, state, step)
         return _without_wordless(state, step), [meanings for _ in texts]
     by_name: dict[str, list[Collection]] = {}
     for collection in _collections(state):
@@ -120,12 +119,13 @@ async def query_meanings(
     embedded = dict(zip(by_name, await concurrently(calls), strict=True))
     _check_named(state, embedded)
     usable = {
-        name: (output.vectors, output.known)
+        name: (output.vectors, output.known_shares)
         for name, output in embedded.items()
         if output.vectors is not None
     }
     failures = [output.trouble for output in embedded.values() if output.trouble]
     for failure in failures:
+        # Other models may still answer, but a search that names its collections must not drop one silently.
         if _is_needed(state.plan) and not (usable and _may_leave_out(state.plan)):
             raise ProviderError(str(failure), for_caller=_advice(failure, state.plan)) from failure
         note_failure(log, failure)
@@ -138,29 +138,29 @@ async def query_meanings(
         state = _without_incomparable(state, step, embedded)
     scales = {name: _scale(name, state) for name in usable}
     return state, [
-        {name: Meaning(vectors[at], known[at], scales[name]) for name, (vectors, known) in usable.items()}
+        {name: Meaning(vectors[at], shares[at], scales[name]) for name, (vectors, shares) in usable.items()}
         for at in range(len(texts))
     ]
 
 
 def _with_vector(
-    given: RequestVector, state: SearchState, step: OpenStep
+    request_vector: RequestVector, state: SearchState, step: OpenStep
 ) -> tuple[SearchState, Mapping[str, Meaning]]:
-    """The run in the collections that a given vector compares with, and its meaning, by names of embedders.
+    """The state with the collections that the request's vector compares with, and its meaning by embedder.
 
     The embedders need not be in the settings, because none is called.
     """
-    dimension, collections = len(given.vector), _collections(state)
+    dimension, collections = len(request_vector.vector), _collections(state)
     comparable = [
         collection
         for collection in collections
         if collection.embedder.dimension == dimension and collection.embedder != NO_VECTORS
     ]
-    others = [collection for collection in collections if collection not in comparable]
-    if not comparable or (others and state.plan.names_collections):
+    incomparable = [collection for collection in collections if collection not in comparable]
+    if not comparable or (incomparable and state.plan.names_collections):
         lengths = ", ".join(
-            f"{other.name}: {'none' if other.embedder == NO_VECTORS else other.embedder.dimension}"
-            for other in others
+            f"{name}: {'none' if embedder == NO_VECTORS else embedder.dimension}"
+            for name, embedder in ((collection.name, collection.embedder) for collection in incomparable)
         )
         raise InvalidRequestError(
             f"The vector has {dimension} dimensions; the vectors of these collections have others: {lengths}."
@@ -174,33 +174,35 @@ def _with_vector(
     is_dense = state.plan.mode == "dense"
     retrieved = {view.table.collection.name for view in state.views if view.table.retrieves}
     _note_given(
-        given, [other.name for other in others if is_dense or other.name not in retrieved], state, step
+        request_vector,
+        [collection.name for collection in incomparable if is_dense or collection.name not in retrieved],
+        state,
+        step,
     )
     views = tuple(replace(view, comparable=view.table.collection in comparable) for view in state.views)
     state = replace(state, views=tuple(view for view in views if view.comparable or not is_dense))
     return state, {
         collection.embedder_name: Meaning(
-            given.vector, scale=_scale(collection.embedder_name, state), given=True
+            request_vector.vector, scale=_scale(collection.embedder_name, state), is_from_request=True
         )
         for collection in comparable
     }
 
 
-def _note_given(given: RequestVector, others: Sequence[str], state: SearchState, step: OpenStep) -> None:
-    """Say what a search by a given vector does without."""
-    if others:
-        step.warns(OTHER_LENGTH[state.plan.mode].format(", ".join(others)))
-    if given.skipped:
-        step.warns(SKIPPED.format(", ".join(given.skipped)))
+def _note_given(
+    request_vector: RequestVector, incomparable: Sequence[str], state: SearchState, step: OpenStep
+) -> None:
+    """Warn of what a search by a request's vector does without."""
+    if incomparable:
+        step.add_warnings(OTHER_LENGTH[state.plan.mode].format(", ".join(incomparable)))
+    if request_vector.skipped:
+        step.add_warnings(SKIPPED.format(", ".join(request_vector.skipped)))
     if state.plan.detail == "snippet":
-        step.warns(FIRST_SENTENCES)
+        step.add_warnings(FIRST_SENTENCES)
 
 
 def _scale(embedder_name: str, state: SearchState) -> Calibration:
-    """What the cosines of this embedder mean in the collections that are searched.
-
-    The settings go first, then what was measured when the vectors were made.
-    """
+    """How this embedder's cosines become similarities: by the settings, else as measured at ingestion."""
     baseline = state.models.embedders.baseline(embedder_name)
     if baseline is not None:
         return Calibration(baseline)
@@ -210,15 +212,15 @@ def _scale(embedder_name: str, state: SearchState) -> Calibration:
         if view.comparable
         and view.table.collection.embedder_name == embedder_name
         and (calibration := view.table.collection.calibration)
-        # A strict plan uses nothing that comes from passages which the principal may not be able to read.
+        # A strict plan uses nothing that was measured on passages which the principal may not read.
         and not (state.plan.strict and calibration.passages)
     ]
-    # The lowest estimate is from the collection that is least about one subject.
+    # The lowest estimate is from the collection with the most diverse subjects, so it is the least biased.
     return min(measured, key=lambda calibration: calibration.unrelated, default=Calibration(0.0))
 
 
 def is_remote(embedder: Embedder) -> bool:
-    """Whether the model is behind an endpoint, so that it can fail and be slow."""
+    """Whether the model is behind an endpoint: it can be slow or fail."""
     return embedder.identity.provider == "openai"
 
 
@@ -242,7 +244,7 @@ async def _embedded(
     """What the embedder of this name makes of the texts, for the collections that name it."""
     try:
         embedder = await state.models.embedders.embedder(name)
-    except ConfigurationError:  # the note on its collections, below, says where to look
+    except ConfigurationError:  # `_without_incomparable` warns of its collections
         return Embedded()
     identity = embedder.identity
     theirs = [collection for collection in collections if _is_of(collection, identity)]
@@ -254,8 +256,8 @@ async def _embedded(
         _check_dimension(identity, theirs)
     except ProviderError as error:
         return Embedded(embedder.identity, trouble=error)
-    known = await to_thread.run_sync(lambda: tuple(map(embedder.vocabulary_share, texts)))
-    return Embedded(identity, vectors, known)
+    known_shares = await to_thread.run_sync(lambda: tuple(map(embedder.vocabulary_share, texts)))
+    return Embedded(identity, vectors, known_shares)
 
 
 async def _vectors(embedder: Embedder, texts: Sequence[str], plan: SearchPlan) -> Vectors:
@@ -273,7 +275,7 @@ async def _vectors(embedder: Embedder, texts: Sequence[str], plan: SearchPlan) -
 
 
 def _check_dimension(identity: EmbedderIdentity, collections: Sequence[Collection]) -> None:
-    """Check that a model whose dimension was unknown until now makes such vectors as a collection has."""
+    """Check the dimension of a model's vectors, which may be known only now, against the collections."""
     if not any(_is_of(collection, identity) for collection in collections):
         raise ProviderError(
             f"The embedding model {identity.model} returned vectors with {identity.dimension} dimensions; no "
@@ -303,10 +305,10 @@ def _marked(view: View, embedded: Mapping[str, Embedded]) -> View:
 def _by_words_alone(state: SearchState, step: OpenStep) -> SearchState:
     """Switch to mode sparse, because no embedding model answers."""
     is_hybrid = state.plan.mode == "hybrid"
-    step.warns(WORDS_ALONE if is_hybrid else NO_SIMILARITIES, failed=True)
+    step.add_warnings(WORDS_ALONE if is_hybrid else NO_SIMILARITIES, failed=True)
     state.degraded.append("dense" if is_hybrid else "similarity")
     if state.plan.has_thresholds:
-        step.warns(NO_THRESHOLDS)
+        step.add_warnings(NO_THRESHOLDS)
     return replace(state, plan=replace(state.plan, mode="sparse"))
 
 
@@ -315,17 +317,20 @@ def _without_incomparable(
 ) -> SearchState:
     """Warn of collections that the vectors don't compare with. Mode dense doesn't search them."""
     mode = state.plan.mode
-    others = [
+    incomparable = [
         view.table.collection
         for view in state.views
         if not view.comparable and (mode == "dense" or not view.table.retrieves)
     ]
-    if not others:
+    if not incomparable:
         return state
-    reasons = {other.name: _why_not_by_meaning(other, embedded[other.embedder_name]) for other in others}
+    reasons = {
+        collection.name: _why_not_by_meaning(collection, embedded[collection.embedder_name])
+        for collection in incomparable
+    }
     for why in (OTHER_MODEL, NOT_SET_UP, AWAY, NO_VECTORS_THERE):
         if names := [name for name, reason in reasons.items() if reason == why]:
-            step.warns(NOT_BY_MEANING[mode].format(why, ", ".join(names)))
+            step.add_warnings(NOT_BY_MEANING[mode].format(why, ", ".join(names)))
     for name, reason in reasons.items():
         if reason in {OTHER_MODEL, NOT_SET_UP}:
             log.warning("The collection %r has no dense list: see refdesk-admin config check.", name)
@@ -333,7 +338,7 @@ def _without_incomparable(
     if mode == "dense":
         return replace(state, views=tuple(view for view in state.views if view.comparable))
     if state.plan.has_thresholds:
-        step.warns(NO_THRESHOLDS)
+        step.add_warnings(NO_THRESHOLDS)
     return state
 
 
@@ -362,7 +367,7 @@ def _without_wordless(state: SearchState, step: OpenStep) -> SearchState:
     neither = [view for view in wordless if view not in by_meaning]
     for note, views in ((NOT_BY_WORDS[mode], by_meaning), (NEITHER, neither)):
         if views:
-            step.warns(note.format(", ".join(view.table.collection.name for view in views)))
+            step.add_warnings(note.format(", ".join(view.table.collection.name for view in views)))
     state.degraded.append("sparse")
     left_out = wordless if mode == "sparse" else neither
     return replace(state, views=tuple(view for view in state.views if view not in left_out))
@@ -370,8 +375,8 @@ def _without_wordless(state: SearchState, step: OpenStep) -> SearchState:
 
 def _advice(error: ProviderError, plan: SearchPlan) -> str:
     """What a caller reads: what is wrong, and what it can do."""
-    other = ", or search in mode sparse" if "mode" in plan.overrides else ""
-    return f"{error.for_caller} There is no search by meaning without it. Try again in a minute{other}."
+    alternative = ", or search in mode sparse" if "mode" in plan.overrides else ""
+    return f"{error.for_caller} There is no search by meaning without it. Try again in a minute{alternative}."
 
 
 MAX_DIMENSION = 8192  # as of embedder.dimensions

@@ -1,11 +1,11 @@
 """What a principal may read, in numbers, and in a few lines for the descriptions of tools.
 
-Everything is counted over the sources that have passed the gate, one by one. So nothing here depends on a
-source that the principal can't read, by its rights or by its bindings.
+Only sources that have passed the gate are counted, so nothing here depends on one that the principal can't
+read by its rights or bindings.
 
-Hosts read the lines as the operator's own words, and some put them before the user's. But what documents
-state is untrusted. So no title and no text of a document stands here, and of its fields only values that can
-hardly be an order: numbers, dates, and labels of at most two words.
+Hosts present the lines as the operator's own words, and some put them before the user's. But documents are
+untrusted. So no title or text of a document is shown, and of its fields only values that can hardly be an
+order: numbers, dates, and labels of at most two words.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Versions: TypeAlias = "tuple[object, ...]"
 
 MAX_COUNTED = 50_000  # sources of a collection, in 1.5 s of CPU
 MAX_LANGUAGES = 3
-RARE = 0.05  # share of the documents below which a language isn't worth telling
+RARE = 0.05  # share of the documents below which a language isn't listed
 MAX_VALUES = 1_000  # values of a field that are kept
-KEPT = 1_000  # overviews; one takes some KB
+MAX_CACHED = 1_000  # overviews; one takes some KB
 
 
 @dataclass(frozen=True, slots=True)
 class FieldValues:
-    """The values of a declared field. An element of a list is a value of its own.
+    """The values of a declared field. Each element of a list counts as a value.
 
-    `frequent` are the values with the number of sources that have them, most frequent first: all of them if
-    they are `distinct` at most `MAX_VALUES`. `least` and `greatest` are None for strings and booleans.
+    `frequent` has up to `MAX_VALUES` of the `distinct` values with their numbers of sources, most frequent
+    first. `least` and `greatest` are None for strings and booleans.
     """
 
     frequent: tuple[tuple[Single, int], ...] = ()
@@ -53,11 +53,11 @@ class FieldValues:
 class CollectionOverview:
     """What a principal may read of a collection. `first` and `last` are dates of its documents.
 
-    `languages` are the tags of the most frequent languages of these documents, as far as they are known. The
-    `collection` is `without_notes`.
+    `languages` are the tags of the most frequent languages of these documents. The `collection` is
+    `without_notes`.
 
-    If there are `more` than `MAX_COUNTED` sources, so many were counted, and nothing is said of their dates
-    and values.
+    If the collection `has_more` than `MAX_COUNTED` sources, `sources` is that limit, and dates and values are
+    left out.
     """
 
     collection: Collection
@@ -65,27 +65,27 @@ class CollectionOverview:
     first: datetime | None
     last: datetime | None
     fields: Mapping[str, FieldValues]
-    more: bool = False
+    has_more: bool = False
     languages: tuple[str, ...] = ()
 
 
 def without_notes(collection: Collection) -> Collection:
-    """A collection without what ingestion notes of all of its documents, which also tells of unreadable ones.
+    """A collection without statistics of all its documents, which would also reveal unreadable ones.
 
-    These are the languages, whether any of them expires, and the scale of their similarities.
+    These are the languages, whether any document expires, and the calibration of similarities.
     """
     return replace(collection, languages=(), expiring=False, calibration=None)
 
 
 async def collection_overview(view: View) -> CollectionOverview:
-    """What the view's principal may read of its collection."""
+    """The overview of a view's collection, for its principal."""
     collection = without_notes(view.table.collection)
     sources, dates = 0, set[datetime]()
     tags: Counter[str] = Counter()
     values: dict[str, Counter[Single]] = {name: Counter() for name in collection.fields}
     async with aclosing(view.walk()) as walk:
-        async for some in walk:
-            for stored in some:
+        async for batch in walk:
+            for stored in batch:
                 sources += 1
                 dates |= {stored.source.date} if stored.source.date else set()
                 tags[primary(stored.source.metadata.get(LANGUAGE, ""))] += 1
@@ -94,14 +94,14 @@ async def collection_overview(view: View) -> CollectionOverview:
             dates = {min(dates), max(dates)} if dates else dates
             if sources > MAX_COUNTED:
                 nothing = dict.fromkeys(values, FieldValues())
-                return CollectionOverview(collection, MAX_COUNTED, None, None, nothing, more=True)
+                return CollectionOverview(collection, MAX_COUNTED, None, None, nothing, has_more=True)
     fields = {name: _field_values(counter) for name, counter in values.items()}
     first, last = min(dates, default=None), max(dates, default=None)
     return CollectionOverview(collection, sources, first, last, fields, languages=_frequent(tags))
 
 
 def _frequent(tags: Counter[str]) -> tuple[str, ...]:
-    """The most frequent languages, those of a few documents left out."""
+    """The most frequent languages, without those of few documents."""
     least = RARE * tags.total()
     del tags[""]
     ranked = sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -116,108 +116,112 @@ def _field_values(counted: Counter[Single]) -> FieldValues:
 
 
 class OverviewCache:
-    """The latest overviews, by all that decides what a principal may read.
+    """The latest overviews, by principal and versions of the tables; the oldest is evicted first.
 
     Counting costs 35 us a source, and hosts list the tools in each session.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Principal, tuple[Versions, tuple[CollectionOverview, ...]]] = {}
+        self._overviews: dict[Principal, tuple[Versions, tuple[CollectionOverview, ...]]] = {}
 
-    def known(self, principal: Principal, versions: Versions) -> tuple[CollectionOverview, ...] | None:
-        """The overview that was made of exactly these versions of the tables."""
-        made, overview = self._kept.get(principal, ((), ()))
-        return overview if made == versions and versions else None
+    def get(self, principal: Principal, versions: Versions) -> tuple[CollectionOverview, ...] | None:
+        """The cached overview of exactly these versions of the tables."""
+        cached_versions, overview = self._overviews.get(principal, ((), ()))
+        return overview if cached_versions == versions and versions else None
 
-    def keep(
-        self, principal: Principal, versions: Versions, overview: tuple[CollectionOverview, ...]
-    ) -> None:
-        """Keep an overview, in place of the oldest one if there are too many."""
-        self._kept.pop(principal, None)
-        if len(self._kept) >= KEPT:
-            del self._kept[next(iter(self._kept))]
-        self._kept[principal] = versions, overview
+    def put(self, principal: Principal, versions: Versions, overview: tuple[CollectionOverview, ...]) -> None:
+        """Cache an overview; the oldest one leaves if there are too many."""
+        self._overviews.pop(principal, None)
+        if len(self._overviews) >= MAX_CACHED:
+            del self._overviews[next(iter(self._overviews))]
+        self._overviews[principal] = versions, overview
 
 
 FEW = 12  # values of a field that are worth listing
 MAX_VALUE_CHARS = 24
 _LABEL = re.compile(r"[\w.+#/&-]+( [\w.+#/&-]+)?")
 FULL, NO_VALUES, NO_FIELDS, NAMES = range(4)
-"""How much is said of each collection: less where it would not fit."""
+"""Levels of detail, from the most to the least."""
 
 
 def overview_text(
     overview: Sequence[CollectionOverview], max_chars: int, *, fields: bool = True, values: bool = True
 ) -> str:
-    """The collections with what they hold, largest first, in at most `max_chars`; empty if there are none.
+    """The collections with their contents, largest first, in at most `max_chars`; empty without collections.
 
-    If not all fits, the values of fields are left out first, then the fields, then the descriptions; at last
-    the smallest collections, and the text says how many. Without `values`, no value of a field is
-    shown; without `fields`, no field.
+    If the text doesn't fit, the values of fields are left out first, then the fields, the descriptions, and
+    finally the smallest collections, whose number is stated. Without `values`, no value of a field is shown;
+    without `fields`, no field.
     """
     if not overview:
         return ""
-    ranked = sorted(overview, key=lambda one: (-one.sources, one.collection.name))
-    total = sum(one.sources for one in ranked)
-    head = f"You can search {_documents(total, more=any(one.more for one in ranked))} here:"
-    most = NO_FIELDS if not fields else NO_VALUES if not values else FULL
-    for detail in range(most, NAMES + 1):
-        lines = [head, *(_line(one, detail) for one in ranked)]
+    ranked = sorted(overview, key=lambda summary: (-summary.sources, summary.collection.name))
+    total = sum(collection.sources for collection in ranked)
+    head = (
+        f"You can search {_documents(total, is_more=any(collection.has_more for collection in ranked))} here:"
+    )
+    fullest = NO_FIELDS if not fields else NO_VALUES if not values else FULL
+    for detail in range(fullest, NAMES + 1):
+        lines = [head, *(_line(collection, detail) for collection in ranked)]
         if len(text := "\n".join(lines)) <= max_chars:
             return text
     while len(lines) > 1:
         lines.pop()
-        more = f"- and {len(ranked) + 1 - len(lines)} more collections"
-        if len(text := "\n".join([*lines, more])) <= max_chars:
+        omitted = f"- and {len(ranked) + 1 - len(lines)} more collections"
+        if len(text := "\n".join([*lines, omitted])) <= max_chars:
             return text
     return ""
 
 
-def _line(holding: CollectionOverview, detail: int) -> str:
+def _line(summary: CollectionOverview, detail: int) -> str:
     """A collection on a line: "- wiki: How we work (https://…). 12 documents, 2019-05-01 to 2024-01-31."."""
-    collection = holding.collection
+    collection = summary.collection
     link = f" ({collection.link})" if collection.link else ""
     described = (
         f"{label(collection.description).rstrip('.')}{link}. " if collection.description or link else ""
     )
-    facts = [_documents(holding.sources, more=holding.more)]
-    if holding.first and holding.last:
-        facts.append(_range(holding.first, holding.last))
-    if languages := _languages(holding):
+    facts = [_documents(summary.sources, is_more=summary.has_more)]
+    if summary.first and summary.last:
+        facts.append(_range(summary.first, summary.last))
+    if languages := _languages(summary):
         facts.append(languages)
     line = f"- {collection.name}: {described.lstrip() if detail < NAMES else ''}{', '.join(facts)}."
-    fields = [_field(name, one, detail) for name, one in holding.fields.items()] if detail < NO_FIELDS else []
+    fields = (
+        [_field(name, field_values, detail) for name, field_values in summary.fields.items()]
+        if detail < NO_FIELDS
+        else []
+    )
     return f"{line} Fields: {'; '.join(fields)}." if fields else line
 
 
-def _languages(holding: CollectionOverview) -> str:
-    """The languages of the documents; where none is known, the one that the collection is said to have."""
-    if told := [name_of(tag) for tag in holding.languages if is_known(tag)]:
-        *others, last = told
-        return f"{', '.join(others)} and {last}" if others else last
-    chosen = holding.collection.language
+def _languages(summary: CollectionOverview) -> str:
+    """The languages of the documents, or else the configured one of the collection."""
+    if languages := [name_of(tag) for tag in summary.languages if is_known(tag)]:
+        *former, last = languages
+        return f"{', '.join(former)} and {last}" if former else last
+    chosen = summary.collection.language
     return "" if chosen in {"auto", "none"} else chosen
 
 
 def _field(name: str, values: FieldValues, detail: int) -> str:
     if detail == NO_VALUES:
         return name
-    if shown := shown_values(values):
-        return f"{name}: {', '.join(f'{_shown(value)} ({count})' for value, count in shown)}"
+    if listed := shown_values(values):
+        return f"{name}: {', '.join(f'{_shown(value)} ({count})' for value, count in listed)}"
     if values.least is not None and values.greatest is not None:
         return f"{name}: {_range(values.least, values.greatest)}"
     return name
 
 
 def shown_values(values: FieldValues) -> list[tuple[Single, int]]:
-    """The values with their counts, most frequent first, if they are few; only those that are plain."""
+    """The plain values with their counts, most frequent first; empty if there are more than `FEW`."""
     if values.distinct > FEW:
         return []
     return [(value, count) for value, count in values.frequent if is_plain(value)]
 
 
 def is_plain(value: Single) -> bool:
-    """Whether a value can stand where orders are read: a number, a date, or a label of one or two words."""
+    """Whether a value is safe where orders are read: a number, a date, or a label of one or two words."""
     if isinstance(value, str):
         return len(value) <= MAX_VALUE_CHARS and bool(_LABEL.fullmatch(value)) and label(value) == value
     return len(str(value)) <= 2 * MAX_VALUE_CHARS
@@ -237,5 +241,5 @@ def _range(least: Single, greatest: Single) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _documents(count: int, *, more: bool) -> str:
-    return f"{'over ' if more else ''}{count:,} document{'s' if count != 1 else ''}"
+def _documents(count: int, *, is_more: bool) -> str:
+    return f"{'over ' if is_more else ''}{count:,} document{'s' if count != 1 else ''}"

@@ -1,4 +1,4 @@
-"""Recall: the dense and the sparse list of every table, and their fusion into one ranking."""
+"""Recall: the dense and the sparse ranking of every table, and their fusion into one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rag.store.read.strict_reader import StrictReader
 
 RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
-LEAST_KNOWN = 0.01  # keeps the order of a dense list whose table has no list by words
+LEAST_KNOWN = 0.01  # keeps the order of a dense ranking whose table has no sparse one
 AS_IT_IS = Calibration(0.0)
 """The scale of the built-in model, on which a similarity is a cosine."""
 RELATED = 0.68
@@ -43,10 +43,10 @@ that other models are measured by (rag/models/embed/calibration.py): .694, and .
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk that a list found, before the gate has checked that it is readable.
+    """A chunk that a ranking found, before the gate has checked access to it.
 
-    `versions` are its rows in the lists. They can differ: while a source is being replaced, its table holds
-    the old and the new chunk under the same id, and the lists are read at different moments.
+    `versions` are its rows in the rankings. They can differ: while a source is being replaced, its table
+    holds the old and the new chunk under the same id, and the rankings are read at different moments.
     """
 
     id: str
@@ -57,18 +57,18 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """A text as an embedding model has it: its vector, and the share of it that the model knows.
+    """A text as an embedding model sees it: its vector, and the share of its words that the model knows.
 
-    Models differ in the cosines that they give to unrelated texts, and to a question and a passage that
-    answers it. A similarity is a cosine on a `scale` on which the one is 0, and the other is `RELATED` if it
-    is known; otherwise 1 stays 1. So similarities of different models compare. If the vector was `given` by
-    the request, the model that made it is not here, and can't compare other texts with it.
+    Models differ in the cosines that they give to unrelated texts, and to a question and its answer. `scale`
+    maps the former to 0 and the latter, if it was measured, to `RELATED`; otherwise 1 stays 1. So
+    similarities of different models compare. If the vector `is_from_request`, its model is not available
+    here, so no other text can be compared with it.
     """
 
     vector: npt.NDArray[np.float32]
-    known: float = 1.0
+    known_share: float = 1.0
     scale: Calibration = AS_IT_IS
-    given: bool = False
+    is_from_request: bool = False
 
     def similarities(self, vectors: Vectors) -> npt.NDArray[np.float32]:
         """The similarity of each vector to the text, at least -1."""
@@ -89,9 +89,9 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A text to search for in `views`, and its meanings by the names of the embedders that these views need.
+    """A text to search for in `views`, with its meanings by the names of the embedders of these views.
 
-    The meaning of a model that fails is missing. The scores of the query's hits are multiplied by `weight`.
+    A model that fails has no meaning here. The scores of the query's hits are multiplied by `weight`.
     """
 
     text: str
@@ -100,13 +100,13 @@ class Query:
     weight: float = 1.0
 
     def meaning_in(self, view: View) -> Meaning | None:
-        """The meaning that compares with the vectors of a view, if there is one."""
+        """The meaning that is comparable with the view's vectors, if any."""
         return self.meanings.get(view.table.collection.embedder_name) if view.comparable else None
 
     def unknown_in(self, view: View) -> bool:
-        """Whether the view's model knows no word of the text, so that its similarities are chance."""
+        """Whether the view's model knows no word of the text, so that its similarities are noise."""
         meaning = self.meaning_in(view)
-        return meaning is not None and not meaning.known
+        return meaning is not None and not meaning.known_share
 
     @property
     def views_by_collection(self) -> Mapping[str, View]:
@@ -116,45 +116,44 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class QueryRankings:
-    """The rankings of a query, one per view; none if the mode has no such list.
+    """The rankings of a query, one per view, because each collection has its own tables and indexes.
 
-    A view whose vectors are not comparable has an empty dense ranking, and so has one where `skips_dense`.
-
-    Each collection has tables of its own, with its own indexes, so the engine searches one table at a time.
-    The scores compare across tables: similarities, and BM25 in units of the rarest word of the table.
+    `dense` or `sparse` is empty if the mode doesn't use it. A view has an empty dense ranking if its vectors
+    are not comparable or `skips_dense`. Scores compare across tables: similarities, and BM25 in units of the
+    table's rarest word.
     """
 
     dense: tuple[Ranking, ...] = ()
     sparse: tuple[Ranking, ...] = ()
 
     @property
-    def stored(self) -> Iterator[StoredChunk]:
+    def chunks(self) -> Iterator[StoredChunk]:
         """Every chunk of every list."""
-        return (one.stored for ranking in (*self.dense, *self.sparse) for one in ranking)
+        return (scored.stored for ranking in (*self.dense, *self.sparse) for scored in ranking)
 
     @property
     def dense_scores(self) -> Mapping[str, float]:
-        """The similarity of each chunk of the dense list, best first."""
+        """The similarity of each chunk of the dense rankings, best first."""
         return _listed(self.dense)
 
     @property
     def sparse_scores(self) -> Mapping[str, float]:
-        """The BM25 score of each chunk of the sparse list, best first."""
+        """The BM25 score of each chunk of the sparse rankings, best first."""
         return _listed(self.sparse)
 
 
 def skips_dense(query: Query, view: View, plan: SearchPlan) -> bool:
-    """Whether a view's dense list would count for nothing, so that it is not asked for.
+    """Whether a view's dense ranking would have no weight, so that it isn't computed.
 
-    That is so where calibrated fusion weighs it by the share of the query that the model knows, and that is
-    nothing. The other fusions weigh both lists as the settings say.
+    Calibrated fusion weighs it by the share of the query that the model knows, here none. The other fusions
+    have fixed weights.
     """
     weighs = plan.mode == "hybrid" and plan.fusion.method == "calibrated"
     return weighs and view.table.by_words and query.unknown_in(view)
 
 
 async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankings]:
-    """The lists of the plan's mode for each query, from all tables concurrently."""
+    """The rankings of the plan's mode for each query, from all tables concurrently."""
     readers = await _readers([view for query in queries for view in query.views], plan)
     calls: list[Callable[[], Awaitable[Ranking]]] = []
     for query in queries:
@@ -173,6 +172,7 @@ async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankin
                 else _nothing
                 for view, (table, where) in zip(query.views, tables, strict=True)
             ]
+    # In the order of the calls: per query first all dense rankings, then all sparse ones.
     rankings = iter(await concurrently(calls))
     return [
         QueryRankings(
@@ -186,25 +186,27 @@ async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankin
 async def _dense(
     table: CollectionReader | StrictReader, meaning: Meaning | None, plan: SearchPlan, where: str
 ) -> Ranking:
-    """The dense list of a view, by similarity; empty if its vectors are not comparable."""
+    """The dense ranking of a view, by similarity; empty if its vectors are not comparable."""
     if meaning is None:
         return []
     ranking = await table.dense(meaning.vector, plan.candidates, where)
     if meaning.scale == AS_IT_IS:
         return ranking
-    similarities = meaning.on_scale(np.array([one.score for one in ranking], np.float32))
-    return [replace(one, score=score) for one, score in zip(ranking, similarities.tolist(), strict=True)]
+    similarities = meaning.on_scale(np.array([scored.score for scored in ranking], np.float32))
+    return [
+        replace(scored, score=score) for scored, score in zip(ranking, similarities.tolist(), strict=True)
+    ]
 
 
 async def _nothing() -> Ranking:
-    """The list of a view that its table can't make, for want of an index, or that would count for nothing."""
+    """An empty ranking, for a view without the index that it needs, or whose ranking would have no weight."""
     return []
 
 
 async def _readers(
     views: Sequence[View], plan: SearchPlan
 ) -> Mapping[CollectionReader, CollectionReader | StrictReader]:
-    """The reader of each table: the table itself or, in a strict plan, one that knows readable rows only."""
+    """The reader of each table: the table itself or, in a strict plan, one of readable rows only."""
     by_table = {view.table: view for view in views}
     if not plan.strict:
         return {table: table for table in by_table}
@@ -218,7 +220,7 @@ def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchP
     for query, of_query in zip(queries, lists, strict=True):
         for rankings in (of_query.dense, of_query.sparse):
             for view, ranking in zip(query.views, rankings, strict=False):
-                for stored in (one.stored for one in ranking):
+                for stored in (scored.stored for scored in ranking):
                     _, versions = chunks.get(stored.id, (view, ()))
                     chunks[stored.id] = view, (*versions, stored)
     searched = [pair for pair in zip(queries, lists, strict=True) if pair[0].views]
@@ -261,15 +263,15 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
     fusion = plan.fusion
     match fusion.method:
         case "rrf":
-            both = [ranks(lists.dense_scores.items()), ranks(sparse.items())]
-            return reciprocal_rank_fusion(both, k=RRF_K)
+            rankings = [ranks(lists.dense_scores.items()), ranks(sparse.items())]
+            return reciprocal_rank_fusion(rankings, k=RRF_K)
         case "dbsf":
             return distribution_based_fusion([lists.dense_scores, sparse])
         case "convex":
             return convex_combination(_similarities(query, lists), sparse, alpha=fusion.alpha)
         case "calibrated":
             languages = {stop_languages(view.table.collection) for view in query.views}
-            words = max((len(query_terms(query.text, asked)) for asked in languages), default=0)
+            words = max((len(query_terms(query.text, language)) for language in languages), default=0)
             weighed = _similarities(query, lists, weighed=True)
             return calibrated_fusion(
                 weighed, sparse, words=words, unlisted=_unlisted(query, lists.sparse, plan)
@@ -277,10 +279,10 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
 
 
 def _unlisted(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:
-    """The most that BM25 may give a chunk that no sparse list has.
+    """The upper bound of the BM25 score of a chunk that no sparse ranking has.
 
-    A full list ends before the others. Nothing is known of chunks that have some words where a passage needs
-    every word, or of tables without a full-text index.
+    A full ranking may have cut it off, just below its last score. There is no bound if a passage needs every
+    word, because a chunk with some of them isn't ranked, nor for tables without a full-text index.
     """
     if plan.engine.operator == "and" or not all(view.table.by_words for view in query.views):
         return inf
@@ -294,15 +296,15 @@ def shares_of_best(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def _listed(rankings: Sequence[Ranking]) -> Mapping[str, float]:
-    """The rankings of all tables as one list, each chunk once, at its best (see `Candidate.versions`)."""
-    return best_scores((one.stored.id, one.score) for ranking in rankings for one in ranking)
+    """The rankings of all tables as one, each chunk once with its best score (see `Candidate.versions`)."""
+    return best_scores((scored.stored.id, scored.score) for ranking in rankings for scored in ranking)
 
 
 def _similarities(query: Query, lists: QueryRankings, *, weighed: bool = False) -> Mapping[str, float]:
-    """The similarity of every comparable chunk, whichever list found it.
+    """The similarity of every comparable chunk, whichever ranking found it.
 
-    If `weighed`, those of each model are multiplied by the share of the query that it knows, because a model
-    guesses at words that it doesn't know.
+    If `weighed`, each is multiplied by the share of the query that its model knows: about other words a model
+    only guesses.
     """
     by_model: dict[str, list[StoredChunk]] = {}
     for view, ranking in (
@@ -311,12 +313,12 @@ def _similarities(query: Query, lists: QueryRankings, *, weighed: bool = False) 
     ):
         if query.meaning_in(view):
             stored = by_model.setdefault(view.table.collection.embedder_name, [])
-            stored += [one.stored for one in ranking]
+            stored += [row.stored for row in ranking]
     scored: list[tuple[str, float]] = []
     for name, chunks in by_model.items():
         if chunks:
             meaning = query.meanings[name]
-            values = meaning.similarities(np.stack([one.vector for one in chunks]))
-            share = max(meaning.known, LEAST_KNOWN) if weighed else 1.0
-            scored += zip((one.id for one in chunks), (share * values).tolist(), strict=True)
+            values = meaning.similarities(np.stack([chunk.vector for chunk in chunks]))
+            share = max(meaning.known_share, LEAST_KNOWN) if weighed else 1.0
+            scored += zip((chunk.id for chunk in chunks), (share * values).tolist(), strict=True)
     return best_scores(scored)

@@ -1,10 +1,10 @@
-"""Which collections and documents a request means by the names in it, as the asker sees them.
+"""Resolves the names in a request to collections and documents that its principal can read.
 
-A document's name is an id as a hit or a source has it, a citation, a `refdesk://` URI, a path as replies show
-it (with its collection or without), the file or the address that a document was ingested from, or a title
-that no other document has. No text is read.
+A document can be named by its id or a chunk's, a citation, a `refdesk://` URI, a path as replies show it
+(with or without the collection), the file or address that it was ingested from, or a unique title. No text is
+read.
 
-What the asker can't read is as unknown as what doesn't exist.
+What the principal can't read is as unknown as what doesn't exist.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ NO_USUAL = (
     "You can't read any of the collections that a search covers if it names none. Name others. Readable "
     "collections: {}."
 )
-NAMED = 5  # unreadable collections in a note, which the request may have any number of
+NAMED = 5  # unreadable collections in a note; the request may name any number
 
 
 def readable_request(
     request: SearchRequest, views: Mapping[str, View], failing: Sequence[str]
 ) -> tuple[SearchRequest, list[str]]:
-    """The request without the collections that the principal can't read, and a note that names these.
+    """The request without unreadable collections, and a note that names them.
 
-    Unless it can read none of them. It is the same for those that don't exist.
+    Unchanged if all are unreadable: then `chosen_views` raises. Missing collections count as unreadable.
     """
     names = request.collections or ()
     unreadable = [name for name in dict.fromkeys(names) if name not in views and name not in failing]
@@ -63,32 +63,32 @@ def readable_request(
 def chosen_views(
     principal: Principal, plan: SearchPlan, views: Mapping[str, View], failing: Sequence[str]
 ) -> list[View]:
-    """The views of the collections that the plan names, or all if it names none, without the excluded.
+    """The views of the collections to search: those that the plan names, or all; without the excluded ones.
 
-    Of those that the operator names for all searches, the views of those that the principal can read.
-    Tags are searched only if the plan or the principal's bindings name them.
+    Of the operator's default collections, only the readable ones. Tags are searched only if the plan or the
+    principal's bindings name them.
 
     Raises:
-        NotFoundError: the principal can't read one that the request names, or excludes: a misspelt name would
-            exclude nothing. Or it can read none of the operator's. The error says nothing of whether there is
-            such a collection.
-        StoreError: one that the request names is failing, or all of the operator's that are left.
+        NotFoundError: a named or excluded collection is unreadable (a misspelt name would exclude nothing),
+        or
+            all of the operator's defaults are. The error doesn't reveal whether it exists.
+        StoreError: a named collection is failing, or all of the operator's readable defaults are.
     """
-    asked = plan.collections
+    names = plan.collections
     if not plan.names_collections:
-        asked = tuple(name for name in asked if name in views) or asked
-    if not {*asked}.isdisjoint(failing):
+        names = tuple(name for name in names if name in views) or names
+    if not {*names}.isdisjoint(failing):
         raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
-    if not views.keys() >= {*asked, *plan.exclude_collections}:
+    if not views.keys() >= {*names, *plan.exclude_collections}:
         is_usual = not plan.names_collections and views.keys() >= {*plan.exclude_collections}
         raise NotFoundError((NO_USUAL if is_usual else UNREADABLE).format(_listed(views)))
-    named = (principal.bindings and bounds(principal.bindings).collections) or ()
-    usual = (name for name, view in views.items() if not view.table.collection.tag_of or name in named)
-    wanted = dict.fromkeys(asked or sorted(usual))
-    left = [views[name] for name in wanted if name not in plan.exclude_collections]
-    if wanted and not left:
+    bound_names = (principal.bindings and bounds(principal.bindings).collections) or ()
+    usual = (name for name, view in views.items() if not view.table.collection.tag_of or name in bound_names)
+    chosen = dict.fromkeys(names or sorted(usual))
+    views_left = [views[name] for name in chosen if name not in plan.exclude_collections]
+    if chosen and not views_left:
         raise InvalidRequestError("exclude_collections leaves no collection to search.")
-    return left
+    return views_left
 
 
 def _listed(views: Iterable[str]) -> str:
@@ -100,7 +100,7 @@ QUOTED_CHARS = 64  # of a name in a message
 
 
 class _Candidate(NamedTuple):
-    """A readable document, and the names that it has besides its id. Those of a tag need its name."""
+    """A readable document and its names besides the id. One of a tag is found only with the tag's name."""
 
     collection: str
     id: str
@@ -114,10 +114,10 @@ class _Candidate(NamedTuple):
 
 
 async def resolve_names(views: Sequence[View], names: Collection[str]) -> dict[str, str]:
-    """The ids of the documents, passages or ranges that these names mean, by name; unknown ones are absent.
+    """The ids of the documents, chunks or ranges that these names mean, by name; unknown names are absent.
 
     Raises:
-        InvalidRequestError: several documents have a name; the message lists them.
+        InvalidRequestError: a name is ambiguous; the message lists the documents that have it.
     """
     ids = await resolve_ids(views, names)
     if places := [name for name in names if name not in ids and not is_surely_id(name)]:
@@ -128,7 +128,7 @@ async def resolve_names(views: Sequence[View], names: Collection[str]) -> dict[s
 
 
 async def resolve_ids(views: Sequence[View], names: Iterable[str]) -> dict[str, str]:
-    """The same of those names that are ids, citations or URIs of ids."""
+    """As `resolve_names`, but only for names that are ids, citations or URIs with ids."""
     labelled: dict[str, tuple[str | None, str]] = {}
     for name in names:
         with suppress(NotFoundError):
@@ -153,7 +153,7 @@ async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, st
 
 
 def _placed(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequence[str]) -> dict[str, str]:
-    """One look at each document, however many names there are."""
+    """The ids at these paths or titles. Each document is looked at once, however many names there are."""
     words = {name: "/".join(display_parts(name.strip().removeprefix(SCHEME))) for name in names}
     titles = {name: display_name(name) for name in names}
     folded = {word.casefold() for word in (*words.values(), *titles.values()) if word}
@@ -165,9 +165,9 @@ def _placed(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequenc
 def _candidates(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterator[_Candidate]:
     for view, places in groups:
         collection = view.table.collection
-        for place, document in zip(places, placed_documents(places), strict=True):
-            title = display_name(place.title)
-            yield _Candidate(collection.name, place.id, document.path, title, bool(collection.tag_of))
+        for stored_place, document in zip(places, placed_documents(places), strict=True):
+            title = display_name(stored_place.title)
+            yield _Candidate(collection.name, stored_place.id, document.path, title, bool(collection.tag_of))
 
 
 def _folded_names(candidate: _Candidate) -> tuple[str, str, str]:
@@ -176,7 +176,7 @@ def _folded_names(candidate: _Candidate) -> tuple[str, str, str]:
 
 
 def _meant(near: Sequence[_Candidate], path: str, title: str) -> list[_Candidate]:
-    """Those with the path, else those with the title; as it is written, else in any letter case."""
+    """The documents with the path, else those with the title; exact matches, else ignoring letter case."""
     collection, slash, inner = path.partition("/")
     inside = f"{collection.lower()}{slash}{inner}"
     usual = [candidate for candidate in near if not candidate.is_of_tag]
@@ -185,8 +185,8 @@ def _meant(near: Sequence[_Candidate], path: str, title: str) -> list[_Candidate
         (usual, lambda candidate: candidate.path, path),
         (usual, lambda candidate: candidate.title, title),
     ):
-        if name_asked and (same := _alike(among, name, name_asked)):
-            return same
+        if name_asked and (matches := _alike(among, name, name_asked)):
+            return matches
     return []
 
 
@@ -198,7 +198,7 @@ def _alike(
 
 
 def _address(name: str) -> str:
-    """The URI in a name, or that of the absolute path in it; empty if it is neither."""
+    """The name if it is a URI, or the file URI of an absolute path; empty otherwise."""
     address = name.strip()
     if "://" in address:
         return address
@@ -209,7 +209,7 @@ def _address(name: str) -> str:
 
 
 async def _by_address(views: Sequence[View], addresses: Mapping[str, str]) -> dict[str, str]:
-    """The ids of the documents that were ingested from these addresses, or can be opened there."""
+    """The ids of the documents whose URI or URL is one of these addresses."""
     having: dict[str, list[_Candidate]] = {}
     for view in views:
         collection = view.table.collection
@@ -240,7 +240,7 @@ def quoted_name(name: str) -> str:
 
 
 def unknown_names_note(argument: str, names: Sequence[str]) -> str:
-    """The note on names that mean nothing which the asker can read."""
+    """The note on names that resolve to nothing readable."""
     listed = ", ".join(map(quoted_name, names[:MOST_LISTED]))
     and_more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return (

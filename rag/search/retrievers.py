@@ -1,8 +1,7 @@
-"""Retrievers of the operator's: another search engine or database, searched as a collection.
+"""The operator's retrievers: other search engines or databases, each searched as a collection.
 
-A retriever is asked what it finds for a query, and on whose behalf. It can ignore the latter: each passage
-says who may see it, and what it says is held against the principal like the rights of any chunk. Whatever it
-does wrong, the search goes on without it.
+A retriever gets the query and the principal, and may ignore the latter: each passage states who may see it,
+and that is checked like the access of any chunk. If a retriever fails, the search continues without it.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class Opener(Protocol):
-    """A retriever that can also give a passage by its id, as it is now, so that citations can be opened."""
+    """A retriever that can also return a passage by its id, so that citations can be opened."""
 
     async def passage(self, id_: str, *, principal: Principal) -> Retrieved | None:
-        """The passage of an id that `retrieve` gave, None if it is no more."""
+        """The current passage with an id that `retrieve` returned; None if it no longer exists."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RetrieverCollection:
-    """A retriever and the collection that it is searched as. `seconds` is how long a call may take."""
+    """A retriever and the collection that it is searched as. A call may take up to `seconds`."""
 
     collection: Collection
     retriever: Retriever
@@ -73,7 +72,7 @@ def retriever_collection(
     fields: Mapping[str, FieldType] | None = None,
     seconds: float = 5.0,
 ) -> RetrieverCollection:
-    """A retriever as a collection of a tenant. `fields` are what its passages can be filtered by."""
+    """A retriever as a collection of a tenant. Its passages can be filtered by `fields`."""
     declared = dict(fields or {})
     collection = Collection(
         tenant=tenant,
@@ -91,42 +90,46 @@ def retriever_collection(
 
 
 class RetrieverReader(HeldReader):
-    """A retriever as one request of a principal reads it. What it finds is forgotten with the request."""
+    """A retriever as one request of a principal reads it. Its passages live as long as the request."""
 
-    made: RetrieverCollection
+    served_as: RetrieverCollection
     principal: Principal
 
     async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:  # noqa: ARG002 it goes by words in its own way
-        """What the retriever finds, as far as it satisfies the predicate; scores as those for words."""
+        """The retriever's passages that satisfy the predicate, with scores on the scale of BM25."""
         return await self.attempt(self._retrieved(text, limit, where), [])
 
     async def _retrieved(self, text: str, limit: int, where: str) -> Ranking:
-        found = await self._asked(text, limit)
-        await self.hold(found)
+        passages = await self._asked(text, limit)
+        await self.hold(passages)
         chunks = await self.chunks_by_their_id(where)
         words = len(query_terms(text, stop_languages(self.collection)))
         highest = WORD * min(WORDS, max(words, 1))  # as `calibrated_fusion` counts
-        ranking = [ScoredChunk(chunks[one.id], one.score * highest) for one in found if one.id in chunks]
-        return sorted(ranking, key=lambda one: -one.score)
+        ranking = [
+            ScoredChunk(chunks[passage.id], passage.score * highest)
+            for passage in passages
+            if passage.id in chunks
+        ]
+        return sorted(ranking, key=lambda scored: -scored.score)
 
     async def _asked(self, query: str, limit: int) -> list[Retrieved]:
-        call = self.made.retriever.retrieve(query, limit=limit, principal=self.principal)
+        call = self.served_as.retriever.retrieve(query, limit=limit, principal=self.principal)
         answer = await self._answer(call)
         if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
             raise StoreError("The retriever returned something other than a list of passages.")
-        return [self._checked(one) for one in list(answer)[:limit]]
+        return [self._checked(passage) for passage in list(answer)[:limit]]
 
     async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
-        """The sources of this request; a retriever that can is asked for others that it once found."""
-        wanted = set(ids)
-        found = await super().sources(wanted)
-        retriever = self.made.retriever
-        known = [theirs for id_ in wanted - found.keys() if (theirs := self.theirs(id_))]
-        if not known or not isinstance(retriever, Opener):
-            return found
-        for id_ in known:
+        """The sources of this request; other passages of the retriever are fetched if it is an `Opener`."""
+        requested_ids = set(ids)
+        stored = await super().sources(requested_ids)
+        retriever = self.served_as.retriever
+        retrieved_ids = [theirs for id_ in requested_ids - stored.keys() if (theirs := self.theirs(id_))]
+        if not retrieved_ids or not isinstance(retriever, Opener):
+            return stored
+        for id_ in retrieved_ids:
             await self.attempt(self._opened(retriever, id_), None)
-        return await super().sources(wanted)
+        return await super().sources(requested_ids)
 
     async def _opened(self, retriever: Opener, id_: str) -> None:
         answer = await self._answer(retriever.passage(id_, principal=self.principal))
@@ -137,47 +140,55 @@ class RetrieverReader(HeldReader):
             await self.hold([passage])
 
     async def has_any(self, where: str) -> bool:  # noqa: ARG002 as of the class above
-        """That is not known before it is asked."""
+        """True: a retriever's passages are unknown until it is called."""
         return True
 
     async def _answer(self, call: Awaitable[object]) -> object:
-        """What the retriever answers in time.
+        """The result of a call to the retriever.
 
         Raises:
-            StoreError: it raised something, or didn't answer.
+            StoreError: it raised an exception, or didn't answer in time.
         """
         try:
-            with anyio.fail_after(self.made.seconds):
+            with anyio.fail_after(self.served_as.seconds):
                 return await call
         except TimeoutError as error:
-            raise StoreError(f"The retriever gave no answer within {self.made.seconds:g} seconds.") from error
+            raise StoreError(
+                f"The retriever gave no answer within {self.served_as.seconds:g} seconds."
+            ) from error
         except Exception as error:
             where = "".join(traceback.format_tb(error.__traceback__))
             log.debug("the retriever raised %s:\n%s", type(error).__name__, where)
             raise StoreError(f"The retriever raised {type(error).__name__}.") from error
 
-    def _checked(self, one: object) -> Retrieved:
-        """One of the retriever's passages, if it is one.
+    def _checked(self, passage: object) -> Retrieved:
+        """The passage, after a check.
 
         Raises:
-            StoreError: it is not, or a value is of another type, or out of range.
+            StoreError: it is not a `Retrieved`, or a value has the wrong type or is out of range.
         """
         if (
-            isinstance(one, Retrieved)
-            and all(isinstance(value, str) for value in (one.id, one.text, one.title, one.url or ""))
-            and 0 < len(one.id) <= MAX_ID_CHARS
-            and len(one.text) <= MAX_TEXT_CHARS
-            and isinstance(one.score, int | float)
-            and isfinite(one.score)
-            and 0 <= one.score <= 1
-            and isinstance(one.allow, tuple | list | frozenset | set)
-            and all(isinstance(entry, str) for entry in one.allow)
-            and one.visibility in get_args(Visibility)
-            and (one.date is None or (isinstance(one.date, datetime) and one.date.tzinfo is not None))
-            and isinstance(one.fields, Mapping)
-            and one.fields.keys() <= self.collection.fields.keys()
+            isinstance(passage, Retrieved)
+            and all(
+                isinstance(value, str)
+                for value in (passage.id, passage.text, passage.title, passage.url or "")
+            )
+            and 0 < len(passage.id) <= MAX_ID_CHARS
+            and len(passage.text) <= MAX_TEXT_CHARS
+            and isinstance(passage.score, int | float)
+            and isfinite(passage.score)
+            and 0 <= passage.score <= 1
+            and isinstance(passage.allow, tuple | list | frozenset | set)
+            and all(isinstance(entry, str) for entry in passage.allow)
+            and passage.visibility in get_args(Visibility)
+            and (
+                passage.date is None
+                or (isinstance(passage.date, datetime) and passage.date.tzinfo is not None)
+            )
+            and isinstance(passage.fields, Mapping)
+            and passage.fields.keys() <= self.collection.fields.keys()
         ):
-            return one
+            return passage
         raise StoreError("The retriever returned something that is no passage, or has invalid values.")
 
 
@@ -189,22 +200,24 @@ class Retrievers:
         self._scans = anyio.CapacityLimiter(1)
 
     def serve(self, tenant: str) -> bool:
-        """Whether the tenant has any."""
-        return any(one.collection.tenant == tenant for one in self._retrievers)
+        """Whether the tenant has a retriever."""
+        return any(retriever.collection.tenant == tenant for retriever in self._retrievers)
 
     async def open(self, principal: Principal, *, besides: Names[str]) -> list[RetrieverReader]:
-        """The retrievers of the principal's tenant, for one request. A stored collection keeps its name."""
+        """A reader for each retriever of the principal's tenant, without those whose name is in `besides`."""
         readers = []
-        for one in self._retrievers:
-            if one.collection.tenant != principal.tenant:
+        for retriever in self._retrievers:
+            if retriever.collection.tenant != principal.tenant:
                 continue
-            if one.collection.name in besides:
+            if retriever.collection.name in besides:
                 log.warning(
-                    "The retriever %r is not searched: a collection has its name.", one.collection.name
+                    "The retriever %r is not searched: a collection has its name.", retriever.collection.name
                 )
                 continue
-            reader = await hold_for(RetrieverReader, one.collection, one.memory, self._scans, one.seconds)
-            reader.made, reader.principal = one, principal
+            reader = await hold_for(
+                RetrieverReader, retriever.collection, retriever.memory, self._scans, retriever.seconds
+            )
+            reader.served_as, reader.principal = retriever, principal
             readers.append(reader)
         return readers
 
@@ -213,18 +226,18 @@ def load_retrievers(settings: Mapping[str, RetrieverSettings]) -> list[Retriever
     """The retrievers in the settings.
 
     Raises:
-        ConfigurationError: one can't be loaded, or has no `async def retrieve`.
+        ConfigurationError: a retriever can't be loaded, or has no `async def retrieve`.
     """
     return [
         retriever_collection(
-            _loaded(name, one),
-            one.tenant,
+            _loaded(name, retriever),
+            retriever.tenant,
             name,
-            description=one.description,
-            fields=one.fields,
-            seconds=one.timeout_seconds,
+            description=retriever.description,
+            fields=retriever.fields,
+            seconds=retriever.timeout_seconds,
         )
-        for name, one in settings.items()
+        for name, retriever in settings.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""The plan of a search: a request that was checked, with no value missing. `planning` makes it."""
+"""The plan of a search: a checked request with every value filled in. `planning` makes it."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ if TYPE_CHECKING:
     from rag.corpus import Distance
     from rag.needles.needle import Needle
 
-JOIN_OVERSAMPLING = 3  # times the limit: so many hits usually make enough, once neighbours are one
+JOIN_OVERSAMPLING = 3  # times the limit: usually enough hits once adjacent ones are joined
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """Everything that a search needs to know, with no value missing.
+    """Everything that a search needs to know. Filled in from the request, its profile and the settings.
 
-    Each list returns up to `candidates` chunks. If `strict`, scores and order don't depend on rows that the
-    principal may not read. If `relax`, conditions of a filter without results may be dropped.
-    `detail` is how much of a hit is shown, on top of what the hit stages show.
-    `context_tokens` is the token budget of a context, 0 for none. If `degrade`, mode hybrid may go by words
-    alone while the embedding model fails. `given` is a vector that the request brings. `overrides` are what a
-    request may set, and `names_collections` if this one names its collections. `distance` is the metric of
-    the thresholds, None for each collection's.
-    In mode exact the plan has a `needle`, and none of what a model does. Each hit has all that `contains`
-    names: the texts that the request or the operator demands. Hits with the `phrases` of the query come
-    first. Those that lack some are found by `unquoted`, the query without quotation marks. It is None if none
-    may lack any: in a query of phrases alone, and where every word must occur.
-    With a `seed`, a passage, the search is for what is related to it.
-    If the plan `joins`, chunks in a row become one hit, in mode exact chunks whose shown lines touch. If it
-    `selects`, too, hits that say little more about a source give way to other sources: only by default, when
-    the request has no limit.
+    Each ranking has up to `candidates` chunks, of which up to `limit` become hits. If `strict`, scores and
+    order don't depend on rows that the principal can't read. If `relax`, conditions of a filter without
+    results may be dropped. If `degrade`, mode hybrid may fall back to words while the embedding model fails.
+
+    `detail` is how much of a hit is shown, in addition to what hit stages show. `context_tokens` is the token
+    budget of a context, 0 for none. `overrides` are the values that a request may set. `names_collections` is
+    whether the request names its collections. `distance` is the metric of the thresholds, None for each
+    collection's own.
+
+    Mode exact has a `needle` and uses no model. Every hit contains all of `contains`, which the request or
+    the operator demands. Hits with the `phrases` of the query come first. `unquoted`, the query without
+    quotation marks, finds hits that lack a phrase; it is None if no hit may lack one: in a query of phrases
+    only, and where every word must occur. With a `seed`, the search is for passages related to it.
+
+    If the plan `joins`, adjacent chunks become one hit; in mode exact, chunks whose excerpts touch. If it
+    also `selects`, hits that add little about a source give way to other sources. That is only the default
+    for requests without a limit.
     """
 
     query: str
@@ -68,7 +70,7 @@ class SearchPlan:
     overrides: tuple[Overridable, ...]
     names_collections: bool
     distance: Distance | None = None
-    given: RequestVector | None = None
+    request_vector: RequestVector | None = None
     needle: Needle | None = None
     contains: tuple[Needle, ...] = ()
     seed: Hit | None = None
@@ -79,7 +81,7 @@ class SearchPlan:
 
     @property
     def required(self) -> tuple[Needle, ...]:
-        """What no hit may lack."""
+        """The texts that every hit must contain."""
         return self.contains if self.unquoted else (*self.contains, *self.phrases)
 
     @property
@@ -100,7 +102,7 @@ def drops_distant_hits(limits: ThresholdSettings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RequestVector:
-    """A vector of unit length, and the names of the stages that can't run with it."""
+    """The unit vector that a request brings, and the names of the stages that can't run with it."""
 
     vector: npt.NDArray[np.float32]
     skipped: tuple[str, ...] = ()

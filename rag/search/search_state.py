@@ -109,7 +109,7 @@ class SearchState:
     listings: dict[str, tuple[Listing, ...]] = field(default_factory=dict)
     degraded: list[str] = field(default_factory=list)
 
-    def aside(self, plan: SearchPlan) -> SearchState:
+    def for_side_search(self, plan: SearchPlan) -> SearchState:
         """The state for a side search by another plan, whose steps and notes are not reported."""
         return replace(
             self, plan=plan, steps=StepRecorder(), notes=[], left_out=Counter(), listings={}, degraded=[]
@@ -124,9 +124,9 @@ class SearchState:
         """Add notes for the reader of the answer."""
         self.notes.extend(notes)
 
-    def leaves_out(self, reason: str, hits: Sequence[Hit], left: Sequence[Hit]) -> None:
+    def count_left_out(self, reason: str, hits: Sequence[Hit], remaining: Sequence[Hit]) -> None:
         """Count the `hits` within the limit that are not in `left`. `reason` follows "5 passages"."""
-        left_ids = {hit.chunk.id for hit in left}
+        left_ids = {hit.chunk.id for hit in remaining}
         self.left_out[reason] += sum(hit.chunk.id not in left_ids for hit in hits[: self.plan.limit])
 
     def note_left_out(self) -> None:
@@ -158,20 +158,20 @@ class SearchState:
         if not self.plan.joins or self.plan.mode == "exact":  # `rag.search.exact` joins what it finds
             return self.limited(hits)
         groups, looked_at = neighbours(hits, self.plan.limit, selective=self.plan.selects)
-        shown = [joined_hit(group) for group in groups]
-        if len(shown) < looked_at:
+        joined = [joined_hit(group) for group in groups]
+        if len(joined) < looked_at:
             gone = {hit.chunk.id for hit in hits[:looked_at]}
             beyond = [id_ for id_ in self.steps.last_ids if id_ not in gone]
             with self.steps.step("join") as step:
-                step.left(shown, of=len(self.steps.last_ids) or len(hits), beyond=beyond)
-        return await _with_gaps_closed(self.limited(shown), views)
+                step.record_hits(joined, of=len(self.steps.last_ids) or len(hits), beyond=beyond)
+        return await _with_gaps_closed(self.limited(joined), views)
 
     def limited(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits up to the plan's limit. If that drops any, the trace gets a step `limit`."""
         limit, before = self.plan.limit, len(self.steps.last_ids)
         if before > limit:
             with self.steps.step("limit") as step:
-                step.left(hits[:limit], of=before)
+                step.record_hits(hits[:limit], of=before)
         return list(hits[:limit])
 
     def answer(self, hits: Sequence[Hit], context: Context | None) -> Answer:
@@ -199,22 +199,22 @@ class OpenStep:
     detailed: bool
     span: TelemetrySpan
 
-    def warns(self, *warnings: str, failed: bool = False) -> None:
+    def add_warnings(self, *warnings: str, failed: bool = False) -> None:
         """Add warnings for the reader. A step that `failed` changed nothing."""
         status = "failed" if failed else self.record.status
         self.record = replace(self.record, status=status, warnings=(*self.record.warnings, *warnings))
 
-    def uses(self, usage: Usage) -> None:
+    def add_usage(self, usage: Usage) -> None:
         """Add the usage of a model."""
         self.record = replace(self.record, usage=(self.record.usage or Usage()) + usage)
 
-    def made(self, count: int, *, of: int | None = None) -> None:
+    def record_count(self, count: int, *, of: int | None = None) -> None:
         """Record the number of queries or candidates after the step, and `of` how many before."""
         self._counts(count, of)
         if self.detailed:
             self.record = replace(self.record, before=of, after=count)
 
-    def left(self, hits: Sequence[Hit], *, of: int | None = None, beyond: Sequence[str] = ()) -> None:
+    def record_hits(self, hits: Sequence[Hit], *, of: int | None = None, beyond: Sequence[str] = ()) -> None:
         """Record the hits after the step, and `of` how many before. `beyond` are ids ranked below `hits`."""
         self._counts(len(hits), of)
         if self.detailed:
@@ -222,7 +222,7 @@ class OpenStep:
             preview = tuple(
                 Preview(hit.chunk.id, hit.score, hit.text[:PREVIEW_CHARS]) for hit in hits[:PREVIEWS]
             )
-            self.record = replace(self.record, before=of, after=len(ids), preview=preview, left=ids)
+            self.record = replace(self.record, before=of, after=len(ids), preview=preview, hit_ids=ids)
 
     def _counts(self, after: int, before: int | None) -> None:
         self.span.set_attribute("refdesk.after", after)
@@ -261,7 +261,7 @@ class StepRecorder:
     def last_ids(self) -> tuple[str, ...]:
         """The hit ids after the last step that recorded any; empty without details."""
         recorded = (step.record for step in reversed(self._steps) if step.record.after is not None)
-        return next((step.left for step in recorded), ())
+        return next((step.hit_ids for step in recorded), ())
 
     def ended(self) -> tuple[Step, ...]:
         """The records of the steps that have ended."""

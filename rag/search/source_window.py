@@ -1,7 +1,7 @@
-"""Cuts a window out of a source's text: a section by its heading, lines, or what surrounds a chunk.
+"""Cuts a window out of a source's text: a section by its heading, lines, or the surroundings of a chunk.
 
-It is what `get_source` shows, and how sections around hits are trimmed. A heading is found as a reader or a
-model writes it.
+`get_source` shows such windows, and sections around hits are trimmed by them. Headings are matched as a
+reader or a model writes them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 8  # headings in an error, or positions in a note
 MOST_COMPARED = 2_000  # headings that an error is compared with to name the nearest; some 50 ms
-MOST_WORDS = 8  # of what is wanted that are compared
+MOST_WORDS = 8  # of a requested heading that are compared
 NEAR = 0.75  # of `difflib`, from 0 to 1: "parentl" and "parental" have 0.93, "maternity" and "policy" 0.4
 _WORD = re.compile(r"\w{3,}")  # shorter ones stand in every other heading
 _BETWEEN = re.compile(r"\s+[>›]\s+")  # the headings of a path, as search results show it
@@ -34,19 +34,19 @@ _MARKS = re.compile(r"#{1,6}\s+")
 
 
 def section_span(
-    title: str, outline: Sequence[Heading], length: int, wanted: str, start: int | None = None
+    title: str, outline: Sequence[Heading], length: int, heading: str, start: int | None = None
 ) -> tuple[Span, tuple[str, ...]]:
-    """The section whose heading is `wanted`, its subsections included, and notes on others of this name.
+    """The section under `heading`, with its subsections, and notes on other sections of this name.
 
-    `wanted` is a heading or a path of headings ("Leave > Parental leave"), which may begin with the source's
-    `title`. Exact matches go first, then those without letter case, then the only heading that begins with
-    it or contains it. Of several sections with one heading it is the first, or the one that contains
-    `start`. `length` is that of the text.
+    `heading` may be a path of headings ("Leave > Parental leave") and may begin with the source's `title`.
+    Exact matches win, then those ignoring letter case, then a unique heading that begins with it or contains
+    it. Of several sections with the same heading it is the first, or the one that contains `start`. `length`
+    is that of the text.
 
     Raises:
         InvalidRequestError: no heading matches, or several different ones do, or `start` is in none of them.
     """
-    spans = [_section(one, outline, length) for one in headed(title, outline, wanted)]
+    spans = [_section(match, outline, length) for match in headed(title, outline, heading)]
     if start is None:
         chosen = spans[0]
     elif inside := [span for span in spans if span.start <= start < span.end]:
@@ -55,35 +55,37 @@ def section_span(
         raise InvalidRequestError(
             f"start must be from {spans[0].start} to {spans[0].end - 1} in this section."
         )
-    others = [span.start for span in spans if span != chosen]
-    return chosen, (_others_note(others),) if others else ()
+    other_starts = [span.start for span in spans if span != chosen]
+    return chosen, (_others_note(other_starts),) if other_starts else ()
 
 
-def headed(title: str, outline: Sequence[Heading], wanted: str) -> list[Heading]:
-    """The headings that `wanted` names, in order, all of the same title; see `section_span`."""
+def headed(title: str, outline: Sequence[Heading], heading: str) -> list[Heading]:
+    """The headings that `heading` names, in order, all of the same title; see `section_span`."""
     if not outline:
         raise InvalidRequestError("This document has no headings; open it without section.")
     titles = [_shown(heading.title) for heading in outline]
-    folded = [one.casefold() for one in titles]
-    written = _shown(wanted)
-    names = dict.fromkeys([written, _MARKS.sub("", written, count=1)])
+    folded = [shown_title.casefold() for shown_title in titles]
+    as_shown = _shown(heading)
+    names = dict.fromkeys([as_shown, _MARKS.sub("", as_shown, count=1)])
     for name in names:
-        same = _where(titles, name.__eq__) or _where(folded, name.casefold().__eq__)
-        if found := same or _by_path(title, outline, folded, name):
-            return [outline[index] for index in found]
+        exact = _where(titles, name.__eq__) or _where(folded, name.casefold().__eq__)
+        if indexes := exact or _by_path(title, outline, folded, name):
+            return [outline[index] for index in indexes]
     *_, name = names
-    found = _alike(titles, folded, name.casefold()) if name else []
-    if not found:
+    indexes = _alike(titles, folded, name.casefold()) if name else []
+    if not indexes:
         raise InvalidRequestError(_nothing(titles, folded, name.casefold()))
-    return [outline[index] for index in found]
+    return [outline[index] for index in indexes]
 
 
 def _alike(titles: Sequence[str], folded: Sequence[str], name: str) -> list[int]:
-    """The headings that begin with a name, or else contain it; all of the same title."""
-    found = _where(folded, lambda one: one.startswith(name)) or _where(folded, lambda one: name in one)
-    if len({folded[index] for index in found}) > 1:
-        raise InvalidRequestError(f"Several headings match section: {_listed(titles[i] for i in found)}.")
-    return found
+    """The indexes of the headings that begin with `name`, or else contain it; all of the same title."""
+    indexes = _where(folded, lambda title: title.startswith(name)) or _where(
+        folded, lambda title: name in title
+    )
+    if len({folded[index] for index in indexes}) > 1:
+        raise InvalidRequestError(f"Several headings match section: {_listed(titles[i] for i in indexes)}.")
+    return indexes
 
 
 def _shown(title: str) -> str:
@@ -95,54 +97,58 @@ def _where(titles: Sequence[str], matches: Callable[[str], object]) -> list[int]
     return [index for index, title in enumerate(titles) if matches(title) is True]
 
 
-def _by_path(title: str, outline: Sequence[Heading], folded: Sequence[str], wanted: str) -> list[int]:
-    """The headings at the end of a path; the headings above may leave some out."""
-    *above, last = _BETWEEN.split(wanted.casefold())
+def _by_path(title: str, outline: Sequence[Heading], folded: Sequence[str], name: str) -> list[int]:
+    """The indexes of the headings at the end of a path, which may skip headings in between."""
+    *above, last = _BETWEEN.split(name.casefold())
     if not above:
         return []
-    found = []
+    indexes = []
     path: list[tuple[int, str]] = [(0, _shown(title).casefold())]
     for index, heading in enumerate(outline):
         while path[1:] and path[-1][0] >= heading.level:
             path.pop()
         if folded[index] == last and _is_within(above, [name for _, name in path]):
-            found.append(index)
+            indexes.append(index)
         path.append((heading.level, folded[index]))
-    return found
+    return indexes
 
 
-def _is_within(some: Sequence[str], names: Iterable[str]) -> bool:
-    """Whether `some` are among `names`, in their order."""
-    rest = iter(names)
-    return all(one in rest for one in some)
+def _is_within(parts: Sequence[str], names: Iterable[str]) -> bool:
+    """Whether `parts` is a subsequence of `names`."""
+    remaining = iter(names)
+    return all(part in remaining for part in parts)
 
 
 def _section(heading: Heading, outline: Sequence[Heading], length: int) -> Span:
     """From a heading to the next of its level or a higher one."""
-    ends = (one.start for one in outline if one.start > heading.start and one.level <= heading.level)
+    ends = (
+        following.start
+        for following in outline
+        if following.start > heading.start and following.level <= heading.level
+    )
     return Span(heading.start, next(ends, length))
 
 
 def _others_note(starts: Sequence[int]) -> str:
     listed = ", ".join(map(str, starts[:MOST_NAMED]))
-    more = f" and {len(starts) - MOST_NAMED} more" if len(starts) > MOST_NAMED else ""
-    return f"Other sections have this heading, at {listed}{more}: add start to open one of them."
+    and_more = f" and {len(starts) - MOST_NAMED} more" if len(starts) > MOST_NAMED else ""
+    return f"Other sections have this heading, at {listed}{and_more}: add start to open one of them."
 
 
-def _nothing(titles: Sequence[str], folded: Sequence[str], wanted: str) -> str:
-    near = _with_words_of(wanted, folded[:MOST_COMPARED])
+def _nothing(titles: Sequence[str], folded: Sequence[str], name: str) -> str:
+    near = _with_words_of(name, folded[:MOST_COMPARED])
     if near:
         return f"No heading matches section. Near ones: {_listed(titles[index] for index in near)}."
     return f"No heading matches section. The first ones: {_listed(titles)}."
 
 
-def _with_words_of(wanted: str, folded: Sequence[str]) -> list[int]:
-    """The headings that share words with what is wanted, or have ones spelt nearly so, most of them first."""
+def _with_words_of(name: str, folded: Sequence[str]) -> list[int]:
+    """The indexes of the headings with the same or similarly spelt words, the most similar first."""
     words = [{*_WORD.findall(heading)} for heading in folded]
     every = sorted(set().union(*words))
     alike = [
         {*get_close_matches(word, every, n=MOST_NAMED, cutoff=NEAR)}
-        for word in dict.fromkeys(_WORD.findall(wanted)[:MOST_WORDS])
+        for word in dict.fromkeys(_WORD.findall(name)[:MOST_WORDS])
     ]
     shared = [sum(not near.isdisjoint(of_heading) for near in alike) for of_heading in words]
     return sorted((index for index, count in enumerate(shared) if count), key=lambda index: -shared[index])
@@ -150,8 +156,8 @@ def _with_words_of(wanted: str, folded: Sequence[str]) -> list[int]:
 
 def _listed(titles: Iterable[str]) -> str:
     distinct = list(dict.fromkeys(titles))
-    more = f" and {len(distinct) - MOST_NAMED} more" if len(distinct) > MOST_NAMED else ""
-    return "; ".join(distinct[:MOST_NAMED]) + more
+    and_more = f" and {len(distinct) - MOST_NAMED} more" if len(distinct) > MOST_NAMED else ""
+    return "; ".join(distinct[:MOST_NAMED]) + and_more
 
 
 LINES = "lines must be a line or a range of lines, counted from 1, such as 120-180."
@@ -192,7 +198,11 @@ class OpenSource:
     text: str
 
     async def named(self, seqs: range) -> Sequence[Chunk]:
-        """The chunks with these numbers, all of which must be there and readable."""
+        """The chunks with these numbers.
+
+        Raises:
+            NotFoundError: one of them doesn't exist or isn't readable.
+        """
         if seqs[-1] < self.stored.source.chunk_count:
             chunks = await self.between(seqs[0], seqs[-1])
             if len(chunks) == len(seqs):
@@ -209,12 +219,9 @@ class OpenSource:
 
 
 async def open_source(view: View, source_id: str) -> OpenSource | None:
-    """A source as it is now, None if the view doesn't admit it.
-
-    Its chunks are read with the whole view: also those in which a filter by section finds nothing.
-    """
-    found = await view.table.text(source_id)
-    return OpenSource(view.whole, *found) if found and view.admits(found[0]) else None
+    """A source as it is now, without a filter on sections; None if the view doesn't admit it."""
+    outlined = await view.table.text(source_id)
+    return OpenSource(view.of_all_sections, *outlined) if outlined and view.admits(outlined[0]) else None
 
 
 async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars: int) -> Extract:
@@ -223,36 +230,36 @@ async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars
     opened = await open_source(view, source_id)
     if opened is None:
         raise NotFoundError(NOT_FOUND)
-    named = await opened.named(seqs) if seqs else None
-    asked = await _asked(opened, named, part)
-    window = _window(opened.text, asked, part, max_chars)
+    named_chunks = await opened.named(seqs) if seqs else None
+    target = await _asked(opened, named_chunks, part)
+    window = _window(opened.text, target, part, max_chars)
     where = window.start, window.end
     chunks = () if part.outline else await opened.touching(*where)
     return Extract(
         source=opened.stored.source,
-        outline=tuple(_headings(opened, asked.whole, part)),
+        outline=tuple(_headings(opened, target.whole, part)),
         start=window.start,
         end=window.end,
         text=opened.text[window.start : window.end],
         chunks=chunks,
-        until=asked.whole.end,
+        until=target.whole.end,
         fields=opened.stored.fields,
         part=part,
         first_line=line_at(opened.text, window.start),
         line_count=line_count(opened.text),
-        notes=asked.notes,
+        notes=target.notes,
     )
 
 
 def _headings(opened: OpenSource, whole: Span, part: Part) -> Iterable[Heading]:
-    """The headings in what was asked for, or all of them if nothing in particular was."""
+    """The headings within the requested part, or all without a part."""
     if not part.outline and part.section is None and not part.lines:
         return opened.outline
-    return (one for one in opened.outline if whole.start <= one.start < whole.end)
+    return (heading for heading in opened.outline if whole.start <= heading.start < whole.end)
 
 
 class _Asked(NamedTuple):
-    """The span that is asked for, the part of it to centre on if it is too long, and notes for the reader."""
+    """The requested span, the part of it to centre on if it is too long, and notes for the reader."""
 
     whole: Span
     middle: Span
@@ -260,11 +267,11 @@ class _Asked(NamedTuple):
 
 
 def _check(part: Part, seqs: range) -> None:
-    """Check what can be told without the source."""
+    """Check what needs no source: which arguments can be combined, and their ranges."""
     exclusive = {"around": part.around, "section": part.section, "lines": part.lines, "outline": part.outline}
-    given = [name for name, value in exclusive.items() if value is not None and value is not False]
-    if len(given) > 1:
-        raise InvalidRequestError(f"{' and '.join(given)} can't be combined; give one of them.")
+    parts = [name for name, value in exclusive.items() if value is not None and value is not False]
+    if len(parts) > 1:
+        raise InvalidRequestError(f"{' and '.join(parts)} can't be combined; give one of them.")
     if part.around is not None and (not seqs or part.start is not None):
         raise InvalidRequestError(
             "around needs the id of a chunk (source_id/seq) and can't be combined with start."
@@ -277,8 +284,8 @@ def _check(part: Part, seqs: range) -> None:
         raise InvalidRequestError(LINES)
 
 
-async def _asked(opened: OpenSource, named: Sequence[Chunk] | None, part: Part) -> _Asked:
-    """What is asked for. Without a part it is the source, seen from its beginning or from the chunks."""
+async def _asked(opened: OpenSource, named_chunks: Sequence[Chunk] | None, part: Part) -> _Asked:
+    """The requested span. Without a part it is the whole source, from its beginning or around the chunks."""
     length, start = opened.stored.source.length, part.start
     if start is not None and not 0 <= start < length:
         raise InvalidRequestError(f"start must be from 0 to {length - 1} in this source.")
@@ -291,12 +298,12 @@ async def _asked(opened: OpenSource, named: Sequence[Chunk] | None, part: Part) 
         if lines is None:
             raise InvalidRequestError(f"lines must be from 1 to {line_count(opened.text)} in this source.")
         return _from(lines, None)
-    if part.outline or start is not None or named is None:
+    if part.outline or start is not None or named_chunks is None:
         return _from(Span(0, length), start)
-    middle = Span(named[0].start, named[-1].end)
+    middle = Span(named_chunks[0].start, named_chunks[-1].end)
     if part.around is None:
         return _Asked(Span(0, length), middle)
-    neighbors = await opened.between(named[0].seq - part.around, named[-1].seq + part.around)
+    neighbors = await opened.between(named_chunks[0].seq - part.around, named_chunks[-1].seq + part.around)
     if not neighbors:  # access was revoked since the text was read
         raise NotFoundError(NOT_FOUND)
     return _Asked(Span(neighbors[0].start, neighbors[-1].end), middle)
@@ -308,8 +315,8 @@ def _from(whole: Span, start: int | None, notes: tuple[str, ...] = ()) -> _Asked
     return _Asked(Span(first, whole.end), Span(first, first), notes)
 
 
-def _window(text: str, asked: _Asked, part: Part, max_chars: int) -> Span:
-    """What of that fits."""
+def _window(text: str, target: _Asked, part: Part, max_chars: int) -> Span:
+    """The window on the target that fits into `max_chars`."""
     if part.outline:
-        return Span(asked.whole.start, asked.whole.start)
-    return between_words(text, centred(asked.whole, asked.middle, max_chars), asked.whole)
+        return Span(target.whole.start, target.whole.start)
+    return between_words(text, centred(target.whole, target.middle, max_chars), target.whole)

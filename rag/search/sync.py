@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class SyncDesk:
-    """A `Desk` whose event loop runs in a thread of its own, so it also works where a loop runs already.
+    """A `Desk` with an event loop in a thread of its own, so it also works inside a running loop.
 
-    Each method does what the method of that name of `Desk` does, and raises the same. Safe to share between
-    threads. `desk` is the desk itself, on which hooks can be set.
+    Each method does and raises what the method of this name of `Desk` does. Safe to share between threads.
+    Hooks can be set on `desk`.
     """
 
     def __init__(self, desk: Desk, portal: BlockingPortal) -> None:
@@ -63,9 +63,9 @@ class SyncDesk:
         """A search with its trace, and what happened in it to a source."""
         return self._portal.call(self.desk.why_not, principal, request, id_)
 
-    def checked(self, answer: Answer) -> Answer:
-        """The answer with what became of the files of its hits, and with their flags."""
-        return self._portal.call(self.desk.checked, answer)
+    def with_warnings(self, answer: Answer) -> Answer:
+        """The answer with the changed and missing files of its hits, and with their flags."""
+        return self._portal.call(self.desk.with_warnings, answer)
 
     def as_context(self, answer: Answer, *, tokens: int | None = None) -> Context:
         """The hits as one text for a prompt, within a token budget."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rag.store.read.collection_reader import CollectionReader
 
 NOTHING = "(false)"  # in SQL
-FIRST_ROWS = 16  # of which one is readable, unless copies are stale: reading them all takes longer
+FIRST_ROWS = 16  # one of them is readable unless copies are stale; reading all takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,12 @@ class View:
     """A collection as one request sees it.
 
     Every read of chunks is filtered by `where`, and every row that leaves has passed `admits`, which checks
-    the source's own record. `walls` are the conditions of the principal's bindings, None if these admit
-    nothing of the collection; no request, stage or retry can drop them. `changed` are access records whose
-    copies on the chunks are not updated yet; for these sources the record counts, not the copies. If its
-    vectors are not `comparable` with those of the queries, because another model made them or theirs fails,
-    the view has no dense list and no similarities. Each chunk that is found has all texts of
-    `contains`. `resolved` are the conditions of the filter on what isn't declared, in the engine's SQL
-    (`resolved`). The sources in `expired` are as absent as those that don't exist.
+    the source's own access record. `walls` are the conditions of the principal's bindings, None if these
+    admit nothing of the collection; no request, stage or retry can drop them. `changed` are access records
+    whose copies on the chunks are stale; for their sources the record counts. A view that is not
+    `comparable`, because another model made its vectors or its model fails, has no dense ranking and no
+    similarities. Every hit contains all texts of `contains`. `resolved` has the filter's conditions on
+    undeclared attributes as SQL (see `resolve_attributes`). Sources in `expired` are treated as deleted.
     """
 
     table: CollectionReader
@@ -63,18 +62,18 @@ class View:
     @property
     def where(self) -> str:
         """All conditions in the engine's SQL: access AND bindings AND filter AND sources AND texts."""
-        return " AND ".join([self.of_sources, *map(contains, self.contains)])
+        return " AND ".join([self.source_condition, *map(contains, self.contains)])
 
     @property
-    def of_sources(self) -> str:
-        """The conditions that hold for a source as a whole: all but those on the text of a chunk."""
+    def source_condition(self) -> str:
+        """The conditions on a source as a whole: all but `contains`, which is on the text of a chunk."""
         if self.walls is None:
             return NOTHING
         filters = self.walls if self.filter is None else (*self.walls, self.filter)
         declared = self.table.collection.fields
         conditions = [
             self._readable,
-            *(predicate(one, declared, field_column, resolved=self.resolved) for one in filters),
+            *(predicate(condition, declared, field_column, resolved=self.resolved) for condition in filters),
         ]
         if self.sources is not None:
             conditions.append(one_of("source_id", self.sources))
@@ -85,74 +84,76 @@ class View:
         return " AND ".join(conditions)
 
     @property
-    def by_labels(self) -> str:
-        """The access rule alone in the engine's SQL, for rows whose copy of the access record is current."""
+    def access_condition(self) -> str:
+        """The access rule alone as SQL, for rows whose copy of the access record is current."""
         return access.predicate(self.principal, self.letter_case)
 
     @property
     def _readable(self) -> str:
-        """The access rule for chunks. The sources in `changed` are judged here, by their records."""
+        """The access rule for chunks; sources in `changed` are judged here by their records."""
         if not self.changed:
-            return self.by_labels
-        seen = [one.id for one in self.changed if self._sees(one.access)]
-        others = f"(NOT {one_of('source_id', [one.id for one in self.changed])})"
-        return f"(({self.by_labels} AND {others}) OR {one_of('source_id', seen)})"
+            return self.access_condition
+        visible_ids = [record.id for record in self.changed if self._sees(record.access)]
+        unchanged = f"(NOT {one_of('source_id', [record.id for record in self.changed])})"
+        return f"(({self.access_condition} AND {unchanged}) OR {one_of('source_id', visible_ids)})"
 
     def _sees(self, record: Access | None) -> bool:
         return access.visible(self.principal, record, self.letter_case)
 
     async def strict(self) -> StrictReader:
-        """A reader for which the collection holds only what the principal may read, whatever the request."""
+        """A reader of only those rows that the principal may read, whatever the request."""
         readable = self._unnarrowed
         return await readable_only(self.table, readable.where, readable.admits)
 
     @property
     def _unnarrowed(self) -> View:
-        """The view without the conditions of a request; those of the principal stay."""
+        """The view without the request's conditions. Those of the principal stay."""
         return replace(self, filter=None, sources=None, exclude_sources=(), contains=())
 
     async def has_any(self) -> bool:
         """Whether the principal may read anything of the collection, whatever the request."""
         if self.table.retrieves:
-            return self.walls is not None  # what a retriever has is not known before it is asked
+            return self.walls is not None  # a retriever's passages are unknown until it is called
         if self.walls is None:
             return False
         if not self.walls and not self.expired and not self.table.collection.tag_of:
-            return await self.table.has_any(self.by_labels)
+            return await self.table.has_any(self.access_condition)
         readable = self._unnarrowed
-        some = await self.table.matching_sources(readable.where, rows=FIRST_ROWS)
-        if any(readable.admits(listed.stored) for listed in some):
+        first_rows = await self.table.matching_sources(readable.where, rows=FIRST_ROWS)
+        if any(readable.admits(listed.stored) for listed in first_rows):
             return True
-        # The gate may have withheld stale copies.
-        return len(some) == FIRST_ROWS and any(
+        # All of the first rows were stale copies: read the rest.
+        return len(first_rows) == FIRST_ROWS and any(
             readable.admits(listed.stored) for listed in await self.table.matching_sources(readable.where)
         )
 
     async def page(self, after: str, limit: int) -> list[ListedSource]:
         """Up to `limit` sources whose ids follow `after`, in order, before the gate has checked them.
 
-        Those that the principal may read, whatever the request. There are fewer only if no more follow.
+        Those that the principal may read, whatever the request; fewer than `limit` only at the end.
         """
         if not self.walls and not self.expired:
-            return [] if self.walls is None else await self.table.page(after, limit, self.by_labels)
+            return [] if self.walls is None else await self.table.page(after, limit, self.access_condition)
         return await self.table.matching_sources(self._unnarrowed.where, after=after, first=limit)
 
     async def walk(self, beginning: str | None = None) -> AsyncGenerator[list[StoredSource]]:
-        """All sources that the principal may read, whatever the request, some at a time, in no order.
+        """All sources that the principal may read, whatever the request, in unordered batches.
 
-        With a `beginning`, in lower case, only those whose id, title or path has it, whatever its case.
+        With a `beginning`, in lower case, only those whose id, title or path begins with it in any case.
         """
         readable = self._unnarrowed
         if self.walls is not None:
-            async for some in self.table.walk(self.by_labels, beginning):
-                yield [source for source in some if readable.admits(source)]
+            async for batch in self.table.walk(self.access_condition, beginning):
+                yield [source for source in batch if readable.admits(source)]
 
     async def places(self) -> list[SourcePlace]:
-        """Where all sources stand that the principal may read, whatever the request, in no order."""
+        """The places of all sources that the principal may read, whatever the request; unordered."""
         if self.walls is None:
             return []
-        readable, places = self._unnarrowed, await self.table.places(self.by_labels)
-        return await to_thread.run_sync(lambda: [place for place in places if readable.admits(place)])
+        readable, places = self._unnarrowed, await self.table.places(self.access_condition)
+        return await to_thread.run_sync(
+            lambda: [stored_place for stored_place in places if readable.admits(stored_place)]
+        )
 
     def admits(self, source: StoredSource | SourcePlace) -> bool:
         """Whether chunks of this source may leave: the same conditions as `where`, checked in Python."""
@@ -168,7 +169,7 @@ class View:
         )
 
     def _matches(self, source: StoredSource | SourcePlace) -> bool:
-        """Whether a source satisfies the filter, as far as it decides. A place says too little for that."""
+        """Whether a source satisfies the filter, unless it is decided by chunk."""
         if self.filter is None or self.is_by_section:
             return True
         return isinstance(source, StoredSource) and matches(self.filter, self._values(source))
@@ -178,25 +179,25 @@ class View:
 
     @property
     def is_by_section(self) -> bool:
-        """Whether the filter decides anew for each chunk of a source."""
+        """Whether the filter is on sections, so that it is decided for each chunk."""
         return self.filter is not None and any(
             leaf.field == OF_CHUNKS and leaf in self.resolved for leaf in leaves(self.filter)
         )
 
     def admits_chunk(self, source: StoredSource, chunk: StoredChunk) -> bool:
-        """Whether a chunk of a source that is admitted may leave: not all may if the filter is by section."""
+        """Whether a chunk of an admitted source may leave: the filter may be on sections."""
         if self.filter is None or not self.is_by_section:
             return True
         section = {OF_CHUNKS: chunk.section} if chunk.section else {}
         return matches(self.filter, {**self._values(source), **section})
 
-    def overtaken(self, source: StoredSource) -> bool:
-        """Whether only the filter keeps a source back that may have changed since the filter was resolved."""
+    def may_match_now(self, source: StoredSource) -> bool:
+        """Whether only the filter withholds the source, which may have changed since it was resolved."""
         return bool(self.resolved) and replace(self, filter=None).admits(source)
 
     @property
-    def whole(self) -> View:
-        """The view of the sources that have hits, for what is shown around these: not only their sections."""
+    def of_all_sections(self) -> View:
+        """The view for showing text around hits: a filter on sections doesn't apply to that."""
         return replace(self, filter=None) if self.is_by_section else self
 
 
@@ -221,7 +222,7 @@ async def narrow_views(views: Sequence[View], plan: SearchPlan) -> list[View]:
     try:
         filters = await to_thread.run_sync(_parsed, plan.filter, kinds)
     except InvalidRequestError as error:
-        differing = {name for one in kinds for name in one if one[name] != kinds[0][name]}
+        differing = {name for fields in kinds for name in fields if fields[name] != kinds[0][name]}
         if not differing:
             raise
         names = ", ".join(sorted(differing))
@@ -235,32 +236,29 @@ async def narrow_views(views: Sequence[View], plan: SearchPlan) -> list[View]:
     ]
 
 
-def _parsed(written: Mapping[str, object], kinds: Sequence[Mapping[str, FieldType]]) -> list[Filter]:
-    """The filter for the fields of each collection, parsed once for all that have the same."""
+def _parsed(filter_: Mapping[str, object], kinds: Sequence[Mapping[str, FieldType]]) -> list[Filter]:
+    """The filter for each collection, parsed once for all with the same fields."""
     filters: dict[frozenset[tuple[str, FieldType]], Filter] = {}
     for fields in kinds:
         if (key := frozenset(fields.items())) not in filters:
-            filters[key] = parse_filter(written, fields)
+            filters[key] = parse_filter(filter_, fields)
     return [filters[frozenset(fields.items())] for fields in kinds]
 
 
-# Filters by what every document has: title, path and date of a source, and the section of a chunk.
-#
-# The chunk table has no columns of a source's title, path and date. A condition on them is resolved before
-# the search: it is evaluated for each source, and becomes a list of source ids in the engine's SQL. So it is
-# right at once in every collection, also after a document has moved.
-#
-# Measured with 3,000 sources of 20 chunks: 8 ms to read them, once after each change of the collection, 1 ms
-# for a condition, and up to 9 ms for its ids, most where half of the sources match. Columns with indexes
-# would save only the last of these.
+# Filters on what every document has: title, path and date of a source, and the section of a chunk.  The chunk
+# table has no columns for a source's title, path and date. So a condition on them is resolved before the
+# search: it is evaluated for each source and becomes a list of source ids in SQL. It is right at once, also
+# after a document has moved.  Measured with 3,000 sources of 20 chunks: 8 ms to read them, once after each
+# change of the collection, 1 ms for a condition, and up to 9 ms for its ids, most where half of the sources
+# match. Indexed columns would save only the last part.
 
 HAS_SECTION = f"(coalesce(array_length({OF_CHUNKS}), 0) > 0)"  # the column is never null, but can be empty
 
 
 async def resolve_attributes(table: CollectionReader, filter_: Filter) -> dict[Leaf, str | None]:
-    """The conditions of a filter on what the collection doesn't declare, as SQL that is never null.
+    """The filter's conditions on undeclared attributes, as SQL that is never null.
 
-    None for one that can't be decided before the search, because the sources are not known then.
+    None for a condition that can't be decided before the search: a retriever's sources are unknown then.
     """
     ours = [
         leaf
@@ -271,9 +269,9 @@ async def resolve_attributes(table: CollectionReader, filter_: Filter) -> dict[L
     conditions: dict[Leaf, str | None] = {
         leaf: _of_section(leaf) if has_sections else "(false)" for leaf in ours if leaf.field == OF_CHUNKS
     }
-    others = [leaf for leaf in ours if leaf not in conditions]
-    sources = await table.attributes() if others else None
-    for leaf in others:
+    unresolved = [leaf for leaf in ours if leaf not in conditions]
+    sources = await table.attributes() if unresolved else None
+    for leaf in unresolved:
         conditions[leaf] = None if sources is None else _among(leaf, sources)
     return conditions
 
@@ -283,7 +281,7 @@ def _of_section(leaf: Leaf) -> str:
 
 
 def _among(leaf: Leaf, sources: Mapping[str, Mapping[str, Value]]) -> str:
-    """The sources that match, by the shorter of two lists: theirs, or that of the others."""
+    """The matching sources as SQL: their ids, or NOT the others' ids, whichever list is shorter."""
     matching = [id_ for id_, values in sources.items() if matches(leaf, values)]
     if len(matching) <= len(sources) / 2:
         return one_of("source_id", matching)

@@ -32,10 +32,10 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceTrace:
-    """What happened to a source in a search. `step` dropped its last passage, None if one is a hit.
+    """What happened to a source in a search: the `step` that dropped its last passage, None if one is a hit.
 
-    `reason` says why in a sentence or two. `chunk_id` is its best passage, and `ranks` are the ranks of this
-    passage after each step, from 1, None after it was dropped. Both are empty if no list had a passage of it.
+    `reason` says why in a sentence or two. `chunk_id` is its best passage, with the `ranks` of this passage
+    after each step, from 1, None after it was dropped. Both are empty if no ranking had a passage of it.
     """
 
     source: Source
@@ -72,15 +72,15 @@ def _excluded(source: Source, plan: SearchPlan) -> tuple[str, str]:
 
 
 async def _why_unlisted(source: Source, view: View, state: SearchState) -> str:
-    """How near the source's best passages are to the query, found by a search of this source alone."""
+    """Why no ranking has the source, with its best passages, from a search of this source alone."""
     alone = replace(view, sources=(source.id,), contains=state.plan.required)
     if state.plan.needle is not None:
-        hits = await find_exact(Query(state.plan.query, {}, (alone,)), state.aside(state.plan))
+        hits = await find_exact(Query(state.plan.query, {}, (alone,)), state.for_side_search(state.plan))
         return "Other documents come first." if hits else "It doesn't contain what is searched for."
     if state.plan.required and not await chunk_places(view.table, [source.id], alone.where):
         return "None of its passages contains the phrases or texts that are required."
     question = (SubQuery(state.plan.query),)
-    _, (query,) = await embed(replace(state.aside(state.plan), views=(alone,), queries=question))
+    _, (query,) = await embed(replace(state.for_side_search(state.plan), views=(alone,), queries=question))
     one_hit = replace(state.plan, candidates=1)
     (lists,) = await recall([query], one_hit)
     sentences = [
@@ -93,15 +93,15 @@ async def _why_unlisted(source: Source, view: View, state: SearchState) -> str:
         sentences += [f"By words, its best passage is {id_}." for id_ in lists.sparse_scores] or [
             "It contains no word of the query."
         ]
-    if view.is_by_section and not any(lists.stored):
+    if view.is_by_section and not any(lists.chunks):
         return "None of its passages stands in a section that matches the filter."
     count = state.plan.candidates
     return " ".join([f"None of its passages is among the first {count} of a list.", *sentences])
 
 
 def _followed(source: Source, answer: Answer, plan: SearchPlan) -> SourceTrace:
-    """A source that a list has, followed through the steps."""
-    steps = [step for step in answer.steps if step.left]
+    """The trace of a source that a ranking has."""
+    steps = [step for step in answer.steps if step.hit_ids]
     last = next((step for step in reversed(steps) if _best(source, step)), steps[0])
     chunk_id = next((hit.chunk.id for hit in answer.hits if _of(source, hit.chunk.id)), _best(source, last))
     ranks = tuple((step.name, _rank(chunk_id, step)) for step in steps)
@@ -111,7 +111,7 @@ def _followed(source: Source, answer: Answer, plan: SearchPlan) -> SourceTrace:
 
 
 def _drop(chunk_id: str, last: Step, steps: Sequence[Step], plan: SearchPlan) -> tuple[str, str]:
-    """The step after the last one that had the passage, and why the passage dropped out there."""
+    """The step that dropped the passage, and why."""
     following = [step for step in steps[steps.index(last) + 1 :] if step.name != "context"]
     if not following:
         return "evidence", UNGROUNDED
@@ -122,9 +122,9 @@ def _drop(chunk_id: str, last: Step, steps: Sequence[Step], plan: SearchPlan) ->
 
 
 def _best(source: Source, step: Step) -> str:
-    """The best of the source's passages after a step, or nothing."""
-    return next((id_ for id_ in step.left if _of(source, id_)), "")
+    """The id of the source's best passage after a step; empty if none is left."""
+    return next((id_ for id_ in step.hit_ids if _of(source, id_)), "")
 
 
 def _rank(chunk_id: str, step: Step) -> int | None:
-    return step.left.index(chunk_id) + 1 if chunk_id in step.left else None
+    return step.hit_ids.index(chunk_id) + 1 if chunk_id in step.hit_ids else None

@@ -1,8 +1,8 @@
 """Explains an empty result: which conditions of the filter cause it, and how to relax the filter.
 
-Only the filter is relaxed. The principal, and what it may see, stay the same in every view.
+Only the filter is relaxed. The principal and its access stay the same in every view.
 
-At the end: what recall, fusion and the gate left, and the rank of each hit in each list, for the trace.
+`record_lists`, at the end, records for the trace what recall, fusion and the gate returned.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class FindsAny(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What the conditions of a filter do, by position.
+    """Which conditions of a filter, by position, cause an empty result.
 
-    Each condition in `alone` has results as the only condition. Without those in `dropped`, the filter has.
+    Each condition in `alone` has results as the only condition. The filter has results without `dropped`.
     """
 
     alone: frozenset[int]
@@ -47,9 +47,9 @@ class Impact:
 
 
 async def explain_nothing(query: Query, state: SearchState, finds_any: FindsAny) -> Query | None:
-    """Retry with a relaxed filter if the plan allows it; otherwise note why nothing was found.
+    """The query with a relaxed filter, to try again; None, with a note on the reason, if that can't help.
 
-    Returns the query with the relaxed filter, None if there is nothing to retry.
+    The filter is relaxed only if the plan allows it.
     """
     plan, views = state.plan, query.views
     if state.left_out.total():  # there are hits, but none is near enough
@@ -69,19 +69,19 @@ async def explain_nothing(query: Query, state: SearchState, finds_any: FindsAny)
 async def _impact(query: Query, state: SearchState, finds_any: FindsAny) -> Impact | None:
     """Which conditions cause the empty result, and which to drop; None if it is empty without a filter, too.
 
-    A condition that has no results alone is dropped in any case. Of the others as few as possible are
-    dropped: the last in the filter first, conditions on dates last.
+    Conditions without results of their own are dropped. Of the others as few as possible: the last in the
+    filter first, conditions on dates last.
     """
     parts = _conditions(query.views)
     if not await finds_any(_relaxed(query, range(len(parts))), state):
         return None
     single = [partial(finds_any, _keeping(query, {at}), state) for at in range(len(parts))]
-    some = await concurrently(single) if len(parts) > 1 else []
-    alone = [at for at, any_ in enumerate(some) if any_]
+    finds_alone = await concurrently(single) if len(parts) > 1 else []
+    alone = [at for at, has_hits in enumerate(finds_alone) if has_hits]
     order = sorted(alone, key=lambda at: (not is_on_date(parts[at]), at))
-    # Find how many conditions of `order` can be kept. Each one that is added only narrows the filter, so if
-    # n conditions have no results, n + 1 have none: bisecting is exact. It needs log2(n) searches instead of
-    # n, and searches with many conditions are slow. One condition always works: it has results alone.
+    # Find how many conditions of `order` can stay. Each added condition narrows the filter: if n of them have
+    # no results, n + 1 have none, so bisection is exact. It needs log2(n) searches instead of n, and searches
+    # with many conditions are slow. One condition always works, because it has results alone.
     low, high = min(1, len(order)), len(order)
     while low < high:
         middle = (low + high + 1) // 2
@@ -96,12 +96,12 @@ def _relaxed(query: Query, dropped: Collection[int]) -> Query:
     return replace(query, views=tuple(views))
 
 
-def _keeping(query: Query, kept: Collection[int]) -> Query:
-    return _relaxed(query, [at for at in range(len(_conditions(query.views))) if at not in kept])
+def _keeping(query: Query, positions: Collection[int]) -> Query:
+    return _relaxed(query, [at for at in range(len(_conditions(query.views))) if at not in positions])
 
 
 def _advice(views: Sequence[View], impact: Impact) -> str:
-    """A note on which conditions to leave out, and which ones have results alone."""
+    """A note on which conditions to leave out, and which have results alone."""
     advice = f"The filter excludes all results; without {_called(views, impact.dropped)} there are results."
     if len(_conditions(views)) == 1:
         return advice
@@ -111,7 +111,7 @@ def _advice(views: Sequence[View], impact: Impact) -> str:
 
 
 def _without_filter(query: Query, state: SearchState) -> str:
-    """A note on why nothing was found if that is not because of the filter."""
+    """A note on why nothing was found if the filter is not the reason."""
     plan = state.plan
     if plan.sources is not None or plan.exclude_sources:
         return (
@@ -119,18 +119,18 @@ def _without_filter(query: Query, state: SearchState) -> str:
             "Search without sources and exclude_sources."
         )
     if plan.required:
-        texts = ", ".join(f'"{one.query}"' for one in plan.required)
+        texts = ", ".join(f'"{needle.query}"' for needle in plan.required)
         return f"No passage contains {texts}. Search without quotation marks, or with fewer of these texts."
     if plan.needle is not None:
         return _without_match(plan.needle)
     moot = all(skips_dense(query, view, plan) for view in query.views)
     if plan.mode == "sparse" or moot:
         passage = "passage that meets the thresholds" if plan.drops_distant else "passage"
-        words, other = ("all words", "fewer") if plan.engine.operator == "and" else ("a word", "other")
+        words, alternative = ("all words", "fewer") if plan.engine.operator == "and" else ("a word", "other")
         if moot:
-            return f"No {passage} contains {words} of the query. {UNKNOWN} Use {other} words."
+            return f"No {passage} contains {words} of the query. {UNKNOWN} Use {alternative} words."
         by_meaning = "" if "dense" in state.degraded else ", or mode hybrid to search by meaning, too"
-        return f"No {passage} contains {words} of the query. Use {other} words{by_meaning}."
+        return f"No {passage} contains {words} of the query. Use {alternative} words{by_meaning}."
     return f"Nothing was found in {', '.join(view.table.collection.name for view in state.views)}."
 
 
@@ -161,20 +161,20 @@ async def record_lists(
     lists: Sequence[QueryRankings],
     hits: Sequence[Hit],
     steps: tuple[OpenStep, OpenStep, OpenStep],
-    asked: Query,
+    query: Query,
     state: SearchState,
 ) -> None:
-    """Record for the trace what recall, fusion and gate left, counting readable chunks only."""
+    """Record in the trace what recall, fusion and the gate returned, counting readable chunks only."""
     recalled, fused, gate = steps
-    # The gate above stopped as soon as it had enough hits. A trace counts and ranks all candidates, and must
-    # not reveal even the number of those that are withheld. So the gate checks all of them here, without an
-    # alarm, which would count a fault twice.
-    admitted = await admit(candidates, asked, len(candidates), lambda _sources: None)
+    # The gate stopped as soon as it had enough hits. A trace counts and ranks all candidates, and must not
+    # even reveal the number of those withheld. So the gate checks all of them here, without an alarm, which
+    # would count faults twice.
+    admitted = await admit(candidates, query, len(candidates), lambda _sources: None)
     ranked = sorted(admitted, key=lambda hit: -hit.score)
-    shown = {hit.chunk.id for hit in hits}
-    recalled.made(len(admitted))
-    fused.left(ranked, of=len(admitted))
-    gate.left(hits, beyond=[hit.chunk.id for hit in ranked if hit.chunk.id not in shown])
+    hit_ids = {hit.chunk.id for hit in hits}
+    recalled.record_count(len(admitted))
+    fused.record_hits(ranked, of=len(admitted))
+    gate.record_hits(hits, beyond=[hit.chunk.id for hit in ranked if hit.chunk.id not in hit_ids])
     state.listings.update(_listings(lists, {hit.chunk.id for hit in admitted}))
 
 
@@ -182,8 +182,8 @@ def _listings(lists: Sequence[QueryRankings], ids: Iterable[str]) -> Mapping[str
     """The rank and score of these chunks in each query's lists, as if the lists held no others."""
     by_id: dict[str, tuple[Listing, ...]] = dict.fromkeys(ids, ())
     for query, of_query in enumerate(lists):
-        # Chunks that were withheld are removed before ranks are counted and scores divided by the best one: a
-        # gap in the ranks, or a best score below 1, would reveal them.
+        # Withheld chunks are removed before ranks are counted and scores divided by the best one: a gap in
+        # the ranks, or a best score below 1, would reveal them.
         dense = {id_: score for id_, score in of_query.dense_scores.items() if id_ in by_id}
         sparse = {id_: score for id_, score in of_query.sparse_scores.items() if id_ in by_id}
         for rank, (id_, score) in enumerate(dense.items(), 1):

@@ -72,13 +72,13 @@ class AuditedBearer(BearerAuthBackend):
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser] | None:
         """The caller; None if the request has no valid credentials."""
-        found: tuple[AuthCredentials, AuthenticatedUser] | None = await super().authenticate(conn)
-        caller = found[1].access_token if found else None
+        authenticated: tuple[AuthCredentials, AuthenticatedUser] | None = await super().authenticate(conn)
+        caller = authenticated[1].access_token if authenticated else None
         if isinstance(caller, Caller):
             note_caller(caller.audit_fields)
         else:
             note_refusal("no valid credentials")
-        return found
+        return authenticated
 
 
 class BearerVerifier(TokenVerifier):

@@ -46,20 +46,22 @@ class AddressResolver:
     def __init__(self, trusted_proxies: Sequence[str]) -> None:
         self._proxies = [ipaddress.ip_network(proxy) for proxy in trusted_proxies]
 
-    def of_connection(self, peer: str, own: str) -> ClientAddress:
+    def of_connection(self, peer: str, server_host: str) -> ClientAddress:
         """The address at the other end of a connection to `own`, one of our addresses."""
         address = _parse(peer)
-        return _client_address(address, shared=peer == own or address is None or self._trusts(address))
+        return _client_address(
+            address, shared=peer == server_host or address is None or self._trusts(address)
+        )
 
     def of_request(self, scope: Scope) -> ClientAddress:
         """The peer, or if that is a trusted proxy, the last address in X-Forwarded-For that is not one.
 
         Only the last: everything before it was written by the client and can be forged.
         """
-        peer, own = (scope.get("client") or [""])[0], (scope.get("server") or [""])[0]
+        peer, server_host = (scope.get("client") or [""])[0], (scope.get("server") or [""])[0]
         address = _parse(peer)
         if address is None or not self._trusts(address):
-            return self.of_connection(peer, own)
+            return self.of_connection(peer, server_host)
         values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
         for entry in reversed(",".join(values).split(",")):
             forwarded = _parse(entry)

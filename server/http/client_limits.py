@@ -52,11 +52,11 @@ def max_connections() -> int:
         return MAX_CONNECTIONS
     import resource  # noqa: PLC0415 not on Windows
 
-    wanted = MAX_CONNECTIONS + OTHER_FILES
+    needed = MAX_CONNECTIONS + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    if soft == resource.RLIM_INFINITY or soft >= needed:
         return MAX_CONNECTIONS
-    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return min(MAX_CONNECTIONS, max(soft - OTHER_FILES, soft // 2))
 
@@ -70,8 +70,8 @@ def is_ambiguous(received: bytes) -> bool:
     Example: b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" -> True.
     """
     head = _HEAD.match(received)
-    said = [(name.lower(), value) for name, value in _FRAMING.findall(head[1])] if head else []
-    match said:
+    framing = [(name.lower(), value) for name, value in _FRAMING.findall(head[1])] if head else []
+    match framing:
         case []:
             return False
         case [(b"content-length", length)]:
@@ -96,8 +96,8 @@ class ConnectionLimit:
 
     def add(self, connection: SlowClientProtocol) -> int:
         """Admit a connection. 0, or the status with which it is refused."""
-        peer, own = connection.client or ("", 0), connection.server or ("", 0)
-        client = self._resolver.of_connection(peer[0], own[0])
+        peer, server_address = connection.client or ("", 0), connection.server or ("", 0)
+        client = self._resolver.of_connection(peer[0], server_address[0])
         if not client.shared and self._open_by_client[client.block] >= self._limit_per_client:
             return self._refuse(TOO_MANY, client)
         if len(self._open) >= self._limit:
@@ -288,8 +288,10 @@ class FailureLimit:
             return
         if client.block not in self._failures:
             if len(self._failures) >= MAX_ADDRESSES:
-                kept = ((block, failed) for block, failed in self._failures.items() if not failed.recent.full)
-                self._failures = dict(kept)
+                remembered = (
+                    (block, failed) for block, failed in self._failures.items() if not failed.recent.full
+                )
+                self._failures = dict(remembered)
             if len(self._failures) >= MAX_ADDRESSES:
                 del self._failures[next(iter(self._failures))]
             self._failures[client.block] = _Failures(TokenBucket(self._per_minute))

@@ -48,16 +48,16 @@ def listen(settings: HttpSettings) -> socket.socket:
 def transport_security(settings: HttpSettings) -> TransportSecuritySettings:
     """The hosts and origins that requests may name, with their ports."""
     port = settings.port
-    own = (
+    reachable = (
         [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
         if settings.host in LOOPBACK
         else []
     )
     public = [settings.public_url.partition("://")[2]] if settings.public_url else []
     return TransportSecuritySettings(
-        allowed_hosts=[*own, *public, *settings.allowed_hosts],
+        allowed_hosts=[*reachable, *public, *settings.allowed_hosts],
         allowed_origins=[
-            *(f"http://{host}" for host in own),
+            *(f"http://{host}" for host in reachable),
             *([settings.public_url] if settings.public_url else []),
             *settings.allowed_origins,
         ],
@@ -97,8 +97,8 @@ def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
     except StoreError as error:  # a bucket that answers later is served then
         yield logging.WARNING, str(error)
     if hosts:
-        named = ", ".join(hosts)
-        yield logging.INFO, f"Allowed Host headers: {named}. Others are refused with status 421."
+        host_names = ", ".join(hosts)
+        yield logging.INFO, f"Allowed Host headers: {host_names}. Others are refused with status 421."
     else:
         yield logging.WARNING, NO_HOST
     if http.trusted_proxies:
@@ -114,9 +114,9 @@ def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
 
 
 def _held(settings: Settings) -> Iterator[tuple[int, str]]:
-    if known := tenants(settings.home):
-        whose = f"the tenant {known[0]}" if len(known) == 1 else f"{len(known)} tenants"
-        yield logging.INFO, f"It serves the documents of {whose} in {settings.home}."
+    if tenant_names := tenants(settings.home):
+        owner = f"the tenant {tenant_names[0]}" if len(tenant_names) == 1 else f"{len(tenant_names)} tenants"
+        yield logging.INFO, f"It serves the documents of {owner} in {settings.home}."
     if "keys" in settings.http.authentication:
         yield _valid_keys(settings)
 
@@ -139,9 +139,9 @@ def _valid_keys(settings: Settings) -> tuple[int, str]:
 
 
 def _accepted_clients(settings: Settings) -> str:
-    http, who = settings.http, settings.principal
+    http, principal = settings.http, settings.principal
     if not http.authentication:
-        user = f"the user {who.user!r}" if who.user else "a user without a name"
+        user = f"the user {principal.user!r}" if principal.user else "a user without a name"
         return f"No authentication: everybody who reaches the server searches as {user}."
     audience = settings.oauth.audience or resource_url(http)
     accepted = {

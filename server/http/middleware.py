@@ -58,8 +58,10 @@ class RequestTracking:
 
         async def track(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [header for header in message.get("headers", ()) if header[0].lower() != NO_STORE[0]]
-                headers = [*kept, NO_STORE, (b"x-request-id", request.id.encode())]
+                headers = [
+                    header for header in message.get("headers", ()) if header[0].lower() != NO_STORE[0]
+                ]
+                headers = [*headers, NO_STORE, (b"x-request-id", request.id.encode())]
                 message = {**message, "headers": headers}
                 refused = message["status"] >= FIRST_ERROR_STATUS and scope["path"] not in PROBES
                 if refused and not request.audited:
@@ -98,9 +100,9 @@ class ApiKeyHeader:
         if scope["type"] == "http":
             # Several credentials count as none: a proxy in front might check one and we another.
             credentials = [(name, value) for name, value in scope["headers"] if name in CREDENTIALS]
-            others = [(name, value) for name, value in scope["headers"] if name not in CREDENTIALS]
+            headers = [(name, value) for name, value in scope["headers"] if name not in CREDENTIALS]
             bearer = [_bearer(*credentials[0])] if len(credentials) == 1 else []
-            scope = {**scope, "headers": others + bearer}
+            scope = {**scope, "headers": headers + bearer}
         await self._app(scope, receive, send)
 
 
@@ -256,10 +258,10 @@ def _read(scope: Scope) -> str:
         return "the request has no header Authorization. Send Authorization: Bearer, with the key or token."
     if scheme.casefold() == "bearer" and credentials.strip():
         return "the Bearer credentials of the request are not valid here."
-    named = f"the scheme {scheme.title()}" if scheme.casefold() in OTHER_SCHEMES else "another scheme"
+    scheme_name = f"the scheme {scheme.title()}" if scheme.casefold() in OTHER_SCHEMES else "another scheme"
     if scheme.casefold() == "bearer":
-        named = "the scheme Bearer without a key or token"
-    return f"the header Authorization has {named}. Send Authorization: Bearer, with the key or token."
+        scheme_name = "the scheme Bearer without a key or token"
+    return f"the header Authorization has {scheme_name}. Send Authorization: Bearer, with the key or token."
 
 
 def _header(scope: Scope, name: bytes) -> str:

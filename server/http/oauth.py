@@ -149,12 +149,17 @@ class JwtVerifier(TokenVerifier):
             IncompleteTokenError: the operator hasn't said it. Its claims don't count: what gives a user a
                 tenant and groups at the issuer may give them to every client.
         """
-        known = self._settings.clients.get(client_of(claims))
-        if known is None:
+        client = self._settings.clients.get(client_of(claims))
+        if client is None:
             raise IncompleteTokenError(
                 "The token is of a client without a user, and oauth.clients doesn't list this client."
             )
-        return Principal(known.tenant, known.user, frozenset(known.groups), self._bindings(claims))
+        return Principal(
+            client.tenant,
+            client.user,
+            frozenset(client.groups),
+            self._bindings(claims),
+        )
 
     def _bindings(self, claims: Mapping[str, Any]) -> tuple[Binding, ...]:
         """What the token's scopes are bound to: all of them count, so that each narrows.
@@ -204,10 +209,10 @@ class JwtVerifier(TokenVerifier):
             ) from error
 
 
-def _are_groups(given: object) -> TypeGuard[list[str]]:
-    if not isinstance(given, list) or len(given) > MAX_ENTRIES:
+def _are_groups(value: object) -> TypeGuard[list[str]]:
+    if not isinstance(value, list) or len(value) > MAX_ENTRIES:
         return False
-    return all(isinstance(group, str) for group in given)
+    return all(isinstance(group, str) for group in value)
 
 
 def _expected(claim: str) -> str:
@@ -218,8 +223,8 @@ def _expected(claim: str) -> str:
 
 
 def _check_type(header: Mapping[str, Any]) -> None:
-    given = header.get("typ", "JWT")
-    if not isinstance(given, str) or given.lower().removeprefix("application/") not in TYPES:
+    type_ = header.get("typ", "JWT")
+    if not isinstance(type_, str) or type_.lower().removeprefix("application/") not in TYPES:
         raise RejectedTokenError("its type (typ) is not that of an access token")
 
 
@@ -269,10 +274,10 @@ def claim(claims: Claims, name: str) -> object:
     """
     if name in claims:
         return claims[name]
-    found: object = claims
+    value: object = claims
     for step in name.split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
 
 
 def client_of(claims: Claims) -> str:
@@ -304,10 +309,10 @@ def scopes_of(claims: Claims) -> list[str]:
 
     Entra lists what a client may do by itself as roles.
     """
-    given = claims.get("scope", claims.get("scp"))
-    if given is None and is_of_client(claims):
-        given = claims.get("roles")
-    scopes = given.split() if isinstance(given, str) else given
+    stated = claims.get("scope", claims.get("scp"))
+    if stated is None and is_of_client(claims):
+        stated = claims.get("roles")
+    scopes = stated.split() if isinstance(stated, str) else stated
     return [scope for scope in scopes if isinstance(scope, str)] if isinstance(scopes, list) else []
 
 

@@ -89,7 +89,7 @@ class Call:
     outcome: Outcome = "answered"
     why: str | None = None
     ids: tuple[str, ...] = ()
-    asked: str | None = None
+    missing_id: str | None = None
     steps: tuple[Step, ...] = ()
     degraded: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -137,7 +137,7 @@ class CallRecorder:
         finally:
             _current_call.reset(token)
             call.seconds = time.perf_counter() - started
-            call.asked = self._requested_id(ctx) if call.outcome == "not found" else None
+            call.missing_id = self._requested_id(ctx) if call.outcome == "not found" else None
             audit_log.info("call", extra={"fields": _line(call)})
             if self._measure:
                 self._measure(call)
@@ -215,7 +215,7 @@ def _line(call: Call) -> dict[str, Any]:
         "tenant": principal.tenant if principal else None,
         "user": principal.user if principal else None,
         "groups": sorted(principal.groups) if principal else None,
-        "asked": call.asked,
+        "asked": call.missing_id,
         "ids": list(call.ids),
         "degraded": list(call.degraded) or None,
         "milliseconds": round(1000 * call.seconds, 1),

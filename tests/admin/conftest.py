@@ -193,13 +193,13 @@ def make_search() -> Callable[..., Search]:
         def stage(name: str, before: int | None, left: str, **more: Any) -> Step:  # noqa: ANN401 of a record
             preview = tuple(Preview(ids[one], 0.5, f"{saying} {one}") for one in left)
             after, rest = len(left), tuple(ids[one] for one in left)
-            return Step(name, 0.001, before=before, after=after, preview=preview, left=rest, **more)
+            return Step(name, 0.001, before=before, after=after, preview=preview, hit_ids=rest, **more)
 
         stages = (
             Step("plan", 0.0004),
             Step("multi_query", 0.5, usage=Usage(1, 412, 96, 0.0012), before=1, after=2),
             Step("embed", 0.0091),
-            Step("recall", 0.0124, after=3, left=(ids["c"], ids["b"], ids["a"])),
+            Step("recall", 0.0124, after=3, hit_ids=(ids["c"], ids["b"], ids["a"])),
             stage("fuse", None, "acb"),
             stage("gate", 3, "acb"),
             stage("thresholds", 3, "ab"),

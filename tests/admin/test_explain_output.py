@@ -156,5 +156,5 @@ def test_stages_that_make_queries_or_count_nothing_rank_nothing(make_search: Mak
 
 
 def test_a_stage_that_left_nothing_is_a_step() -> None:
-    stages = (Step("fuse", 0.1, after=1, left=("a",)), Step("thresholds", 0.1, before=1, after=0))
+    stages = (Step("fuse", 0.1, after=1, hit_ids=("a",)), Step("thresholds", 0.1, before=1, after=0))
     assert [step.ranks for step in rank_steps(Answer((), steps=stages))] == [{"a": 1}, {}]

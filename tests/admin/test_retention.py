@@ -153,7 +153,7 @@ async def _seen(data: Path, id_: str) -> list[object]:
         asking: list[Callable[[], Awaitable[object]]] = [
             partial(desk.collections, me),
             partial(desk.overview, me),
-            partial(desk.beginning, me, "a.md"),
+            partial(desk.sources_beginning_with, me, "a.md"),
             partial(desk.sources, me, after=("", ""), limit=9),
             partial(desk.extract, me, id_, max_chars=100),
             partial(desk.extract, me, f"{id_}/0", max_chars=100),

@@ -505,10 +505,10 @@ async def test_a_table_that_loses_its_data_files_keeps_nobody_from_looking_at_th
     await others.shelf.put("ours", "a pendulum of our own")
     desk = others.shelf.desk()
     assert "c" in await found(desk, BOB, collections=("notes",))
-    assert {one.collection for one in await desk.beginning(BOB, "")} == {"documents", "notes"}
+    assert {one.collection for one in await desk.sources_beginning_with(BOB, "")} == {"documents", "notes"}
     data = others.table / "data"
     data.rename(others.folder / "data")
-    assert {one.collection for one in await desk.beginning(BOB, "")} == {"documents"}
+    assert {one.collection for one in await desk.sources_beginning_with(BOB, "")} == {"documents"}
     assert [one.collection.name for one in await desk.overview(BOB)] == ["documents"]
     (others.folder / "data").rename(data)
     assert [one.collection.name for one in await desk.overview(BOB)] == ["documents", "notes"]

@@ -191,8 +191,8 @@ async def test_with_strict_statistics_reply_and_trace_are_those_of_a_desk_with_n
         assert bound.notes == free.notes
         assert [(hit.chunk, hit.score) for hit in bound.hits] == [(hit.chunk, hit.score) for hit in free.hits]
         assert bound.trace == free.trace
-        assert [(s.name, s.before, s.after, s.preview, s.left) for s in bound.steps] == [
-            (s.name, s.before, s.after, s.preview, s.left) for s in free.steps
+        assert [(s.name, s.before, s.after, s.preview, s.hit_ids) for s in bound.steps] == [
+            (s.name, s.before, s.after, s.preview, s.hit_ids) for s in free.steps
         ]
 
 

@@ -189,7 +189,7 @@ async def test_pages_go_on_behind_what_has_gone_meanwhile(shelf: Shelf) -> None:
         await _put(shelf, f"{n}.md")
     desk = shelf.desk()
     first = await desk.listing(ANN, "documents", limit=3)
-    assert ([entry.name for entry in first.entries], first.left) == (["0.md", "1.md", "2.md"], 4)
+    assert ([entry.name for entry in first.entries], first.remaining) == (["0.md", "1.md", "2.md"], 4)
     gone = first.entries[-1].source
     assert gone
     async with await shelf.small.writing(shelf.data) as writer:
@@ -198,7 +198,7 @@ async def test_pages_go_on_behind_what_has_gone_meanwhile(shelf: Shelf) -> None:
     await _put(shelf, "1a.md")
     rest = await desk.listing(ANN, "documents", limit=9, after=first.after)
     assert [entry.name for entry in rest.entries] == ["2a.md", "3.md", "4.md", "5.md", "6.md"]
-    assert (rest.left, rest.after) == (0, None)
+    assert (rest.remaining, rest.after) == (0, None)
 
 
 async def test_collections_are_paged_and_say_what_they_hold(shelf: Shelf) -> None:
@@ -220,7 +220,7 @@ async def test_a_folder_stays_in_its_budget_and_together_the_pages_are_all_of_it
     )
     seen: list[str] = []
     while len(seen) < len(names):
-        reply = folder_reply(Folder("notes", 99, entries[len(seen) :], left=5, after="z/z"), max_chars)
+        reply = folder_reply(Folder("notes", 99, entries[len(seen) :], remaining=5, after="z/z"), max_chars)
         assert len(reply.compact()) <= max_chars
         seen += [entry.name for entry in reply.entries]
         left = 5 + len(names) - len(seen)

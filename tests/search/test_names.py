@@ -60,7 +60,7 @@ async def rules(shelf: Shelf) -> Source:
 async def test_each_name_of_a_document_means_it(shelf: Shelf, rules: Source, name: str) -> None:
     desk = shelf.desk()
     for id_ in (rules.id, f"{rules.id}/1", f"{rules.id}/0-1") if "{id}" in name else (rules.id,):
-        assert await desk.named(ANN, name.format(id=id_)) == id_
+        assert await desk.resolve_name(ANN, name.format(id=id_)) == id_
     called = name.format(id=rules.id)
     narrowed = await desk.search(ANN, SearchRequest("pendulum", sources=(called,)))
     assert ({hit.source.id for hit in narrowed.hits}, narrowed.notes) == ({rules.id}, ())
@@ -93,13 +93,13 @@ async def test_each_name_of_a_document_means_it(shelf: Shelf, rules: Source, nam
 async def test_what_is_only_near_a_name_means_nothing(shelf: Shelf, rules: Source, name: str) -> None:
     desk = shelf.desk()
     with pytest.raises(NotFoundError):
-        await desk.named(ANN, name.format(id=rules.id))
+        await desk.resolve_name(ANN, name.format(id=rules.id))
 
 
 async def test_a_path_goes_before_a_title_and_a_folder_too(shelf: Shelf, rules: Source) -> None:
     await _put(shelf, "other.md", "leave/sick.md")
     desk = shelf.desk()
-    sick = await desk.named(ANN, "leave/sick.md")
+    sick = await desk.resolve_name(ANN, "leave/sick.md")
     assert (await desk.extract(ANN, sick, max_chars=9)).source.title == "Sick leave"
     _, get_source = tool_functions(desk, ANN)
     assert '"path":"documents/leave/"' in await get_source("leave")  # not the document "Leave"
@@ -112,11 +112,11 @@ async def test_a_name_of_several_documents_lists_those_that_the_asker_can_read(s
     desk = shelf.desk()
     for name in ("The plan", "the plan"):
         with pytest.raises(InvalidRequestError) as told:
-            await desk.named(BOB, name)
+            await desk.resolve_name(BOB, name)
         assert all(f"{one.id} (documents/{one.name})" in str(told.value) for one in (first, second))
         assert mine.id not in str(told.value)
         with pytest.raises(InvalidRequestError, match=mine.id):
-            await desk.named(ANN, name)
+            await desk.resolve_name(ANN, name)
         with pytest.raises(InvalidRequestError, match=first.id):
             await desk.search(BOB, SearchRequest("pendulum", sources=(name,)))
 
@@ -124,7 +124,7 @@ async def test_a_name_of_several_documents_lists_those_that_the_asker_can_read(s
 async def test_a_title_that_only_hidden_documents_share_is_unique(shelf: Shelf) -> None:
     shown = await _put(shelf, "a.md", "The plan")
     await _put(shelf, "b.md", "The plan", access=FOR_ANN)
-    assert await shelf.desk().named(BOB, "The plan") == shown.id
+    assert await shelf.desk().resolve_name(BOB, "The plan") == shown.id
 
 
 async def _told(desk: Desk, name: str) -> list[str]:
@@ -149,7 +149,7 @@ async def test_what_is_hidden_deleted_or_never_was_is_told_in_the_same_words(she
     names = ["pay/ann.md", "documents/pay/ann.md", "Salaries", "/srv/My files/pay/ann.md"]
     never = [await _told(shelf.desk(), name) for name in names]
     hidden = await _put(shelf, "pay/ann.md", "Salaries", access=FOR_ANN)
-    assert [await shelf.desk().named(ANN, name) for name in names] == [hidden.id] * len(names)
+    assert [await shelf.desk().resolve_name(ANN, name) for name in names] == [hidden.id] * len(names)
     assert [await _told(shelf.desk(), name) for name in names] == never
     strangers = [f" [{id_}/0]" for id_ in (hidden.id, "a" * 16)]
     of_it, of_none = [await _told(shelf.desk(), name) for name in strangers]

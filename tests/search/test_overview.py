@@ -88,9 +88,9 @@ async def test_of_more_sources_than_are_counted_nothing_is_said_that_may_be_wron
 ) -> None:
     monkeypatch.setattr("rag.search.readable_overview.MAX_COUNTED", 1)
     (holding,) = await shelf.desk().overview(ANYBODY)
-    assert (holding.sources, holding.more) == (1, False)
+    assert (holding.sources, holding.has_more) == (1, False)
     _, holding = await shelf.desk().overview(BOB)
-    assert (holding.sources, holding.more, holding.first) == (1, True, None)
+    assert (holding.sources, holding.has_more, holding.first) == (1, True, None)
     assert values(holding) == {"status": {}, "year": {}, "tags": {}}
     assert "over 1 document" in overview_text([holding], 500)
 
@@ -140,12 +140,12 @@ async def test_a_walk_finds_beginnings_of_ids_titles_and_paths_whatever_their_ca
 
 
 def test_only_so_many_overviews_are_kept_and_the_latest() -> None:
-    kept = OverviewCache()
+    cache = OverviewCache()
     for number in range(1_001):
-        kept.keep(Principal(str(number)), (number,), ())
-    assert kept.known(Principal("0"), (0,)) is None
-    assert kept.known(Principal("1"), (1,)) == ()
-    assert kept.known(Principal("1"), (2,)) is None
+        cache.put(Principal(str(number)), (number,), ())
+    assert cache.get(Principal("0"), (0,)) is None
+    assert cache.get(Principal("1"), (1,)) == ()
+    assert cache.get(Principal("1"), (2,)) is None
     bound = Principal("1", bindings=(Binding(filter={"a": 1}),))
-    assert kept.known(bound, (1,)) is None
+    assert cache.get(bound, (1,)) is None
     assert MAX_VALUES == 1_000

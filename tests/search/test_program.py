@@ -91,7 +91,7 @@ def test_scripts_search_without_await_also_inside_a_running_loop(clock_room: Pat
         ids = [hit.chunk.id for hit in answer.hits]
         assert len(ids) == 3
         assert desk.as_context(answer, tokens=400).chunk_ids
-        assert desk.checked(answer).stale == {}
+        assert desk.with_warnings(answer).stale == {}
         assert desk.extract(ME, ids[0], max_chars=500).text
         assert [one.name for one in desk.collections(ME)] == ["documents"]
         assert len(desk.sources(ME, limit=5)) == 5

@@ -79,7 +79,7 @@ async def test_an_answer_is_the_same_with_and_without_a_trace(
         assert [stage.name for stage in plain.steps] == names
         assert plain.trace is None
         for stage in plain.steps:
-            assert (stage.before, stage.after, stage.preview, stage.left) == (None, None, (), ())
+            assert (stage.before, stage.after, stage.preview, stage.hit_ids) == (None, None, (), ())
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -94,15 +94,15 @@ async def test_each_stage_tells_what_it_was_given_and_what_it_left(stocked: Shel
     assert told["recall"].after == told["fuse"].before == told["fuse"].after
     steps = [told[name] for name in path]
     for stage in steps:
-        assert stage.after == len(stage.left) == len(set(stage.left))
-        assert [one.id for one in stage.preview] == list(stage.left[: min(5, len(stage.left))])
+        assert stage.after == len(stage.hit_ids) == len(set(stage.hit_ids))
+        assert [one.id for one in stage.preview] == list(stage.hit_ids[: min(5, len(stage.hit_ids))])
     assert [stage.before for stage in steps[2:]] == [stage.after for stage in steps[1:-1]]
-    assert set(told["fuse"].left) == set(told["gate"].left)
+    assert set(told["fuse"].hit_ids) == set(told["gate"].hit_ids)
     assert told["dedupe"].after == (told["thresholds"].after or 0) - 1
     assert told["limit"].after == 3
-    assert told["compress"].left == tuple(hit.chunk.id for hit in answer.hits)
+    assert told["compress"].hit_ids == tuple(hit.chunk.id for hit in answer.hits)
     assert answer.context
-    assert told["context"].left == answer.context.chunk_ids
+    assert told["context"].hit_ids == answer.context.chunk_ids
 
 
 async def test_only_a_limit_that_cuts_is_a_stage(stocked: Shelf) -> None:
@@ -158,7 +158,7 @@ async def test_previews_are_at_most_five_and_of_at_most_200_characters(shelf: Sh
     long = ["pendulum " * 60 + str(n) for n in range(9)]
     await shelf.put("a", *long)
     answer = await _asked(shelf.desk(), limit=7)
-    previewing = [stage for stage in answer.steps if stage.left]
+    previewing = [stage for stage in answer.steps if stage.hit_ids]
     assert [len(stage.preview) for stage in previewing] == [5] * len(previewing)
     for stage in previewing:
         for one in stage.preview:
@@ -239,4 +239,4 @@ async def test_what_stages_left_was_in_a_list(stocked: Shelf) -> None:
     answer = await _asked(_desk(stocked), profile="staged", limit=2)
     assert answer.trace
     for stage in answer.steps:
-        assert set(stage.left) <= answer.trace.listings.keys()
+        assert set(stage.hit_ids) <= answer.trace.listings.keys()

@@ -94,9 +94,9 @@ async def _ask(
     principal = asker.principal(console.tenant)
     if not expected:
         answer = await console.desk.search(principal, request, trace=True)
-        return await console.desk.checked(answer), None
+        return await console.desk.with_warnings(answer), None
     answer, fate = await console.desk.why_not(principal, request, expected)
-    return await console.desk.checked(answer), fate
+    return await console.desk.with_warnings(answer), fate
 
 
 def address_of(hit: Hit) -> str:

@@ -47,8 +47,8 @@ class Reply(BaseModel):
 
 def shown_url(source: Source) -> str | None:
     """The URL, with hidden characters and markup percent-encoded; None if it is too long."""
-    shown = _NOT_IN_URLS.sub(lambda match: quote(match[0], safe="", errors="replace"), source.url or "")
-    return shown if 0 < len(shown) <= MAX_URL_CHARS else None
+    url = _NOT_IN_URLS.sub(lambda match: quote(match[0], safe="", errors="replace"), source.url or "")
+    return url if 0 < len(url) <= MAX_URL_CHARS else None
 
 
 def shown_metadata(source: Source, fields: Mapping[str, Value] = NO_FIELDS) -> dict[str, Any]:
@@ -56,15 +56,15 @@ def shown_metadata(source: Source, fields: Mapping[str, Value] = NO_FIELDS) -> d
 
     Example: {"year": "2024", "path": "a.md"} with the field year=2024 -> {"year": 2024, "path": "a.md"}.
     """
-    shown: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     room = MAX_METADATA_CHARS
     for key, value in source.metadata.items():
         name, typed = label(key), _typed(fields[key]) if key in fields else label(value)
         size = len(name) + len(typed if isinstance(typed, str) else dumps(typed, ensure_ascii=False))
         if size <= room:
             room -= size
-            shown[name] = typed
-    return shown
+            entries[name] = typed
+    return entries
 
 
 def _typed(value: Value) -> str | int | float | bool | list[str]:
@@ -75,7 +75,7 @@ def _typed(value: Value) -> str | int | float | bool | list[str]:
         case datetime():
             return timestamp(value)
         case tuple():
-            return [label(one) for one in value]
+            return [label(entry) for entry in value]
     return value
 
 
@@ -123,7 +123,7 @@ def cite_as(hit: Hit) -> str:
     """
     title, headings = hit.source.title, _headings(hit)
     below = headings[1:] if headings[:1] == (title,) else headings
-    parts = [shown for part in (title, *below) if (shown := _part(part))]
+    parts = [visible for part in (title, *below) if (visible := _part(part))]
     if len(parts) > MAX_PARTS:
         parts = [parts[0], "…", *parts[1 - MAX_PARTS :]]
     return BETWEEN_HEADINGS.join(parts) + _cells(hit) + _pages(hit)
@@ -137,8 +137,8 @@ def _headings(hit: Hit) -> tuple[str, ...]:
     first, last = of_each[0], of_each[-1]
     pairs = zip(*of_each, strict=False)
     common = [headings[0] for headings in takewhile(lambda headings: len(set(headings)) == 1, pairs)]
-    own = [headings[len(common)] for headings in (first, last) if len(headings) > len(common)]
-    return (*common, BETWEEN_EXCERPTS.join(own)) if len(own) > 1 else (*common,)
+    differing = [headings[len(common)] for headings in (first, last) if len(headings) > len(common)]
+    return (*common, BETWEEN_EXCERPTS.join(differing)) if len(differing) > 1 else (*common,)
 
 
 def headings_of(source: Source, chunk: Chunk) -> tuple[str, ...]:
@@ -157,15 +157,15 @@ def page_of(source: Source, first: int, last: int) -> str:
 
     A page is called by what is printed on it, with its place if that is another number: "p. 1 (3 of 5)".
     """
-    one, several = ("slide", "slides") if source.mime_type in SLIDES else ("p.", "pp.")
-    kind, place = (one, f"{first}") if first == last else (several, f"{first}-{last}")
+    singular, plural = ("slide", "slides") if source.mime_type in SLIDES else ("p.", "pp.")
+    kind, position = (singular, f"{first}") if first == last else (plural, f"{first}-{last}")
     labels = labels_in(source.metadata.get(PAGE_LABELS_KEY, ""))
     if not 0 < first <= last <= len(labels):
-        return f"{kind} {place}"
+        return f"{kind} {position}"
     begin, end = (label(labels[page - 1]).translate(_WITHOUT_BRACKETS) for page in (first, last))
     printed = begin if first == last else f"{begin}-{end}"
-    may_mislead = printed != place and any(map(str.isdigit, printed))
-    return f"{kind} {printed} ({place} of {len(labels)})" if may_mislead else f"{kind} {printed}"
+    may_mislead = printed != position and any(map(str.isdigit, printed))
+    return f"{kind} {printed} ({position} of {len(labels)})" if may_mislead else f"{kind} {printed}"
 
 
 def _cells(hit: Hit) -> str:
@@ -177,8 +177,8 @@ def _cells(hit: Hit) -> str:
 
 
 def _part(text: str) -> str:
-    shown = label(text).translate(_WITHOUT_BRACKETS)
-    return shown if len(shown) <= MAX_PART_CHARS else shown[: MAX_PART_CHARS - 1] + "…"
+    visible = label(text).translate(_WITHOUT_BRACKETS)
+    return visible if len(visible) <= MAX_PART_CHARS else visible[: MAX_PART_CHARS - 1] + "…"
 
 
 def _pages(hit: Hit) -> str:
@@ -213,13 +213,13 @@ def assemble_context(hits: Sequence[Hit], *, budget: int, token_spans: TokenSpan
     reach = spans[budget][0] if len(spans) > budget else len(text)
     ends = chain(_sentence_ends(text, passages, reach), _token_ends(text, passages, spans, reach))
     text = text[: next((end for end in ends if len(token_spans(text[:end])) <= budget), 0)]
-    shown = [passage for passage in passages if passage.start < len(text)]
+    included = [passage for passage in passages if passage.start < len(text)]
     return Context(
         text=text,
-        chunk_ids=tuple(hit.chunk.id for hit, _ in zip(hits, shown, strict=False)),
+        chunk_ids=tuple(hit.chunk.id for hit, _ in zip(hits, included, strict=False)),
         tokens=len(token_spans(text)),
-        cut=bool(shown) and shown[-1].end > len(text),
-        left_out=len(hits) - len(shown),
+        cut=bool(included) and included[-1].end > len(text),
+        left_out=len(hits) - len(included),
     )
 
 

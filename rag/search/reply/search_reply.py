@@ -104,19 +104,19 @@ def search_reply(
     ]
     if answer.context:
         return _context_reply(answer, answer.context, hits, max_chars)
-    shown = len(hits)
-    reply = _first_hits(shown, answer, hits)
+    count = len(hits)
+    reply = _first_hits(count, answer, hits)
     if max_chars is None:
         return reply
-    while shown > 1 and len(reply.compact()) > max_chars:
-        shown -= 1
-        reply = _first_hits(shown, answer, hits)
+    while count > 1 and len(reply.compact()) > max_chars:
+        count -= 1
+        reply = _first_hits(count, answer, hits)
     return reply if len(reply.compact()) <= max_chars else _truncated(reply, max_chars)
 
 
 def _first_hits(count: int, answer: Answer, hits: Sequence[HitRecord]) -> SearchReply:
-    more = len(hits) - count
-    left_out = [f"{more} more hits were left out; raise max_chars or narrow the query."] if more else []
+    omitted = len(hits) - count
+    left_out = [f"{omitted} more hits were left out; raise max_chars or narrow the query."] if omitted else []
     results = list(hits[:count])
     notes = [*answer.notes, *_text_notes(answer, results), *left_out]
     return _reply(answer, results, notes)
@@ -133,15 +133,15 @@ def _reply(
     )
 
 
-def _text_notes(answer: Answer, shown: Sequence[HitRecord]) -> list[str]:
+def _text_notes(answer: Answer, records: Sequence[HitRecord]) -> list[str]:
     """Notes if the text of a hit that is shown is not verbatim, or if one reads like orders to a model.
 
     The texts of a context stand below each other, so any may follow a fence that another one has opened.
     """
     texts = {hit.cited: hit.text for hit in answer.hits}
-    pairs = [(texts[record.id], record.text or "") for record in shown]
+    pairs = [(texts[record.id], record.text or "") for record in records]
     changes = altered((text, disarmed(text) if answer.context else shown_text) for text, shown_text in pairs)
-    return changes + ([ORDERS] if any("instructions" in (one.flags or ()) for one in shown) else [])
+    return changes + ([ORDERS] if any("instructions" in (record.flags or ()) for record in records) else [])
 
 
 def _context_reply(
@@ -150,9 +150,9 @@ def _context_reply(
     """A context, and the hits that are in it. A context that is too long is assembled again, shorter."""
     while True:
         pairs = zip(answer.hits, hits, strict=True)
-        shown = [record for hit, record in pairs if hit.chunk.id in context.chunk_ids]
-        notes = [*answer.notes, *_text_notes(answer, shown), *_context_notes(context)]
-        results = [hit.model_copy(update={"header": None, "text": None}) for hit in shown]
+        records = [record for hit, record in pairs if hit.chunk.id in context.chunk_ids]
+        notes = [*answer.notes, *_text_notes(answer, records), *_context_notes(context)]
+        results = [hit.model_copy(update={"header": None, "text": None}) for hit in records]
         reply = _reply(answer, results, notes, context.text)
         size = len(reply.compact())
         if max_chars is None or size <= max_chars or not context.text:
@@ -184,9 +184,9 @@ def _truncated(reply: SearchReply, max_chars: int) -> SearchReply:
     for hit in results:
         text = hit.text or ""
         # A character of text takes at least one in JSON, so removing the excess is enough.
-        kept = text[: max(0, len(text) - (len(reply.compact()) - max_chars))]
+        beginning = text[: max(0, len(text) - (len(reply.compact()) - max_chars))]
         verbatim = len(text) == hit.end - hit.start
-        cut = {"text": kept} | ({"end": hit.start + len(kept)} if verbatim else {})
+        cut = {"text": beginning} | ({"end": hit.start + len(beginning)} if verbatim else {})
         reply = reply.model_copy(update={"results": [hit.model_copy(update=cut)]})
     return reply
 
@@ -211,8 +211,10 @@ def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
         text=disarmed(hit.text, from_prose=hit.span.start == 0),
         start=hit.span.start,
         end=hit.span.end,
-        excerpts=[[one.start, one.end] for one in hit.excerpts] if len(hit.excerpts) > 1 else None,
-        matches=[asdict(one) for one in hit.occurrences] or None,
+        excerpts=[[excerpt.start, excerpt.end] for excerpt in hit.excerpts]
+        if len(hit.excerpts) > 1
+        else None,
+        matches=[asdict(occurrence) for occurrence in hit.occurrences] or None,
         match_count=hit.occurrence_count or None,
         tokens=hit.shown_tokens,
         score=round(hit.score, SCORE_DIGITS),
@@ -297,7 +299,7 @@ def trace_record(answer: Answer) -> TraceRecord:
         queries=[_query(query) for query in queries],
         steps=[_step(step) for step in answer.steps],
         listings={
-            chunk.id: [_listing(one, several=several) for one in listings[chunk.id]]
+            chunk.id: [_listing(listing, several=several) for listing in listings[chunk.id]]
             for hit in answer.hits
             for chunk in hit.shown_chunks
             if chunk.id in listings
@@ -342,7 +344,7 @@ def _step(step: Step) -> StepRecord:
         usage=_usage(step.usage) if step.usage else None,
         before=step.before,
         after=step.after,
-        preview=[_preview(one) for one in step.preview] or None,
+        preview=[_preview(hit) for hit in step.preview] or None,
     )
 
 

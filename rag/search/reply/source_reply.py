@@ -64,11 +64,11 @@ def folder_reply(folder: Folder, max_chars: int) -> FolderReply:
     longest = max((len(entry.after) for entry in folder.entries), default=len(folder.after or ""))
     room = max_chars - len(blank.compact()) - 2 * longest - ROOM
     sizes = accumulate(len(record.compact()) + 1 for record in records)
-    shown = max(1, sum(1 for size in sizes if size <= room))
-    left = folder.left + len(records[shown:])
-    after = folder.entries[shown - 1].after if records[shown:] else folder.after
-    notes = [f"{left} more entries; continue with after=next_after."] if left else []
-    return blank.model_copy(update={"entries": records[:shown], "next_after": after, "notes": notes})
+    count = max(1, sum(1 for size in sizes if size <= room))
+    remaining = folder.remaining + len(records[count:])
+    after = folder.entries[count - 1].after if records[count:] else folder.after
+    notes = [f"{remaining} more entries; continue with after=next_after."] if remaining else []
+    return blank.model_copy(update={"entries": records[:count], "next_after": after, "notes": notes})
 
 
 def _record(entry: Entry) -> EntryRecord:
@@ -184,16 +184,16 @@ def fetch_reply(extract: Extract, id_: str, max_chars: int) -> FetchReply:
 
 
 def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
-    source, written = extract.source, extract.text[:length]
-    text = disarmed(written, from_prose=begins_in_prose(extract))
-    shown = {
+    source, original = extract.source, extract.text[:length]
+    text = disarmed(original, from_prose=begins_in_prose(extract))
+    values = {
         "collection": source.collection,
         "date": shown_date(source),
         "indexed_at": timestamp(source.ingested_at),
         "characters": f"{extract.start} to {extract.start + length} of {source.length}",
         "stale": extract.stale or "",
         "flags": ", ".join(extract.flags),
-        "altered": " ".join(altered([(written, text)])),
+        "altered": " ".join(altered([(original, text)])),
         "trust": "untrusted",
     }
     return FetchReply(
@@ -201,20 +201,20 @@ def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
         title=label(source.title),
         text=text,
         url=shown_url(source) or resource_uri(source.collection, id_),
-        metadata=shown_metadata(source) | {key: value for key, value in shown.items() if value},
+        metadata=shown_metadata(source) | {key: value for key, value in values.items() if value},
     )
 
 
 def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
     end = _shown_end(extract, end)
-    written = extract.text[: end - extract.start]
-    lines = one_separator(written) if extract.part.lines else written
+    original = extract.text[: end - extract.start]
+    lines = one_separator(original) if extract.part.lines else original
     text = disarmed(lines, from_prose=begins_in_prose(extract))
-    first, last = extract.first_line, _last_line(extract, written)
+    first, last = extract.first_line, _last_line(extract, original)
     notes = _source_notes(extract, end, last)
     if headings < len(extract.outline):
         notes.append(f"The outline shows {headings} of {len(extract.outline)} headings.")
-    notes += altered([(written, text)])
+    notes += altered([(original, text)])
     if "instructions" in extract.flags:
         notes.append(ORDERS)
     return _blank_reply(extract).model_copy(
@@ -236,9 +236,9 @@ def begins_in_prose(extract: Extract) -> bool:
     return not extract.start or any(heading.start == extract.start for heading in extract.outline)
 
 
-def _last_line(extract: Extract, written: str) -> int:
+def _last_line(extract: Extract, original: str) -> int:
     """The number of the last line. Lines come without the end of the last one, which may be empty."""
-    ends = written if extract.part.lines else written[:-1]
+    ends = original if extract.part.lines else original[:-1]
     return extract.first_line + ends.count("\n")
 
 
@@ -266,7 +266,10 @@ def _blank_reply(extract: Extract) -> SourceReply:
 
 
 def _heading_records(outline: Sequence[Heading]) -> list[HeadingRecord]:
-    return [HeadingRecord(title=label(one.title), level=one.level, start=one.start) for one in outline]
+    return [
+        HeadingRecord(title=label(heading.title), level=heading.level, start=heading.start)
+        for heading in outline
+    ]
 
 
 def _chunk_record(extract: Extract, chunk: Chunk, end: int) -> ChunkRecord:
@@ -315,8 +318,10 @@ def _source_notes(extract: Extract, end: int, last_line: int) -> list[str]:
         if last_line < last:
             notes.append(f"{last - last_line} more lines; continue with lines={last_line + 1}-{last}.")
     elif part.section is not None and end < extract.until:
-        rest = extract.until - end
-        notes.append(f"{rest} more characters in the section; continue with this section and start={end}.")
+        remaining = extract.until - end
+        notes.append(
+            f"{remaining} more characters in the section; continue with this section and start={end}."
+        )
     elif part.section is None and end < extract.source.length:
         notes.append(f"{extract.source.length - end} more characters; continue with start={end}.")
     return notes
@@ -328,15 +333,17 @@ def _outline_reply(extract: Extract, max_chars: int) -> SourceReply:
     room = max_chars - len(blank.compact()) - OUTLINE_ROOM
     records = _heading_records(outline[: max_chars // HEADING_CHARS])
     sizes = accumulate(len(record.compact()) + 1 for record in records)
-    shown = max(1, sum(1 for size in sizes if size <= room))
-    while 1 < shown < len(outline) and outline[shown].start == outline[shown - 1].start:
-        shown -= 1  # pages end between positions, because the next one begins at a position
-    rest = outline[shown:]
-    following = next((one.start for one in rest if one.start > outline[shown - 1].start), None)
+    count = max(1, sum(1 for size in sizes if size <= room))
+    while 1 < count < len(outline) and outline[count].start == outline[count - 1].start:
+        count -= 1  # pages end between positions, because the next one begins at a position
+    remaining = outline[count:]
+    following = next(
+        (heading.start for heading in remaining if heading.start > outline[count - 1].start), None
+    )
     notes = [*extract.notes, *([] if outline else ["There are no headings here."])]
-    if rest:
+    if remaining:
         go_on = f"; continue with outline and start={following}" if following else ""
-        notes.append(f"{len(rest)} more headings{go_on}.")
+        notes.append(f"{len(remaining)} more headings{go_on}.")
     end = following or extract.source.length
-    update = {"end": end, "next_start": following, "outline": records[:shown], "notes": notes}
+    update = {"end": end, "next_start": following, "outline": records[:count], "notes": notes}
     return blank.model_copy(update=update)

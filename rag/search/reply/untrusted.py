@@ -104,13 +104,13 @@ def disarmed(text: str, *, from_prose: bool = False) -> str:
 def altered(texts: Iterable[tuple[str, str]]) -> list[str]:
     """A note on how texts differ from what was written, as (written, disarmed) pairs; none if they don't."""
     spaces = hidden = ends = 0
-    for written, shown in texts:
-        if written != shown:
-            lines = with_line_ends(written)
+    for original, disarmed_text in texts:
+        if original != disarmed_text:
+            lines = with_line_ends(original)
             visible = without_hidden(lines)
             hidden += len(lines) - len(visible)
-            spaces += len(shown) - len(visible)
-            ends += len(_SEPARATORS.findall(written)) - len(_SEPARATORS.findall(shown))
+            spaces += len(disarmed_text) - len(visible)
+            ends += len(_SEPARATORS.findall(original)) - len(_SEPARATORS.findall(disarmed_text))
     changes = []
     if spaces:
         changes.append(f"{counted(spaces, 'space')} inserted in markup that could load or run something")

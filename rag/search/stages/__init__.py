@@ -54,13 +54,13 @@ LEFT_OUT: Mapping[type[Any], str] = {
     DedupeStage: "repeating a better one",
     CompressStage: "without a sentence that answers the query",
 }
-"""Why a stage drops hits, for `SearchState.leaves_out`. Custom stages are their operators' business."""
+"""Why a stage drops hits, for `SearchState.count_left_out`. Custom stages are their operators' business."""
 
 
 async def apply_hit_stages(hits: Sequence[Hit], query: Query, state: SearchState) -> list[Hit]:
-    """Run the plan's hit stages, after what belongs to its seed was put first. Returns the hits, best first.
+    """The hits after the plan's hit stages, best first, with those related to its seed in front.
 
-    What stages drop is counted in the state.
+    Dropped hits are counted in the state.
 
     Raises:
         ConfigurationError: a stage needs something that a hit lacks, and its settings make that an error.
@@ -68,14 +68,14 @@ async def apply_hit_stages(hits: Sequence[Hit], query: Query, state: SearchState
     """
     hits = await with_related(hits, query, state)
     for stage in state.plan.hit_stages:
-        # What is shown is limited first, so that no text of a hit that nobody sees is read or embedded.
+        # Display stages read and embed text, so they get only the hits that will be shown.
         if isinstance(stage, DISPLAY_STAGES):
             hits = await state.joined(hits, query.views_by_collection)
         before = hits
         with state.steps.step(stage.stage) as step:
             hits = await HIT_STAGES[type(stage)](before, stage, query, state, step)
-            step.left(hits, of=len(before))
+            step.record_hits(hits, of=len(before))
         state.note(step.record.warnings)
         if type(stage) in LEFT_OUT:
-            state.leaves_out(LEFT_OUT[type(stage)], before, hits)
+            state.count_left_out(LEFT_OUT[type(stage)], before, hits)
     return hits

@@ -1,7 +1,7 @@
 """The stage `custom`: an operator's own function adds queries, or reorders, rescores or drops hits.
 
-A function that fails, or returns anything else, changes nothing: the search continues with a warning. Neither
-warnings nor logs above DEBUG repeat the function's texts, which can hold parts of documents.
+A function that fails or returns anything else changes nothing: the search continues with a warning. Warnings
+and logs above DEBUG never repeat texts of the function, which can contain parts of documents.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def load_function(stage: CustomStage) -> CustomFunction:
     """The function that a stage calls: "package.module:function" -> package.module.function.
 
     Raises:
-        ConfigurationError: there is no such function, or it isn't `async def`.
+        ConfigurationError: the module or the function doesn't exist, or it isn't `async def`.
     """
     if isinstance(stage.call, str):
         module_name, _, name = stage.call.partition(":")
@@ -70,8 +70,8 @@ async def call(stage: CustomStage, *arguments: object) -> object:
     """Call the stage's function with the arguments and the stage's options, and return its result.
 
     Raises:
-        CustomError: the function raised something.
-        ConfigurationError: there is no such function.
+        CustomError: the function raised an exception.
+        ConfigurationError: as `load_function`.
     """
     function = load_function(stage)
     try:
@@ -83,11 +83,11 @@ async def call(stage: CustomStage, *arguments: object) -> object:
 
 
 async def custom_queries(stage: CustomStage, question: str) -> list[SubQuery]:
-    """The queries that the stage's function returns. Of their values only the types are checked here.
+    """The queries that the stage's function returns. Only the types of their values are checked here.
 
     Raises:
-        CustomError: it raised an error, or didn't return a sequence of strings and sub-queries.
-        ConfigurationError: there is no such function.
+        CustomError: it raised an exception, or didn't return a sequence of strings and sub-queries.
+        ConfigurationError: as `load_function`.
     """
     returned = await call(stage, question)
     try:
@@ -99,20 +99,20 @@ async def custom_queries(stage: CustomStage, question: str) -> list[SubQuery]:
 def _sub_queries(returned: object) -> list[SubQuery]:
     if not isinstance(returned, Sequence) or isinstance(returned, str):
         raise TypeError
-    return [_sub_query(SubQuery(one) if isinstance(one, str) else one) for one in returned]
+    return [_sub_query(SubQuery(draft) if isinstance(draft, str) else draft) for draft in returned]
 
 
-def _sub_query(one: object) -> SubQuery:
+def _sub_query(draft: object) -> SubQuery:
     if not (
-        isinstance(one, SubQuery)
-        and isinstance(one.text, str)
-        and isinstance(one.weight, float | int)
-        and isinstance(one.reason, str)
-        and isinstance(one.collections, Sequence)
-        and all(isinstance(name, str) for name in one.collections)
+        isinstance(draft, SubQuery)
+        and isinstance(draft.text, str)
+        and isinstance(draft.weight, float | int)
+        and isinstance(draft.reason, str)
+        and isinstance(draft.collections, Sequence)
+        and all(isinstance(name, str) for name in draft.collections)
     ):
         raise TypeError
-    return replace(one, filter=json.loads(json.dumps(one.filter)))  # fails for what JSON can't hold
+    return replace(draft, filter=json.loads(json.dumps(draft.filter)))  # fails for what JSON can't hold
 
 
 FAILED = "The stage {} failed ({}); it left the passages unchanged."
@@ -121,10 +121,10 @@ FAILED = "The stage {} failed ({}); it left the passages unchanged."
 async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step: OpenStep) -> list[Hit]:
     """The hits as `function(query, hits, options)` returns them; unchanged, with a warning, if it fails.
 
-    It may return any of the hits once, in any order, each with a new score of at most 1, and nothing else.
+    It may return each of the hits at most once, in any order, with a new score of at most 1; nothing else.
 
     Raises:
-        ConfigurationError: there is no such function.
+        ConfigurationError: as `load_function`.
     """
     try:
         with anyio.fail_after(stage.timeout_seconds):
@@ -136,21 +136,21 @@ async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step:
     else:
         if isinstance(returned, list | tuple) and _are_some_of(returned, hits):
             by_id = {hit.chunk.id: hit for hit in hits}
-            return [replace(by_id[one.chunk.id], score=float(one.score)) for one in returned]
+            return [replace(by_id[hit.chunk.id], score=float(hit.score)) for hit in returned]
         cause = "it returned something other than hits that it was given"
-    step.warns(FAILED.format(stage.called, cause), failed=True)
+    step.add_warnings(FAILED.format(stage.called, cause), failed=True)
     return list(hits)
 
 
 def _are_some_of(returned: Sequence[object], hits: Sequence[Hit]) -> bool:
-    """Whether each is one of the hits with at most another score, and none is there twice."""
+    """Whether `returned` has only these hits, each at most once, changed in nothing but the score."""
     # Only hits that passed the gate may leave, so a hit that the function made up or altered is refused.
     remaining = {hit.chunk.id: hit for hit in hits}
-    for one in returned:
-        if not (isinstance(one, Hit) and isinstance(one.score, Real) and -inf < one.score <= 1):
+    for item in returned:
+        if not (isinstance(item, Hit) and isinstance(item.score, Real) and -inf < item.score <= 1):
             return False
-        hit = remaining.pop(one.chunk.id, None)
-        if hit is None or replace(one, score=hit.score) != hit:
+        hit = remaining.pop(item.chunk.id, None)
+        if hit is None or replace(item, score=hit.score) != hit:
             return False
     return True
 

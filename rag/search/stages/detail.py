@@ -1,7 +1,7 @@
 """How much is shown of each hit: the sentences that answer, the passage, or the section around it.
 
-The stage `compress` shows only the sentences of a hit that answer the query, verbatim. A request that says
-how much to show replaces the stages of its profile that say it (`neighbors`, `parent`, `compress`).
+The stage `compress` shows only the sentences of a hit that answer the query, verbatim. A request that sets
+`detail` replaces the display stages of its profile (`neighbors`, `parent`, `compress`).
 """
 
 from __future__ import annotations
@@ -45,15 +45,14 @@ log = logging.getLogger(__name__)
 async def compressed(
     hits: Sequence[Hit], stage: CompressStage, query: Query, embedders: Embedders
 ) -> tuple[list[Hit], list[str]]:
-    """The hits with the sentences that answer as their excerpts. Hits without such a sentence are dropped.
+    """The hits with the answering sentences as excerpts. Hits without such a sentence are dropped.
 
-    The sentences are taken from what is shown of a hit: each of its excerpts, or its chunk if it has none.
-    `share` and `max_chars` apply to each of these. A sentence answers if it contains a word of the query that
-    is no stop word, or if its similarity to the query reaches the threshold, by the model of its collection;
-    without a meaning of the query for that model, only by its words. Each excerpt is
-    `source.text[start:end]`, as the text that it is taken from.
+    Sentences come from the shown parts of a hit: its excerpts, or its chunk if it has none. `share` and
+    `max_chars` apply to each part. A sentence answers if it contains a word of the query other than a stop
+    word, or if its similarity to the query reaches the threshold, by the model of its collection. Each
+    excerpt is `source.text[start:end]`.
 
-    Hits of a model that fails stay whole. Also returns why, for each such model.
+    Hits of a model that fails stay whole. Also returns the cause for each such model.
     """
     models = {view.table.collection.name: comparing_model(query, view) for view in query.views}
     by_model: dict[str | None, list[Hit]] = {}
@@ -65,34 +64,36 @@ async def compressed(
     ]
     similarities = dict(zip(by_model, await concurrently(calls), strict=True))
     languages = {view.table.collection.name: stop_languages(view.table.collection) for view in query.views}
-    kept: list[Hit] = []
+    answering_hits: list[Hit] = []
     for hit in hits:
         theirs = similarities[models[hit.source.collection]]
         if isinstance(theirs, str):
-            kept.append(hit)
+            answering_hits.append(hit)
             continue
         terms = query_terms(query.text, languages[hit.source.collection])
-        answering = [one for part in shown_parts(hit) for one in _answering(part, terms, stage, theirs)]
+        answering = [
+            excerpt for part in shown_parts(hit) for excerpt in _answering(part, terms, stage, theirs)
+        ]
         if answering:
-            kept.append(replace(hit, excerpts=tuple(answering), tokens=None))
-    return kept, [cause for cause in similarities.values() if isinstance(cause, str)]
+            answering_hits.append(replace(hit, excerpts=tuple(answering), tokens=None))
+    return answering_hits, [cause for cause in similarities.values() if isinstance(cause, str)]
 
 
 def comparing_model(query: Query, view: View) -> str | None:
-    """The name of the embedder that compares sentences of a view with the query; None if none does."""
+    """The embedder that can compare sentences of a view with the query; None if none can."""
     meaning = query.meaning_in(view)
-    return view.table.collection.embedder_name if meaning and not meaning.given else None
+    return view.table.collection.embedder_name if meaning and not meaning.is_from_request else None
 
 
 def shown_parts(hit: Hit) -> tuple[Excerpt, ...]:
-    """The parts of its source that are shown of a hit."""
+    """The excerpts of a hit, or its chunk as one."""
     return hit.excerpts or (Excerpt(hit.chunk.start, hit.chunk.end, hit.chunk.text),)
 
 
 async def similarities_by(
     model: str | None, texts: Iterable[str], query: Query, embedders: Embedders
 ) -> Mapping[str, float] | str:
-    """The similarity to the query of each text, or why the model failed; `UNLIKE` of all without a model."""
+    """The similarity of each text to the query, or why the model failed; `UNLIKE` for all without a model."""
     unique = list(dict.fromkeys(texts))
     if model is None or not unique:
         return dict.fromkeys(unique, UNLIKE)
@@ -139,13 +140,13 @@ async def compress(
     hits: Sequence[Hit], stage: CompressStage, query: Query, state: SearchState, step: OpenStep
 ) -> list[Hit]:
     """The stage `compress`; see `compressed`. A warning says which model failed."""
-    kept, causes = await compressed(hits, stage, query, state.models.embedders)
-    unchanged = kept == list(hits)
+    answering, causes = await compressed(hits, stage, query, state.models.embedders)
+    unchanged = answering == list(hits)
     for cause in dict.fromkeys(causes):
-        step.warns((FAILED if unchanged else SOME_FAILED).format(cause), failed=unchanged)
+        step.add_warnings((FAILED if unchanged else SOME_FAILED).format(cause), failed=unchanged)
     if causes:
         state.degraded.append(stage.stage)
-    return kept
+    return answering
 
 
 MAX_SNIPPET_CHARS = 400  # longer sentences are code, tables and lists
@@ -156,7 +157,7 @@ NO_MEANING = (
 
 
 async def as_detailed(hits: Sequence[Hit], query: Query, state: SearchState) -> list[Hit]:
-    """The hits as the plan's `detail` wants them shown. Hits whose sections overlap become one.
+    """The hits with the excerpts of the plan's `detail`. Hits whose sections overlap become one.
 
     Raises:
         BusyError, StoreError: a section couldn't be read.
@@ -165,22 +166,24 @@ async def as_detailed(hits: Sequence[Hit], query: Query, state: SearchState) -> 
         return list(hits)
     with state.steps.step(state.plan.detail) as step:
         if state.plan.detail == "section":
-            shown, warnings = await in_sections(hits, ParentStage(stage="parent"), query.views_by_collection)
+            detailed, warnings = await in_sections(
+                hits, ParentStage(stage="parent"), query.views_by_collection
+            )
         else:
-            shown, warnings = await with_snippets(hits, query, state.models.embedders)
-        step.warns(*warnings, failed=state.plan.detail == "snippet" and bool(warnings))
-        step.left(shown, of=len(hits))
+            detailed, warnings = await with_snippets(hits, query, state.models.embedders)
+        step.add_warnings(*warnings, failed=state.plan.detail == "snippet" and bool(warnings))
+        step.record_hits(detailed, of=len(hits))
     state.note(warnings)
-    return shown
+    return detailed
 
 
 async def with_snippets(
     hits: Sequence[Hit], query: Query, embedders: Embedders
 ) -> tuple[list[Hit], list[str]]:
-    """Each hit with the sentence that answers best as its excerpt; and warnings.
+    """Each hit with its best answering sentence as the excerpt; and warnings.
 
-    That is the sentence with the rarest words of the query. Only of hits that share no word with it, the
-    embedder of their collection compares the sentences. If that can't be, the first sentence stands.
+    That is the sentence with the rarest words of the query. Only for hits that share no word with it, the
+    embedder of their collection compares sentences. If no embedder can, it is the first sentence.
     """
     views = query.views_by_collection
     parts, best = await to_thread.run_sync(_all_by_words, hits, query)
@@ -194,17 +197,17 @@ async def with_snippets(
         for model, ids in wordless.items()
     ]
     warnings = []
-    for found in await concurrently(calls):
-        if isinstance(found, str):
-            warnings.append(NO_MEANING.format(found))
+    for by_meaning in await concurrently(calls):
+        if isinstance(by_meaning, str):
+            warnings.append(NO_MEANING.format(by_meaning))
         else:
-            best |= found
-    shown = {hit.chunk.id: best.get(hit.chunk.id) or _first(parts[hit.chunk.id], hit) for hit in hits}
-    return [replace(hit, excerpts=(shown[hit.chunk.id],)) for hit in hits], warnings
+            best |= by_meaning
+    snippets = {hit.chunk.id: best.get(hit.chunk.id) or _first(parts[hit.chunk.id], hit) for hit in hits}
+    return [replace(hit, excerpts=(snippets[hit.chunk.id],)) for hit in hits], warnings
 
 
 def _all_by_words(hits: Sequence[Hit], query: Query) -> tuple[dict[str, list[Excerpt]], dict[str, Excerpt]]:
-    """The parts of each hit, by its id, and of those that share words with the query the best one."""
+    """The parts of each hit, by its id; and the best part of each hit that shares words with the query."""
     views = query.views_by_collection
     parts = {hit.chunk.id: _statements(hit) for hit in hits}
     by_words = {
@@ -221,12 +224,12 @@ def _statements(hit: Hit) -> list[Excerpt]:
 
 
 def _first(parts: Sequence[Excerpt], hit: Hit) -> Excerpt:
-    """The first of the parts; of a hit that is nothing but white space, what is shown of it."""
+    """The first of the parts; for a hit of white space only, its shown part."""
     return _shortened((parts or shown_parts(hit))[0], [])
 
 
 def _by_words(parts: Sequence[Excerpt], query: str, languages: Sequence[Language]) -> Excerpt | None:
-    """The part with the rarest words of the query, None if none has any."""
+    """The part with the rarest words of the query; None if no part has any."""
     terms = with_name_forms(" ".join(query_terms(query, languages)[:MAX_TERMS])).split()
     scores = shared_rarity([with_name_forms(part.text) for part in parts], terms)
     if not any(scores):
@@ -237,24 +240,24 @@ def _by_words(parts: Sequence[Excerpt], query: str, languages: Sequence[Language
 async def _by_meaning(
     model: str | None, parts: Mapping[str, Sequence[Excerpt]], query: Query, embedders: Embedders
 ) -> dict[str, Excerpt] | str:
-    """The part of each hit that is most similar to the query, by the ids of the hits; or why there is none.
+    """The part of each hit that is most similar to the query, by hit id; or why the model failed.
 
-    Without a model there is no part: a note on that is in the reply already.
+    Empty without a model: another note of the reply says why there is none.
     """
     if model is None:
         return {}
-    texts = [part.text for ones in parts.values() for part in ones]
+    texts = [part.text for of_hit in parts.values() for part in of_hit]
     similarities = await similarities_by(model, texts, query, embedders)
     if isinstance(similarities, str):
         return similarities
     return {
-        id_: _shortened(max(ones, key=lambda part: similarities[part.text]), [])
-        for id_, ones in parts.items()
+        id_: _shortened(max(of_hit, key=lambda part: similarities[part.text]), [])
+        for id_, of_hit in parts.items()
     }
 
 
 def _shortened(part: Excerpt, terms: Sequence[str]) -> Excerpt:
-    """A part that is too long as a window around the line with most words of the query."""
+    """A part that is too long, cut to a window around the line with most words of the query."""
     if len(part.text) <= MAX_SNIPPET_CHARS:
         return part
     lines = part.text.splitlines(keepends=True)

@@ -77,50 +77,50 @@ async def plan_queries(
     chat: Chat,
     question: str,
     *,
-    most: int,
+    max_queries: int,
     collections: Sequence[Collection],
     today: date,
     used: Callable[[Usage], None],
 ) -> list[SubQuery]:
-    """The queries that the chat model plans, at most `most` if it does as told. Nothing is checked here.
+    """The queries that the chat model plans. It is asked for at most `max_queries`; nothing is checked here.
 
     Raises:
         ProviderError: the chat model failed, or returned no plan.
     """
     searchable = [
-        {"name": one.name}
-        | ({"description": one.description} if one.description else {})
-        | {"fields": filterable(one.fields)}
-        for one in collections
+        {"name": collection.name}
+        | ({"description": collection.description} if collection.description else {})
+        | {"fields": filterable(collection.fields)}
+        for collection in collections
     ]
     content = {"question": question, "today": today.isoformat(), "collections": searchable}
     as_json = json.dumps(content, ensure_ascii=False)
-    plan = await chat.reply(PLANNING.format(most=most), as_json, QueryPlan, used)
-    return [_sub_query(one, collections) for one in plan.queries]
+    plan = await chat.reply(PLANNING.format(most=max_queries), as_json, QueryPlan, used)
+    return [_sub_query(query, collections) for query in plan.queries]
 
 
-def _sub_query(one: PlannedQuery, collections: Sequence[Collection]) -> SubQuery:
-    routed = [each for each in collections if not one.collections or each.name in one.collections]
+def _sub_query(query: PlannedQuery, collections: Sequence[Collection]) -> SubQuery:
+    routed = [each for each in collections if not query.collections or each.name in query.collections]
     types = {name: type_ for each in routed for name, type_ in filterable(each.fields).items()}
-    filter_ = as_filter(one.conditions, types)
-    return SubQuery(one.query, one.weight, one.reason, tuple(one.collections), filter_, planned=True)
+    filter_ = as_filter(query.conditions, types)
+    return SubQuery(query.query, query.weight, query.reason, tuple(query.collections), filter_, planned=True)
 
 
 def narrowed_by_plan(queries: list[Query], state: SearchState) -> list[Query]:
-    """The queries, of which only the planned ones search anything if the plan narrows one of them.
+    """The queries; if the planner narrowed one, those that it didn't plan search nothing.
 
-    The others would find what a planned condition excludes. A note says what the plan keeps to.
+    They would find what a planned condition excludes. A note says what the search was narrowed to.
     """
-    narrowed = [one for one in state.queries if one.planned and one.is_narrowed]
+    narrowed = [query for query in state.queries if query.planned and query.is_narrowed]
     if not narrowed:
         return queries
     state.note([PLAN_KEPT.format("; ".join(dict.fromkeys(map(_kept_to, narrowed))))])
     pairs = zip(queries, state.queries, strict=True)
-    return [query if one.planned else replace(query, views=()) for query, one in pairs]
+    return [query if sub_query.planned else replace(query, views=()) for query, sub_query in pairs]
 
 
 def _kept_to(query: SubQuery) -> str:
-    """What a query is narrowed to. A model wrote it, so it is made safe to show."""
+    """A query's collections and filter. A model wrote them, so they are made safe to show."""
     filter_ = "" if query.filter is None else json.dumps(query.filter, ensure_ascii=False, default=str)
     return label(" ".join(part for part in (", ".join(query.collections), filter_) if part))
 
@@ -134,10 +134,10 @@ def as_filter(
     Example: year $gte ["2020"], an integer -> {"year": {"$gte": 2020}}.
     """
     parts: list[dict[str, object]] = []
-    for one in conditions:
-        values = [_value(text, types.get(one.field, "string")) for text in one.values]
-        single = len(values) == 1 and one.operator not in {"$in", "$nin"}
-        parts.append({one.field: {one.operator: values[0] if single else values}})
+    for condition in conditions:
+        values = [_value(text, types.get(condition.field, "string")) for text in condition.values]
+        single = len(values) == 1 and condition.operator not in {"$in", "$nin"}
+        parts.append({condition.field: {condition.operator: values[0] if single else values}})
     match parts:
         case []:
             return None
@@ -158,7 +158,7 @@ def _value(text: str, type_: FieldType) -> object:
 
 MAX_CUSTOM_QUERIES = 20
 PARAPHRASE_WEIGHT = 0.7  # beside 1 of the question: .3 to 1.0 measured alike (rag/evaluate/measuring.md)
-SHOWN = 64  # characters shown of a collection name, which a model may have made up
+SHOWN = 64  # characters shown of a collection name that a model may have invented
 IN_OTHER_WORDS = "the question in other words"
 REPHRASING = """\
 You help to search a document collection. You are given a JSON object with a question. Write {most} search \
@@ -195,13 +195,13 @@ async def more_queries(
     today: date,
     used: Callable[[Usage], None],
 ) -> QueriesMade:
-    """The queries, of which the first is the question, and those that the stage adds.
+    """The queries, the question first, with those that the stage adds.
 
-    `collections` are those that the search covers; no added query covers others. `used` is called with the
-    usage of the chat model.
+    Added queries may search only `collections`. `used` is called with the usage of the chat model.
 
     Raises:
-        ConfigurationError: the stage needs a chat model and there is none, or its function can't be loaded.
+        ConfigurationError: the stage needs a chat model and none is configured, or its function can't be
+            loaded.
     """
     question = queries[0].text
     cause = f"no answer within {stage.timeout_seconds:g} seconds"
@@ -213,7 +213,7 @@ async def more_queries(
                 case PlannerStage(queries=most):
                     planner = _required(chat, stage)
                     drafts = await plan_queries(
-                        planner, question, most=most, collections=collections, today=today, used=used
+                        planner, question, max_queries=most, collections=collections, today=today, used=used
                     )
                 case CustomStage():
                     drafts = await custom_queries(stage, question)
@@ -252,21 +252,21 @@ def _merged(
     stage: QueryStage,
     collections: Sequence[Collection],
 ) -> QueriesMade:
-    """The queries and the drafts that are valid and no repetitions; warnings name the invalid ones."""
-    most = MAX_CUSTOM_QUERIES if isinstance(stage, CustomStage) else stage.queries
-    warnings = [f"it made more than {most} queries."] if len(drafts) > most else []
-    kept = {_key(one): one for one in queries}
-    for draft in drafts[:most]:
+    """The queries and the valid drafts without duplicates; warnings say what is wrong with the others."""
+    max_queries = MAX_CUSTOM_QUERIES if isinstance(stage, CustomStage) else stage.queries
+    warnings = [f"it made more than {max_queries} queries."] if len(drafts) > max_queries else []
+    merged = {_key(query): query for query in queries}
+    for draft in drafts[:max_queries]:
         if _is_query(draft.text):
             try:
-                one = _checked(draft, collections)
-                same = kept.get(_key(one), one)
-                kept[_key(one)] = replace(same, planned=same.planned or one.planned)
+                query = _checked(draft, collections)
+                twin = merged.get(_key(query), query)
+                merged[_key(query)] = replace(twin, planned=twin.planned or query.planned)
             except InvalidRequestError as error:
                 warnings.append(str(error))
     # A warning can repeat what the model wrote, such as the name of a field, and another model reads it.
     notes = [f"The stage {_label(stage)} left out a query: {disarmed(warning)}" for warning in warnings]
-    return QueriesMade(tuple(kept.values()), tuple(dict.fromkeys(notes)))
+    return QueriesMade(tuple(merged.values()), tuple(dict.fromkeys(notes)))
 
 
 def _is_query(text: str) -> bool:
@@ -274,7 +274,7 @@ def _is_query(text: str) -> bool:
 
 
 def _key(query: SubQuery) -> Hashable:
-    """Equal for queries that ask the same."""
+    """The key of a query for finding duplicates."""
     words = " ".join(query.text.casefold().split())
     return words, frozenset(query.collections), json.dumps(query.filter, sort_keys=True)
 
@@ -286,7 +286,7 @@ def _checked(draft: SubQuery, collections: Sequence[Collection]) -> SubQuery:
         InvalidRequestError: its weight is out of range, or it names an unknown collection, or its filter is
             malformed.
     """
-    fields = {one.name: one.fields for one in collections}
+    fields = {collection.name: collection.fields for collection in collections}
     unknown = next((name for name in draft.collections if name not in fields), None)
     if unknown is not None:
         raise InvalidRequestError(f"this search covers no collection {unknown[:SHOWN]!r}.")

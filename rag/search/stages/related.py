@@ -1,17 +1,17 @@
-"""What belongs together: what is related to a passage, and the stage `graph`.
+"""References between documents: searches for what is related to a passage, and the stage `graph`.
 
-A search for what is related begins at a passage, instead of at a question. The passage's own vector finds
-similar ones. Documents that it refers to, and those that name its document, come first: of two passages of
-which a question needs both, one is among the first five found for the other in 80 % of the cases, and in 54 %
-by similarity alone (hotpotqa100; rag/evaluate/measuring.md).
+A related search begins at a passage (the seed) instead of a question. The seed's vector finds similar
+passages. Documents that it refers to, and those that name its document, come first: where a question needs
+two passages, one is among the first five found for the other in 80 % of the cases, and in 54 % by similarity
+alone (hotpotqa100; rag/evaluate/measuring.md).
 
-The stage follows the references of the best hits to the documents that these name or link to. A question that
-needs two documents often describes only the first; that one names the second. So the walk begins at the best
-hits, goes one step, and shows the passage there that suits the query best. What was measured, also of longer
-walks, is in rag/evaluate/measuring.md.
+The stage `graph` follows the references of the best hits to the documents that they name or link to. A
+question that needs two documents often describes only the first, which names the second. So the walk goes one
+step from the best hits and shows the passage there that suits the query best. rag/evaluate/measuring.md has
+the measurements, also of longer walks.
 
-Only what the principal may read takes part, and nothing is kept between searches. A name counts by the
-passages that the principal may read: whatever else the collection holds can't change what is found.
+Only readable sources take part, and nothing is cached between searches. How common a name is counts over
+readable passages only, so unreadable ones can't change what is found.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ NO_VECTOR = "This passage has no vector, so nothing can be compared with it. Sea
 
 
 async def seed_of(stored: StoredSource, seq: int, view: View) -> Hit:
-    """A passage of a readable source as the beginning of a search.
+    """A passage of a readable source, as the seed of a related search.
 
     Raises:
-        BusyError: the source was replaced since it was read, or it has no such passage any more.
+        BusyError: the source was replaced since it was read, or it no longer has this passage.
         InvalidRequestError: the passage has no vector.
     """
     rows = await view.table.chunks([f"{stored.id}/{seq}"], view.where)
@@ -60,10 +60,10 @@ async def seed_of(stored: StoredSource, seq: int, view: View) -> Hit:
 
 
 def from_seed(request: SearchRequest, seed: Hit) -> SearchRequest:
-    """The request for what is similar to the seed, without its own document.
+    """The request with the seed's vector, and without its document among the results.
 
     Raises:
-        InvalidRequestError: the request contradicts that.
+        InvalidRequestError: the request has a vector of its own, or mode exact.
     """
     if request.vector is not None:
         raise InvalidRequestError(EXCLUSIVE)
@@ -74,11 +74,11 @@ def from_seed(request: SearchRequest, seed: Hit) -> SearchRequest:
 
 
 HUB = 10
-"""Passages: a name that more of them contain is a common phrase, such as "Examples", and leads nowhere."""
+"""Passages. A name in more of them is a common phrase, such as "Examples", and is not followed."""
 MOST_RELATED = 3  # before those that are only similar
 SEEDS, AFTER, PLACES = 2, 3, 2
-"""Of the stage graph: how many of the first hits it follows, and where what they lead to stands. As measured
-in rag/evaluate/measuring.md."""
+"""The stage graph follows the first `SEEDS` hits and puts up to `PLACES` passages behind the first `AFTER`
+(measured: rag/evaluate/measuring.md)."""
 
 
 async def graph(
@@ -86,8 +86,8 @@ async def graph(
 ) -> list[Hit]:
     """The hits, with up to `PLACES` passages of documents that the first ones refer to.
 
-    These stand behind the first `AFTER` hits, each with the score that the query gives it. Documents
-    that are among the first hits already are not repeated.
+    They follow the first `AFTER` hits, each with its score for the query. Documents among the first hits are
+    not repeated.
 
     Raises:
         StoreError: a collection could not be read.
@@ -96,14 +96,12 @@ async def graph(
     weights = await referred(first[:SEEDS], query.views)
     for hit in first:
         weights.pop(hit.source.id, None)
-    found = await _best_passages(weights, hits, query, state)
-    return [*first, *_in_front(found[:PLACES], hits[AFTER:])]
+    passages = await _best_passages(weights, hits, query, state)
+    return [*first, *_in_front(passages[:PLACES], hits[AFTER:])]
 
 
 async def with_related(hits: Sequence[Hit], query: Query, state: SearchState) -> list[Hit]:
-    """The hits behind up to `MOST_RELATED` passages of documents that belong to the plan's seed.
-
-    Those that it refers to, and those that name its document.
+    """The hits, after up to `MOST_RELATED` passages of documents that the seed refers to, or that name it.
 
     Raises:
         StoreError: a collection could not be read.
@@ -116,21 +114,21 @@ async def with_related(hits: Sequence[Hit], query: Query, state: SearchState) ->
         for id_ in await _mentioning(name_of(seed.source.title), query.views):
             weights[id_] = weights.get(id_, 0.0) + 1.0
         weights.pop(seed.source.id, None)
-        found = await _best_passages(weights, hits, query, state)
-        related = _in_front(found[:MOST_RELATED], hits)
-        step.left(related, of=len(hits))
+        passages = await _best_passages(weights, hits, query, state)
+        related = _in_front(passages[:MOST_RELATED], hits)
+        step.record_hits(related, of=len(hits))
     return related
 
 
-def _in_front(found: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]:
-    ids = {hit.chunk.id for hit in found}
-    return [*found, *(hit for hit in hits if hit.chunk.id not in ids)]
+def _in_front(passages: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]:
+    ids = {hit.chunk.id for hit in passages}
+    return [*passages, *(hit for hit in hits if hit.chunk.id not in ids)]
 
 
 async def _best_passages(
     weights: Mapping[str, float], hits: Sequence[Hit], query: Query, state: SearchState
 ) -> list[Hit]:
-    """Of each source the passage that the query finds first; the sources by their weight, then by score."""
+    """The best passage of each source for the query; ordered by the source's weight, then by score."""
     best: dict[str, Hit] = {}
     for hit in [*hits, *await _passages(weights.keys() - {hit.source.id for hit in hits}, query, state)]:
         if hit.source.id in weights:
@@ -141,7 +139,7 @@ async def _best_passages(
 async def referred(seeds: Sequence[Hit], views: Sequence[View]) -> dict[str, float]:
     """The readable sources that the seeds refer to, by id, with the weight of the references.
 
-    A reference has the score of its seed. One by a name is divided by how many other passages have the name.
+    A reference weighs its seed's score; one by name is divided by the number of other passages with the name.
     """
     weights: dict[str, float] = defaultdict(float)
     for in_view in await concurrently([partial(_referred, seeds, view) for view in views]):
@@ -154,21 +152,24 @@ async def _referred(seeds: Sequence[Hit], view: View) -> list[tuple[str, float]]
     """The sources of a view that the seeds refer to, with the weight of each reference."""
     attributes = await view.table.attributes()
     if not attributes:
-        return []  # a retriever: what it has is not known before it is asked
+        return []  # a retriever: its sources are unknown
     names = {id_: name_of(str(values["title"])) for id_, values in attributes.items()}
     paths = {id_: str(values["path"]) for id_, values in attributes.items() if "path" in values}
     by_name: list[tuple[float, str, str]] = []
     by_link: list[tuple[float, str]] = []
     for seed in seeds:
-        weight, own, text = max(seed.score, 0.0), seed.source.id, seed.chunk.text
-        found = names_in(text, set(names.values()) - {name_of(seed.source.title)})
-        by_name += [(weight, id_, name) for id_, name in names.items() if name in found and id_ != own]
+        weight, seed_id, text = max(seed.score, 0.0), seed.source.id, seed.chunk.text
+        mentioned = names_in(text, set(names.values()) - {name_of(seed.source.title)})
+        by_name += [
+            (weight, id_, name) for id_, name in names.items() if name in mentioned and id_ != seed_id
+        ]
         if seed.source.collection == view.table.collection.name:
-            leads_to = linked_ids(text, seed.source.metadata.get("path", ""), paths) - {own}
+            leads_to = linked_ids(text, seed.source.metadata.get("path", ""), paths) - {seed_id}
             by_link += [(weight, id_) for id_ in leads_to]
     sources = await view.table.sources({*(id_ for _, id_, _ in by_name), *(id_ for _, id_ in by_link)})
     admitted = {id_ for id_, source in sources.items() if view.admits(source)}
-    # Names are counted only now, so that a document that is not readable changes nothing, not even the time.
+    # Names are counted only after the access check, so that unreadable documents change nothing, not even
+    # time.
     counts = await _counts({name for _, id_, name in by_name if id_ in admitted}, view)
     return [
         *((id_, weight) for weight, id_ in by_link if id_ in admitted),
@@ -187,10 +188,10 @@ async def _counts(names: set[str], view: View) -> dict[str, int]:
 
 
 async def _having(name: str, view: View) -> list[StoredChunk]:
-    """The readable passages with all words of a name; none if they are more than `HUB`."""
+    """The readable passages with all words of a name; empty if there are more than `HUB`."""
     if not name or not view.table.by_words:
         return []
-    rows = [one.stored for one in await view.table.sparse(name, HUB + 1, view.where, every=True)]
+    rows = [scored.stored for scored in await view.table.sparse(name, HUB + 1, view.where, every=True)]
     if len(rows) > HUB:
         return []
     sources = await view.table.sources({row.chunk.source_id for row in rows})
@@ -198,7 +199,7 @@ async def _having(name: str, view: View) -> list[StoredChunk]:
 
 
 async def _mentioning(name: str, views: Sequence[View]) -> set[str]:
-    """The readable sources that have a name in a passage, if it is no common phrase."""
+    """The readable sources with a name in a passage; empty for a common phrase."""
     rows = await concurrently([partial(_having, name, view) for view in views])
     return {row.chunk.source_id for having in rows for row in having if names_in(row.body, [name])}
 

@@ -42,11 +42,10 @@ UNSCORED = "The reranker gave no score to {} of the passages; they come last."
 async def reranked(
     hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: OpenStep, *, limit: int
 ) -> list[Hit]:
-    """The hits by their new scores, newer first among equals, and those without a score last.
+    """The hits by their new scores, ties by date, and those without a score last.
 
-    Hits that were not sent to the model are dropped.
-    The first `candidates` of the stage are sent, or the first `limit` if that is more. If scoring fails, all
-    hits stay as they are, with a warning.
+    The first `candidates` of the stage are scored, or the first `limit` if that is more; the others are
+    dropped. If scoring fails, all hits stay as they are, with a warning.
     """
     scored = hits[: max(stage.candidates, limit)]
     if not scored:
@@ -55,18 +54,18 @@ async def reranked(
         with anyio.fail_after(stage.timeout_seconds):
             scores = await _scores(scored, stage, query, models, step)
     except TimeoutError:
-        step.warns(FAILED.format(f"no answer within {stage.timeout_seconds:g} seconds"), failed=True)
+        step.add_warnings(FAILED.format(f"no answer within {stage.timeout_seconds:g} seconds"), failed=True)
         return list(hits)
     except ProviderError as error:
         note_failure(log, error)
-        step.warns(FAILED.format(error.for_caller.rstrip(".")), failed=True)
+        step.add_warnings(FAILED.format(error.for_caller.rstrip(".")), failed=True)
         return list(hits)
     if missing := scores.count(None):
-        step.warns(UNSCORED.format(missing))
+        step.add_warnings(UNSCORED.format(missing))
     pairs = list(zip(scored, scores, strict=True))
-    given = [replace(hit, score=score) for hit, score in pairs if score is not None]
+    scored_hits = [replace(hit, score=score) for hit, score in pairs if score is not None]
     without = [replace(hit, score=0.0) for hit, score in pairs if score is None]
-    return [*newer_first(sorted(given, key=lambda hit: -hit.score)), *without][: stage.limit]
+    return [*newer_first(sorted(scored_hits, key=lambda hit: -hit.score)), *without][: stage.limit]
 
 
 async def _scores(
@@ -75,7 +74,7 @@ async def _scores(
     texts = [_scored_text(hit) for hit in hits]
     if stage.by == "reranker":
         return await cast("Reranker", models.reranker).scores(query, texts)
-    semantic = await chat_scores(cast("Chat", models.chat), query, texts, step.uses)
+    semantic = await chat_scores(cast("Chat", models.chat), query, texts, step.add_usage)
     return weighted(semantic, [hit.similarity or 0.0 for hit in hits])
 
 
@@ -139,7 +138,7 @@ async def diverse(
 
 
 def _cosines(hits: Sequence[Hit], query: Query) -> Likeness:
-    """The cosine of each two hits; 0 if different models made their vectors."""
+    """The cosines between hits; 0 where different models made their vectors."""
     models = {view.table.collection.name: view.table.collection.embedder for view in query.views}
     by_model: dict[EmbedderIdentity, list[int]] = {}
     for index, hit in enumerate(hits):
@@ -155,5 +154,5 @@ async def distinct(
     hits: Sequence[Hit], stage: DedupeStage, _query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits without those that nearly repeat a better one."""
-    kept = diversity.distinct([hit.text for hit in hits], threshold=stage.threshold).unique
-    return [hits[index] for index in kept]
+    indexes = diversity.distinct([hit.text for hit in hits], threshold=stage.threshold).unique
+    return [hits[index] for index in indexes]

@@ -1,8 +1,8 @@
 """The stages `neighbors` and `parent`: show the chunks around a hit, or the section that contains it.
 
-Added text passes the same access check as the hit: it comes from a text that was read together with the
-source's own record, in one version. Each excerpt is `source.text[start:end]`. A hit knows the chunks that its
-excerpt touches, so that its citation covers what is shown.
+Added text passes the same access check as the hit: it is read together with the source's own access record,
+in one version. Each excerpt is `source.text[start:end]`. A hit keeps the chunks that its excerpt touches, so
+that its citation covers what is shown.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ NO_HEADING = "{} passages have no heading above them and are shown without their
 
 
 class _Surroundings(NamedTuple):
-    """What is shown around a chunk, and the chunks that it touches, in order."""
+    """The span to show around a chunk, and the chunks that it touches, in order."""
 
     span: Span
     chunks: tuple[Chunk, ...]
 
 
 _Around: TypeAlias = Callable[[OpenSource, "Sequence[Chunk]"], Awaitable["Mapping[Chunk, _Surroundings]"]]
-"""Returns what to show around chunks of a source. Chunks with joined surroundings share them; some may have
-none."""
+"""Returns the surroundings of chunks of a source. Joined ones are shared; a chunk may have none."""
 
 
 async def with_neighbors(hits: Sequence[Hit], count: int, views: Mapping[str, View]) -> list[Hit]:
@@ -84,9 +83,11 @@ async def in_sections(
         without_heading.update(chunk.id for chunk in chunks if chunk not in windows)
         spans = united(windows.values())
         touched = await concurrently([partial(source.touching, *span) for span in spans])
-        shown = [_Surroundings(*pair) for pair in zip(spans, touched, strict=True)]
+        surroundings = [_Surroundings(*pair) for pair in zip(spans, touched, strict=True)]
         around = {
-            chunk: next(one for one in shown if one.span.start <= window.start < one.span.end)
+            chunk: next(
+                shared for shared in surroundings if shared.span.start <= window.start < shared.span.end
+            )
             for chunk, window in windows.items()
         }
         # No chunk is visible if the source was denied since its text was read.
@@ -119,12 +120,16 @@ def section_around(chunk: Chunk, outline: Sequence[Heading], length: int) -> Spa
     above = [heading for heading in outline if heading.start <= chunk.start]
     if not above:
         return None
-    ends = (one.start for one in outline if one.start >= chunk.end and one.level <= above[-1].level)
+    ends = (
+        heading.start
+        for heading in outline
+        if heading.start >= chunk.end and heading.level <= above[-1].level
+    )
     return Span(above[-1].start, next(ends, length))
 
 
 def _window(text: str, chunk: Chunk, section: Span, max_chars: int) -> Span:
-    """What is shown of a section: a window centred on the chunk, without white space at the section's end."""
+    """The window on a section centred on the chunk, without white space at the section's end."""
     whole = Span(section.start, chunk.end + len(text[chunk.end : section.end].rstrip()))
     window = between_words(text, centred(whole, Span(chunk.start, chunk.end), max_chars), whole)
     return Span(max(whole.start, with_indent(text, window.start)), window.end)
@@ -139,8 +144,8 @@ async def _with_surroundings(hits: Sequence[Hit], views: Mapping[str, View], aro
         partial(_source_with_surroundings, views[collection], id_, of_source, around)
         for (collection, id_), of_source in by_source.items()
     ]
-    kept = {hit.chunk.id: hit for group in await concurrently(calls) for hit in group}
-    return [kept[hit.chunk.id] for hit in hits if hit.chunk.id in kept]
+    expanded = {hit.chunk.id: hit for group in await concurrently(calls) for hit in group}
+    return [expanded[hit.chunk.id] for hit in hits if hit.chunk.id in expanded]
 
 
 async def _source_with_surroundings(
@@ -160,15 +165,15 @@ async def _source_with_surroundings(
 
 
 def _joined(hits: Sequence[Hit], around: Mapping[Chunk, _Surroundings], text: str) -> list[Hit]:
-    """Each hit with the surroundings of its chunk as its excerpt; those that share them as the first."""
+    """Each hit with its surroundings as the excerpt; hits that share these become the first of them."""
     expanded: list[Hit] = []
     places: dict[Span, int] = {}
     for hit in hits:
         surroundings = around.get(hit.chunk)
         if surroundings is None:
             expanded.append(hit)
-        elif (place := places.get(surroundings.span)) is not None:
-            expanded[place] = _with_matches(expanded[place], hit)
+        elif (index := places.get(surroundings.span)) is not None:
+            expanded[index] = _with_matches(expanded[index], hit)
         else:
             span, chunks = surroundings
             places[span] = len(expanded)
@@ -177,13 +182,13 @@ def _joined(hits: Sequence[Hit], around: Mapping[Chunk, _Surroundings], text: st
     return expanded
 
 
-def _with_matches(first: Hit, other: Hit) -> Hit:
+def _with_matches(first: Hit, second: Hit) -> Hit:
     """The first hit with the matches of mode exact in both."""
-    occurrences = sorted((*first.occurrences, *other.occurrences), key=lambda match: match.start)
+    occurrences = sorted((*first.occurrences, *second.occurrences), key=lambda match: match.start)
     return replace(
         first,
         occurrences=tuple(occurrences[:LISTED_OCCURRENCES]),
-        occurrence_count=first.occurrence_count + other.occurrence_count,
+        occurrence_count=first.occurrence_count + second.occurrence_count,
     )
 
 
@@ -199,5 +204,5 @@ async def parent(
 ) -> list[Hit]:
     """The stage `parent`; see `in_sections`."""
     expanded, warnings = await in_sections(hits, stage, query.views_by_collection)
-    step.warns(*warnings)
+    step.add_warnings(*warnings)
     return expanded

@@ -23,7 +23,7 @@ other scales, so these have no default."""
 BY_MEANING = 0.7
 """The weight of the similarity in the evidence; the rest is that of the words."""
 MISSING = 3
-"""How many times as much a word counts that no hit has: "canteen" tells more than the other words do."""
+"""The weight of a query word that no hit contains, relative to others: it tells most."""
 JUDGED = 10  # hits whose words are compared, best first
 WEAK_SHOWN = 2  # hits that are shown beside the note
 UNGROUNDED = "Nothing was found that seems to answer this."
@@ -37,7 +37,7 @@ FRAME = frozenset(
     where which who whom whose why will with without would you your
     """.split()  # noqa: SIM905 as a list, it would be a page long
 )
-"""English words that a question has and its answer needn't: they say nothing for or against a passage."""
+"""English words of questions that an answer needn't contain, so they don't count as evidence."""
 DISTANT = "less similar to the query than the thresholds require"
 
 
@@ -78,11 +78,11 @@ def _furthest(
     nearest: float, thresholds: ThresholdSettings, metrics: Iterable[Distance]
 ) -> dict[Distance, float]:
     """The largest distance by metric; `nearest` is the highest similarity of all hits."""
-    most = inf if thresholds.max_distance is None else thresholds.max_distance
+    furthest = inf if thresholds.max_distance is None else thresholds.max_distance
     percentage = thresholds.percentage_distance
     if percentage is None:
-        return dict.fromkeys(metrics, most)
-    return {metric: min(most, distance(nearest, metric) * (1 + percentage / 100)) for metric in metrics}
+        return dict.fromkeys(metrics, furthest)
+    return {metric: min(furthest, distance(nearest, metric) * (1 + percentage / 100)) for metric in metrics}
 
 
 def _are_identifiers(words: ValuesView[Word]) -> bool:
@@ -91,46 +91,45 @@ def _are_identifiers(words: ValuesView[Word]) -> bool:
 
 
 def lacks_evidence(hits: Sequence[Hit], query: Query, plan: SearchPlan) -> bool:
-    """Whether none of the first hits is evidence enough to base an answer on. False without hits.
+    """Whether none of the first hits is sufficient evidence for an answer. False without hits.
 
-    The evidence of a hit is its similarity times `BY_MEANING`, and the rest times the share of the query's
-    words in it. Words of the frame don't count, and those that no hit has count `MISSING` times. All of that
-    depends only on hits, which the principal may read. Without a query, or with words of the frame alone, the
-    evidence is the similarity. If a query asks for identifiers alone, like TPL-0042, one of them must be
-    there: what a model makes of their letters says little. Nothing is claimed of hits without a similarity,
-    or where the model knows no word of the query.
+    A hit's evidence is `BY_MEANING` times its similarity plus the rest times the share of the query's words
+    that it contains. Words in `FRAME` don't count, and words that no hit contains count `MISSING` times. All
+    of that depends only on hits, which the principal may read. Without countable words, the evidence is the
+    similarity. If a query consists of identifiers, like TPL-0042, one of them must occur: models can't
+    compare them. False if a hit has no similarity, or the model knows no word of the query.
     """
     first, views = hits[:JUDGED], query.views_by_collection
     collections = {name: view.table.collection for name, view in views.items()}
     leasts = [_least_evidence(collections[hit.source.collection], plan) for hit in first]
     similarities = [hit.similarity for hit in first if not query.unknown_in(views[hit.source.collection])]
-    measured = [one for one in similarities if one is not None]
+    measured = [similarity for similarity in similarities if similarity is not None]
     if not first or not all(leasts) or len(measured) < len(first):
         return False
     languages = [analysed_in(collections[hit.source.collection], hit.source.metadata) for hit in first]
-    asked = {language: _words(plan.query, language) for language in languages}
-    identify = all(map(_are_identifiers, asked.values()))
+    words_by_language = {language: _words(plan.query, language) for language in languages}
+    identify = all(map(_are_identifiers, words_by_language.values()))
     near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
     if near and not identify:
         return False  # comparing words takes longer
     had = [
-        words_in_text(asked[language], _described(hit, plan), language)
+        words_in_text(words_by_language[language], _described(hit, plan), language)
         for hit, language in zip(first, languages, strict=True)
     ]
     there = {word.text for words in had for word in words}
     if identify and not there:
         return True
     return all(
-        _evidence(similarity, _share(asked[language], words, there)) < least
+        _evidence(similarity, _share(words_by_language[language], words, there)) < least
         for similarity, language, words, least in zip(measured, languages, had, leasts, strict=True)
     )
 
 
 def _least_evidence(collection: Collection, plan: SearchPlan) -> float:
-    """The least that is enough in a collection, 0 if any is."""
+    """The sufficient evidence in a collection; 0 if there is no threshold."""
     if plan.thresholds.min_evidence is not None:
         return plan.thresholds.min_evidence
-    return MEASURED_EVIDENCE if collection.embedder.provider == "builtin" and not plan.given else 0.0
+    return MEASURED_EVIDENCE if collection.embedder.provider == "builtin" and not plan.request_vector else 0.0
 
 
 def _evidence(similarity: float, share: float | None) -> float:
@@ -138,7 +137,7 @@ def _evidence(similarity: float, share: float | None) -> float:
 
 
 def _words(query: str, language: Language) -> ValuesView[Word]:
-    """The words of the query that count, each once."""
+    """The distinct words of the query that count as evidence."""
     words = query_words(query, [language])[:MAX_TERMS]
     return {
         word.forms: word for word in words if word.text.casefold().replace("’", "'") not in FRAME
@@ -146,15 +145,15 @@ def _words(query: str, language: Language) -> ValuesView[Word]:
 
 
 def _described(hit: Hit, plan: SearchPlan) -> str:
-    """What is shown of a hit, below its title and headings."""
+    """The title, headings and shown chunks of a hit."""
     texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
     return "\n".join([hit.source.title, *hit.chunk.section, *texts])
 
 
-def _share(asked: ValuesView[Word], had: frozenset[Word], there: set[str]) -> float | None:
-    """The share of the words that count which a hit had, None if none counts.
+def _share(words: ValuesView[Word], had: frozenset[Word], there: set[str]) -> float | None:
+    """The weighted share of the query's words that a hit contains; None without words.
 
-    Example: "dress code", of which this hit has code, and none has dress -> 1/4.
+    Example: "dress code", where this hit has code and no hit has dress -> 1/4.
     """
-    missing = sum(word.text not in there for word in asked)
-    return len(had) / (len(asked) + (MISSING - 1) * missing) if asked else None
+    missing = sum(word.text not in there for word in words)
+    return len(had) / (len(words) + (MISSING - 1) * missing) if words else None

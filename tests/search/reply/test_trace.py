@@ -31,7 +31,11 @@ def test_a_trace_says_what_was_asked_done_and_found() -> None:
         Step("plan", 0.00042),
         Step("multi_query", 0.5, usage=Usage(1, 412, 96, 0.0012), before=1, after=2),
         Step(
-            "fuse", 0.001, after=2, preview=(Preview("mfzq/3", 0.98765, "text"),), left=("mfzq/3", "mfzq/4")
+            "fuse",
+            0.001,
+            after=2,
+            preview=(Preview("mfzq/3", 0.98765, "text"),),
+            hit_ids=("mfzq/3", "mfzq/4"),
         ),
         Step("rerank", 0.01234, "failed", ("It took too long.",), Usage(2, 10, 0), 2, 2),
     )
@@ -125,7 +129,7 @@ def test_images_in_texts_are_spoiled_and_labels_are_of_one_line() -> None:
 
 def test_the_size_does_not_depend_on_how_much_a_search_left_or_was_told() -> None:
     def size(much: int) -> int:
-        stage = Step("fuse", 0.1, "failed", ("a" * much,), left=tuple(map(str, range(much))))
+        stage = Step("fuse", 0.1, "failed", ("a" * much,), hit_ids=tuple(map(str, range(much))))
         query = SubQuery("a" * much, 0.5, "b" * much, filter={"c": "d" * much})
         return len(trace_record(Answer((), steps=(stage,), trace=Trace((query,), {}))).compact())
 
@@ -134,7 +138,7 @@ def test_the_size_does_not_depend_on_how_much_a_search_left_or_was_told() -> Non
 
 def test_a_search_of_many_stages_and_hits_stays_within_bounds() -> None:
     preview = tuple(Preview(f"mfzq/{at}", 0.55, "x" * PREVIEW_CHARS) for at in range(PREVIEWS))
-    stage = Step("diversify", 0.123, before=1000, after=1000, preview=preview, left=("mfzq/1",) * 1000)
+    stage = Step("diversify", 0.123, before=1000, after=1000, preview=preview, hit_ids=("mfzq/1",) * 1000)
     hits = tuple(map(_hit, range(100)))
     listings = {hit.chunk.id: (Listing(0, "dense", 1, 0.5), Listing(0, "sparse", 1, 0.5)) for hit in hits}
     answer = Answer(hits, steps=(stage,) * 12, trace=Trace((SubQuery("who?"),), listings))
