@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import anyio
 import click
-from anyio import to_thread
 from pydantic import ValidationError
 
 from rag.access.keys import Keys, keys_file, read_keys
@@ -46,7 +46,7 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
     _check_target(settings.data, file, replace=yes)
     tenant = tenant_of(settings)
     saved = await back_up(settings.data, tenant, file)
-    size = await to_thread.run_sync(_size, file)
+    size = (await anyio.Path(file).stat()).st_size
     if as_json:
         print_json({"file": str(file), "bytes": size} | asdict(saved))
         return
@@ -115,10 +115,6 @@ def _check_target(data: Path, file: Path, *, replace: bool) -> None:
         raise ConfigurationError(f"{file} is in the data folder. Write the backup to another folder.")
     if file.exists() and not replace:
         raise ConfigurationError(f"{file} already exists. Name another file, or add --yes to replace it.")
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size
 
 
 def _purged_without_record(data: Path, tenant: str) -> set[str]:

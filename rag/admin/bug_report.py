@@ -23,7 +23,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from rag.access.tenants import tenants
-from rag.admin.sources_command import folder_bytes
+from rag.admin.sources_command import folder_bytes, open_reader
 from rag.config.load import setting_keys
 from rag.config.settings import Settings
 from rag.corpus import Collection
@@ -116,7 +116,7 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 
 async def _collections(settings: Settings) -> AsyncIterator[str]:
-    reader = DeskReader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    reader = open_reader(settings)
     for tenant in _tenants(settings):
         for collection in await _made(reader, tenant):
             embedder = f"{collection.embedder.provider}, {collection.embedder.dimension} dimensions"
@@ -154,7 +154,7 @@ def _tenants(settings: Settings) -> Sequence[str]:
 async def _names(settings: Settings, config: Path) -> dict[str, str]:
     """The replacement of each confidential name."""
     names = {str(settings.data): "DATA", str(config): "CONFIG", str(Path.home()): "HOME"}
-    reader = DeskReader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    reader = open_reader(settings)
     collection_names: list[str] = []
     for number, tenant in enumerate(_tenants(settings), 1):
         if tenant != "default":

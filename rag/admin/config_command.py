@@ -27,6 +27,7 @@ from rag.access.keys import ApiKey, keys_in
 from rag.access.tenants import check_tenant, tenant_of, tenants
 from rag.admin.command_line import Group, command, echo, print_json, settings_file
 from rag.admin.sharing import exposures
+from rag.admin.sources_command import open_reader
 from rag.config.load import environment_name, setting_keys
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage
 from rag.config.server_settings import HttpSettings, check_exposure
@@ -42,7 +43,6 @@ from rag.models.rerank import open_reranker
 from rag.search.retrievers import load_retrievers
 from rag.search.stages.custom import load_function
 from rag.store.read.catalog import check_embedder
-from rag.store.read.desk_reader import DeskReader
 
 State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
@@ -188,10 +188,6 @@ async def _oauth_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
             yield SettingFinding(part, state, text)
 
 
-def _reader(settings: Settings) -> DeskReader:
-    return DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
-
-
 async def _check_collections(settings: Settings, name: str, identity: EmbedderIdentity) -> None:
     """Check that all collections that name this embedder were made with it.
 
@@ -222,7 +218,7 @@ async def _embedder_findings(settings: Settings) -> AsyncIterator[SettingFinding
 async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A finding for each attached table and each retriever."""
     with suppress(RefdeskError):  # which the embedders' findings say
-        reader = _reader(settings)
+        reader = open_reader(settings)
         for collection in await _collections(settings):
             if collection.attached:
                 failed = (await reader.open(collection)).failed
@@ -248,7 +244,7 @@ async def visibility_findings(settings: Settings) -> AsyncIterator[SettingFindin
 
 async def _collections(settings: Settings) -> list[Collection]:
     """The collections of all tenants; raises StoreError if the catalog can't be read."""
-    reader = _reader(settings)
+    reader = open_reader(settings)
     return [
         collection for tenant in tenants(settings.home) for collection in await reader.collections(tenant)
     ]
@@ -311,7 +307,7 @@ CollectionsByTenant: TypeAlias = "Mapping[str, Sequence[Collection]]"
 
 async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
     """The bindings that match nothing or name what doesn't exist: each with what is wrong."""
-    reader = _reader(settings)
+    reader = open_reader(settings)
     try:
         keys = keys_in(settings.home).keys
         collections = {tenant: await reader.collections(tenant) for tenant in tenants(settings.home)}

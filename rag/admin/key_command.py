@@ -19,13 +19,13 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import Group, command, echo, json_object, print_json, print_table
 from rag.admin.sharing import exposures, reachable
+from rag.admin.sources_command import open_reader
 from rag.answers import MAX_LIMIT
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.server_settings import HttpSettings, resource_url
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError, StoreError
-from rag.store.read.desk_reader import DeskReader
 from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
 from rag.store.write.locks import locked
 
@@ -79,8 +79,7 @@ async def credential_binding(
         ) from error
     _check_settings(bound, settings)
     if bound.collections is not None or bound.filter is not None:
-        reader = DeskReader(settings.data, timeout_seconds=settings.search.timeout_seconds)
-        _check_collections(bound, await reader.collections(tenant))
+        _check_collections(bound, await open_reader(settings).collections(tenant))
     return bound
 
 

@@ -12,6 +12,7 @@ from rag.access.tenants import tenants
 from rag.admin.command_line import Group, command, echo, print_json
 from rag.admin.model_install import installed_models, remove_model, unfinished_pulls, wrong_files
 from rag.admin.model_pull import add_command, model_json, print_models, pull_command
+from rag.admin.sources_command import open_reader
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, NotFoundError
@@ -19,7 +20,6 @@ from rag.home import data_folder_problem
 from rag.models.hub.known_models import known_models
 from rag.models.model_folder import ModelFacts
 from rag.report.text_and_html import counted
-from rag.store.read.desk_reader import DeskReader
 
 WRONG = 1  # exit code
 
@@ -128,7 +128,7 @@ async def uses(settings: Settings) -> dict[str, list[str]]:
         users.setdefault(name, []).append(setting)
     if data_folder_problem(settings.home):  # then there are no collections
         return users
-    reader = DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    reader = open_reader(settings)
     for tenant in tenants(settings.home):
         for collection in await reader.collections(tenant):
             name = re.sub(f"{DIGEST}$", "", collection.embedder.model)

@@ -11,12 +11,11 @@ from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import Group, command, echo, print_json, print_table
 from rag.admin.key_command import revoke_keys
 from rag.admin.run_log import forget_runs
+from rag.admin.sources_command import open_reader
 from rag.config.settings import Settings
-from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed.embedding_cache import cache_file, forget
 from rag.report.text_and_html import counted
-from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import drop_tenant
 from rag.store.write.desk_folder import forget_console, prepare, read_key, spending_reserve
 from rag.store.write.make_collection import create_tenant
@@ -49,7 +48,8 @@ async def create_command(settings: Settings, *, name: str, as_json: bool) -> Non
 @command("list", of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the tenants and their collections."""
-    by_tenant = {name: await _collections(settings, name) for name in tenants(settings.home)}
+    reader = open_reader(settings)
+    by_tenant = {name: await reader.collections(name) for name in tenants(settings.home)}
     names = {
         tenant: [collection.name for collection in collections] for tenant, collections in by_tenant.items()
     }
@@ -72,7 +72,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
     if name not in existing:
         names = ", ".join(existing) or "none"
         raise NotFoundError(f"There is no tenant {name!r} in {settings.data}. Tenants: {names}.")
-    collections = await _collections(settings, name)
+    collections = await open_reader(settings).collections(name)
     collection_names = [collection.name for collection in collections]
     revoke_keys(settings.data, name)
     gone = {name: ({"collections": collection_names}, None)}
@@ -91,11 +91,6 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
             f"Removed the tenant {name} with {counted(len(collections), 'collection')} "
             "and all access records."
         )
-
-
-async def _collections(settings: Settings, tenant: str) -> tuple[Collection, ...]:
-    reader = DeskReader(settings.home, timeout_seconds=settings.search.timeout_seconds)
-    return await reader.collections(tenant)
 
 
 for subcommand in (create_command, list_command, remove_command):

@@ -52,8 +52,8 @@ def load_settings(
 ) -> Settings:
     """The settings, validated and free of contradictions.
 
-    Without `config` the file is that of `REFDESK_CONFIG`, or else the default one, which may be missing.
-    `flags` map keys like "data" or "principal.tenant" to values; None means that a flag is not given.
+    Without `config` the file is `REFDESK_CONFIG`, or else the default one, which may be missing.
+    `flags` map keys like "data" or "principal.tenant" to values; None means that a flag is not set.
 
     Raises:
         ConfigurationError: the file is missing or not TOML, or settings are unknown, invalid or
@@ -79,8 +79,8 @@ def load_settings(
 def asker_flags(user: str | None, groups: Sequence[str]) -> dict[str, object]:
     """The settings that --user and --group override; none if neither flag is given.
 
-    Either flag overrides both settings. Otherwise --user bob would search with the groups of the user whom
-    the settings name.
+    Either flag overrides both settings. Otherwise --user bob would search with the groups of the user in the
+    settings.
     """
     if user is None and not groups:
         return {}

@@ -264,7 +264,7 @@ def model_name(model: str) -> str:
 
 
 def _in_folder(model: Located, validated: Mapping[str, Any]) -> Located:
-    """An ONNX model with the path to its folder, if only its name is given."""
+    """An ONNX model with the path to its folder, if the settings give only its name."""
     if model.provider != "onnx" or model.path is not None or "data" not in validated:
         return model
     folder: Path = validated.get("models") or validated["data"] / MODELS
@@ -272,7 +272,7 @@ def _in_folder(model: Located, validated: Mapping[str, Any]) -> Located:
 
 
 def _without_strange_key(embedder: EmbedderSettings) -> EmbedderSettings:
-    """OpenAI's key in the environment is perhaps for [embedder]. It goes to no other server unasked."""
+    """The embedder without the default key variable, unless it is OpenAI's: no other server gets that key."""
     is_asked = "api_key_env" in embedder.model_fields_set
     if is_asked or urlsplit(embedder.base_url).hostname == OPENAI_HOST:
         return embedder
@@ -280,7 +280,7 @@ def _without_strange_key(embedder: EmbedderSettings) -> EmbedderSettings:
 
 
 def unknown_embedder(name: str, names: Iterable[str]) -> str:
-    """The message about an embedder that the settings lack."""
+    """The message about an embedder that is missing in the settings."""
     return (
         f"The settings have no embedder {name!r}: there is no table [embedders.{name}], and no installed "
         f"model of that name (refdesk-admin model list). Embedders: {', '.join(names)}."

@@ -43,7 +43,7 @@ def _network(network: str) -> str:
 
 
 _SHORT_SSH = re.compile(r"[A-Za-z0-9][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[A-Za-z0-9_.~/]\S*", re.ASCII)
-"""What git takes for ssh: git@example.com:group/manual.git. Two colons would be a program of git's."""
+"""Git's short form for ssh: git@example.com:group/manual.git. Two colons would make git run a program."""
 
 
 def _repository(repository: str) -> str:
@@ -82,7 +82,7 @@ Bucket = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", "the name 
 
 
 class _Origin(Section):
-    """What all origins have: where their documents go, who may see them, and which of them are taken.
+    """The settings of all origins: where their documents go, who may see them, and which are taken.
 
     `visibility`, `allow` and `deny` are for new documents, like the options of `refdesk-admin ingest`.
     """

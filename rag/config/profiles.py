@@ -206,7 +206,7 @@ def takes_hits(stage: QueryStage | HitStage) -> TypeGuard[HitStage]:
 
 
 def applies(stage: HitStage, mode: Mode) -> bool:
-    """Whether a hit stage applies in a mode: in mode exact, the query is no question for a model."""
+    """Whether a hit stage applies in a mode. In mode exact the query isn't a question for a model."""
     return mode != "exact" or not isinstance(stage, RerankStage | GraphStage | CompressStage)
 
 
@@ -221,7 +221,7 @@ Overridable = Literal[
     "mode", "limit", "fusion", "alpha", "candidates", "thresholds", "stages", "vectors", "distance"
 ]
 LOOSENING: frozenset[Overridable] = frozenset({"thresholds", "distance", "stages"})
-"""What could show more than a profile does. It stays as it is where the operator has bound the profile."""
+"""Overrides that could show more than a profile does. They are ruled out where the profile is bound."""
 
 
 class ProfileSettings(Section):

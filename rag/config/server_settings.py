@@ -1,7 +1,6 @@
-"""The settings of `refdesk`: what it publishes and for whom, where it listens, and who may connect.
+"""The settings of `refdesk`: its name, texts, tools and bindings, where it listens, and who may connect.
 
-It publishes its name, its words, and its tools, each with what it is bound to. `check_exposure` rejects
-settings of the HTTP server that would let anybody in.
+`check_exposure` rejects settings of the HTTP server that would let anybody in.
 """
 
 from __future__ import annotations
@@ -231,7 +230,7 @@ def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
     """Reject settings that would let anybody in.
 
     Raises:
-        ConfigurationError: they would; the message says what to set.
+        ConfigurationError: the settings would. The message says what to set.
     """
     if settings.host not in LOOPBACK and not settings.authentication:
         raise ConfigurationError(
@@ -265,7 +264,7 @@ def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
 
 
 def _is_tamper_proof(address: str) -> bool:
-    """Whether nobody on the network path can change what is fetched from an address."""
+    """Whether a response from this URL can't be tampered with: HTTPS or loopback."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -275,7 +274,7 @@ def _is_tamper_proof(address: str) -> bool:
 
 
 def fetches(server: ServerSettings, tool: ToolSettings) -> bool:
-    """Whether `fetch`, too, opens what a search tool finds."""
+    """Whether the hits of a search tool can also be opened by `fetch`."""
     return server.openai_compat and tool.name == SEARCH
 
 

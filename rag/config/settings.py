@@ -95,7 +95,7 @@ def _not_a_service(uri: object) -> object:
 
 
 class StorageSettings(Section):
-    """The bucket of a desk, and the delay after which servers know what others have changed in it."""
+    """The bucket of a desk, and the maximum staleness of what servers read from it."""
 
     uri: Annotated[
         str,
@@ -110,7 +110,7 @@ class StorageSettings(Section):
 
     @property
     def bucket(self) -> Bucket | None:
-        """The bucket, None if there is none. The same settings always give the same object."""
+        """The bucket; None without a `uri`. Equal settings give the same object."""
         return bucket_at(self.uri, self.options, self.consistency_seconds) if self.uri else None
 
 
@@ -140,7 +140,7 @@ UrlTemplate = Annotated[str, AfterValidator(_url_template)]
 
 
 class AccessRule(Section):
-    """Who may see the sources whose path, relative to the ingested folder, matches a glob pattern."""
+    """Access to the sources whose path, relative to the ingested folder, matches a glob pattern."""
 
     path: str
     visibility: Visibility = "restricted"
@@ -214,11 +214,11 @@ class IngestSettings(Section):
 
 
 class ModerationSettings(Section):
-    """Who decides for each new or changed document whether it is stored: nobody, or one of three.
+    """The moderator, which decides whether a new or changed document is stored; by default there is none.
 
     `call` is an async function of a module, `command` a program with its arguments, `base_url` an endpoint
-    with OpenAI's moderation API. `flagged` is what becomes of documents that the endpoint flags, and
-    `on_failure` of those for which there was no verdict.
+    with OpenAI's moderation API. `flagged` says what happens to documents that the endpoint flags,
+    `on_failure` what happens without a verdict.
     """
 
     call: Annotated[str, matching(r"([\w.]+:\w+)?", "a function like package.module:name")] = ""
@@ -359,10 +359,10 @@ class Settings(Section):
         return {DEFAULT_EMBEDDER: self.embedder, **self.embedders}
 
     def embedder_named(self, name: str) -> EmbedderSettings:
-        """The embedder of this name: of a table, or else the installed model of this name.
+        """The embedder with this name: of a table [embedders.NAME], or else an installed model.
 
         Raises:
-            ConfigurationError: there is none.
+            ConfigurationError: neither has this name.
         """
         embedder = self.embedders_by_name.get(name) or self.installed_model(name)
         if embedder is None:
@@ -370,11 +370,11 @@ class Settings(Section):
         return embedder
 
     def has_embedder(self, name: str) -> bool:
-        """Whether there is an embedder of this name."""
+        """Whether an embedder has this name."""
         return name in self.embedders_by_name or self.installed_model(name) is not None
 
     def installed_model(self, name: str) -> EmbedderSettings | None:
-        """How to run the model of this name in the models' folder; None if there is none."""
+        """How to run an installed model; None if no installed model has this name."""
         folder = self.models_folder / name
         if name != model_name(name) or not (folder / "tokenizer.json").is_file():
             return None
@@ -384,7 +384,7 @@ class Settings(Section):
     def load(cls, config: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
         """The settings that the commands go by: from the file, overridden by the environment.
 
-        The file is `config`, or else that of `REFDESK_CONFIG`, or else the default one, which may be missing.
+        The file is `config`, or else `REFDESK_CONFIG`, or else the default one, which may be missing.
 
         Raises:
             ConfigurationError: the file is missing or not TOML, or settings are unknown, invalid or

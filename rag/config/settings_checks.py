@@ -1,7 +1,6 @@
-"""Finds settings that contradict each other, and file permissions that let others change them.
+"""Finds settings that are valid alone but contradict each other, and file permissions that are too loose.
 
-Each of the contradicting settings is valid alone, but not together. Permissions are too loose if other users
-of this machine can change the settings or read the data.
+Permissions are too loose if other users of this machine can change the settings or read the data.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def _profile_contradictions(keys: tuple[str, ...], name: str, settings: Settings
 
 
 def _version_contradictions(settings: Settings) -> Iterator[Contradiction]:
-    """Versions of tables that would be dropped under a search that is still in time."""
+    """Table versions must be kept for as long as a search may take."""
     lag = settings.storage.consistency_seconds if settings.storage.uri else 0
     if settings.ingest.keep_versions_minutes * 60 < settings.search.timeout_seconds + lag:
         problem = "it is less than a search may take (search.timeout_seconds, storage.consistency_seconds)."
@@ -86,7 +85,7 @@ def _version_contradictions(settings: Settings) -> Iterator[Contradiction]:
 
 
 def _origin_contradictions(settings: Settings) -> Iterator[Contradiction]:
-    """Folders whose documents would be the desk's own files, and folders that two origins claim."""
+    """Origins whose folder lies in the data folder, and folders that two origins claim."""
     claimed: dict[tuple[object, ...], str] = {}
     for name, origin in settings.origins.items():
         if not isinstance(origin, FolderOrigin):
@@ -100,7 +99,7 @@ def _origin_contradictions(settings: Settings) -> Iterator[Contradiction]:
 
 
 def _tool_contradictions(settings: Settings) -> Iterator[Contradiction]:
-    """Names that two tools would share, and bindings and arguments that the other settings make void."""
+    """Tool names that occur twice, and bindings and arguments that other settings make void."""
     server, used_names = settings.server, set[str]()
     used_names |= {FETCH} if server.openai_compat else set()
     used_names |= {PAGE_PICTURE} if server.apps else set()
@@ -210,8 +209,8 @@ def _writable_by_others(config: Path) -> Iterator[str]:
 def _accessible_to_others(data: Path) -> Iterator[str]:
     """Checks the data folder. Its mode is harmless if others can't enter one of the folders above it.
 
-    Its group is ignored if this user doesn't own the folder, because then the group may be how they get in.
-    A path that was named by mistake is not for us to close: other programs may need it.
+    The group is ignored if this user doesn't own the folder: it may be how this user gets in. A path that
+    isn't a data folder is ignored, too: other programs may need it open.
     """
     status = _status(data)
     if status is None or not _may_be_ours(data):

@@ -32,7 +32,7 @@ _REFERENCE = re.compile(r"\$\{(?P<kind>env:|input:)?(?P<name>\w+)\}")
 
 @dataclass(frozen=True, slots=True)
 class ServerCheck:
-    """What a host sees of a server. `holds` is what the search tool says of the documents."""
+    """What a host sees of a server. `holds` is the search tool's sentence about the documents."""
 
     server: str
     protocol: str
@@ -47,10 +47,10 @@ class ServerCheck:
 async def check_entry(
     file: HostFile, host: Host, name: str, key: Callable[[], str], *, as_json: bool
 ) -> None:
-    """Print what the host would see by its entry of this name.
+    """Print what the host would see through its entry with this name.
 
     Raises:
-        ConfigurationError: there is no such entry, or it lacks something.
+        ConfigurationError: the entry is missing or incomplete.
         RefdeskError: the server can't be reached, or can't search.
     """
     entry = file.at((host.section, name))
@@ -79,12 +79,12 @@ def address_in(entry: Mapping[str, Any]) -> str:
 
 
 async def check_server(entry: dict[str, Any], key: Callable[[], str], log: TextIO) -> ServerCheck:
-    """What a host with this entry sees. `key` is asked for a key that the host keeps.
+    """What a host with this entry sees. `key` is called if the host keeps the key itself.
 
-    What a server logs that is started for this goes to `log`, which must be a real file.
+    `log`, a real file, gets the log of a server that this starts.
 
     Raises:
-        ConfigurationError: the entry lacks something.
+        ConfigurationError: the entry is incomplete.
         RefdeskError: the server can't be reached, or can't search.
     """
     began = time.monotonic()
@@ -123,14 +123,14 @@ def _search_tool(tools: list[Tool]) -> Tool | None:
 
 
 def _holds(tool: Tool) -> str:
-    """What the description says of the documents, which is its last part."""
+    """The last paragraph of the tool's description, if it is about the documents."""
     part = (tool.description or "").rpartition("\n\n")[2]
     return part if part.startswith("You can search") else ""
 
 
 @asynccontextmanager
 async def _client(entry: dict[str, Any], key: Callable[[], str], log: TextIO) -> AsyncIterator[Client]:
-    """A client that is connected as the entry says."""
+    """A client that is connected by the entry."""
     if command := entry.get("command") or entry.get("cmd"):
         server = StdioServerParameters(
             command=str(command),
@@ -154,7 +154,7 @@ async def _client(entry: dict[str, Any], key: Callable[[], str], log: TextIO) ->
 
 
 def _headers(entry: dict[str, Any], key: Callable[[], str]) -> dict[str, str]:
-    """The headers of an entry, with the values of the variables that they name."""
+    """The headers of an entry, with the variables that they name replaced by their values."""
 
     def value(match: re.Match[str]) -> str:
         if match["kind"] == "input:":
@@ -172,7 +172,7 @@ def _headers(entry: dict[str, Any], key: Callable[[], str]) -> dict[str, str]:
 
 
 def _reason(error: BaseException) -> str:
-    """The cause inside of groups, on one line."""
+    """The cause within exception groups, on one line."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     if not isinstance(error, OSError | MCPError | httpx2.HTTPError):

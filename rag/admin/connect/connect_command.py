@@ -45,7 +45,7 @@ WITH_LINKS = ("vscode", "cursor", "lm-studio")
 
 
 def link(host: str, name: str, entry: Mapping[str, Any], inputs: list[Any]) -> str:
-    """The link of a host in `WITH_LINKS` for an entry of this name. `inputs` is what VS Code asks for."""
+    """The link that installs an entry in a host of `WITH_LINKS`. `inputs` is what VS Code asks for."""
     if host == "vscode":
         whole = {"name": name, **entry} | ({"inputs": inputs} if inputs else {})
         return f"vscode:mcp/install?{quote(_compact(whole), safe='')}"
@@ -143,11 +143,7 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
 
 
 def _check_options(host: Host, name: str, *, key_in: bool, only: tuple[bool, ...]) -> None:
-    """Reject options that don't go together.
-
-    Raises:
-        UsageError: they don't.
-    """
+    """Raise UsageError for options that can't be combined, or that this host doesn't have."""
     if sum(only) > 1:
         raise click.UsageError("Give only one of --print, --link, --remove and --check.")
     if not NAME.fullmatch(name):
@@ -159,12 +155,10 @@ def _check_options(host: Host, name: str, *, key_in: bool, only: tuple[bool, ...
 
 
 def _check_start(settings: Settings) -> None:
-    """Reject an entry whose server could only say that it can't start.
-
-    A data folder that isn't there yet is none of these: it may be on a drive, or filled later.
+    """Check that the server of an entry could start. A missing data folder is fine: it may be mounted later.
 
     Raises:
-        ConfigurationError: the tenant is unknown or one of several, or the data folder is something else.
+        ConfigurationError: the tenant is unknown or ambiguous, or the folder isn't a data folder of refdesk.
     """
     with suppress(StoreError):  # a bucket that answers later is served then
         local_principal(settings)
@@ -181,7 +175,7 @@ def _key() -> str:
     """The key, from a person or standard input.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: the input is empty or isn't a key.
     """
     line = ask_secretly("API key") if sys.stdin.isatty() else sys.stdin.readline()
     key = line.strip()
@@ -194,7 +188,7 @@ def _key() -> str:
 
 
 def _add(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
-    """Put an entry into a host's file, if it isn't there and nobody objects. Returns whether it is there."""
+    """Add an entry to a host's file, unless the user declines. Returns whether it is there."""
     file = HostFile.read(path)
     there, edits = file.at(wish.keys), wish.edits(file)
     if all(file.at(keys) == value for keys, value in edits.items()):
@@ -239,7 +233,7 @@ def _remove(host: Host, name: str, path: Path, *, yes: bool, as_json: bool) -> N
 
 
 def _may_write(question: str, *, yes: bool) -> bool:
-    """Whether to write. Who runs this without a terminal, for a host that is here, has said so."""
+    """Whether to write: without a terminal, running the command is consent."""
     return yes or not sys.stdin.isatty() or confirm(question)
 
 

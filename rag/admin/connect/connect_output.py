@@ -1,4 +1,4 @@
-"""What `refdesk-admin connect` tells: what changes, what is left to do, and which hosts have this desk."""
+"""The output of `refdesk-admin connect`: what changes, what is left to do, and which hosts have this desk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEMPORARY = re.compile(r"[/\\](archive|builds|environments)-v\d+[/\\]")  # where
 
 
 def show_change(file: HostFile, text: str, key: str = "") -> None:
-    """Print what changes in a file, without the key, and without what its headers and environments hold."""
+    """Print the diff of a file, with the key and the values of headers and environments masked."""
     echo(file.path, err=True, bold=True)
     hidden = sorted(file.secrets | ({key} if key else set()), key=len, reverse=True)
     for line in file.diff(text):
@@ -34,7 +34,7 @@ def show_change(file: HostFile, text: str, key: str = "") -> None:
 
 
 def _masked(line: str, secret: str) -> str:
-    """A line in which a secret is hidden, however it is quoted; a short one only where it is."""
+    """The line with a secret masked, however it is quoted. A short secret is masked only in quotes."""
     for quoted in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), f"'{secret}'"):
         line = line.replace(quoted, '"…"')
     return line.replace(secret, "…") if len(secret) >= UNQUOTED_CHARS else line
@@ -71,7 +71,7 @@ def tell_rest(settings: Settings, wish: Wish, path: Path, remote: str | None) ->
 
 
 def tell_of_key(wish: Wish, remote: str | None) -> None:
-    """Print where the key of an entry comes from that doesn't hold it, on standard error."""
+    """Print on standard error where the key comes from if the entry doesn't hold it."""
     title, variable = wish.host.title, key_variable(wish.name)
     if wish.inputs:
         echo(f"{title} will ask for the key and keep it.", err=True)
@@ -102,13 +102,13 @@ def _tell_of_launch(settings: Settings, wish: Wish) -> None:
 
 
 def names_of_entries(file: HostFile, host: Host) -> str:
-    """Which entries a file has, in a sentence."""
+    """The names of a file's entries, in a sentence."""
     names = file.at((host.section,))
     return f"It has {', '.join(names)}." if names and isinstance(names, dict) else "It has none."
 
 
 def show_hosts(*, as_json: bool) -> None:
-    """Print the hosts, and what each has of refdesk."""
+    """Print the hosts with their state and the names of refdesk's entries."""
     folders = Folders.of_this_machine(os.environ)
     paths = [(host, host.file(folders)) for host in HOSTS.values()]
     if as_json:
@@ -134,7 +134,7 @@ def _state(host: Host, path: Path) -> str:
 
 
 def print_skill(settings: Settings, name: str, *, as_json: bool) -> None:
-    """Print what teaches an agent to use the desk."""
+    """Print the skill that teaches an agent to use the desk."""
     text = skill(name, settings.server)
     if as_json:
         print_json({"skill": text})
@@ -164,10 +164,10 @@ def is_here(path: Path) -> bool:
 
 
 def connected_entries(host: Host, path: Path) -> list[str]:
-    """The names of a host's entries that are refdesk's, as far as one can tell.
+    """The names of a host's entries that seem to be refdesk's.
 
     Raises:
-        ConfigurationError: its file can't be read.
+        ConfigurationError: the host's file can't be read.
     """
     section = HostFile.read(path).at((host.section,))
     if not isinstance(section, dict):

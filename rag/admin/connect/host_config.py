@@ -1,6 +1,6 @@
 """Change a host's configuration: read the file, edit its text, check the result, replace the file.
 
-A `Wish` is what shall stand in it: an entry, and what belongs to that.
+A `Wish` is the desired content: an entry and what belongs to it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class HostFile:
 
     @classmethod
     def read(cls, path: Path) -> HostFile:
-        """The file; an empty one if there is none.
+        """The file; a missing file is empty.
 
         Raises:
-            ConfigurationError: it can't be read, or not be understood.
+            ConfigurationError: the file can't be read or parsed.
         """
         try:
             raw = path.read_bytes() if path.exists() else b""
@@ -59,7 +59,7 @@ class HostFile:
         return cls(path, raw, text, values or {})
 
     def at(self, keys: Keys) -> Any:  # noqa: ANN401 whatever stands there
-        """What stands at a path of keys; None if nothing does."""
+        """The value at a path of keys; None if it is missing."""
         value = self.values
         for key in keys:
             if isinstance(value, list):
@@ -68,10 +68,10 @@ class HostFile:
         return value
 
     def edited(self, edits: Mapping[Keys, Any]) -> str:
-        """The text with these values at their paths of keys, without those that are None, and else as it was.
+        """The text with these values at their paths of keys; None removes a value. The rest stays as it is.
 
         Raises:
-            ConfigurationError: that can't be done with this text.
+            ConfigurationError: the text can't be edited in this way.
         """
         mark = BYTE_ORDER_MARK if self.text.startswith(BYTE_ORDER_MARK) else ""
         text, kind, expected = self.text.removeprefix(BYTE_ORDER_MARK), _format(self.path), self.values
@@ -92,23 +92,23 @@ class HostFile:
         return f"{mark}{text}"
 
     def diff(self, text: str) -> Iterator[str]:
-        """The lines that change, with a line around them."""
+        """The lines that change, with one line of context."""
         before, after = (content.removeprefix(BYTE_ORDER_MARK).splitlines() for content in (self.text, text))
         lines = unified_diff(before, after, lineterm="", n=1)
         return (line for line in lines if not line.startswith(("---", "+++", "@@")))
 
     @property
     def secrets(self) -> set[str]:
-        """The texts that may be secrets: of headers and environment variables, whoever's they are."""
+        """The values that may be secrets: of headers and environment variables, also of other entries."""
         return {*_secrets(self.values)}
 
     def replace(self, text: str) -> Path | None:
-        """Put this text into the file, in one step. Returns where it is kept as it was at first.
+        """Replace the file's text atomically. Returns the path of the backup of its first state.
 
-        A link stays, and what it leads to is replaced.
+        A symbolic link stays; its target is replaced.
 
         Raises:
-            ConfigurationError: the file can't be written or kept, or has changed since it was read.
+            ConfigurationError: the file can't be written or backed up, or has changed since it was read.
         """
         real = self.path.resolve()
         if real.exists() and not real.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
@@ -125,10 +125,10 @@ class HostFile:
         return backup
 
     def _keep_old(self, real: Path) -> Path | None:
-        """Keep the file as it is, unless an earlier state is kept.
+        """Back the file up, unless a backup of an earlier state exists.
 
         Raises:
-            ConfigurationError: a link is in the place, through which another file would be lost, or a folder.
+            ConfigurationError: the backup's path is a link, whose target would be overwritten, or a folder.
         """
         backup = self.path.with_name(self.path.name + BACKUP)
         if not os.path.lexists(backup):
@@ -144,7 +144,7 @@ class HostFile:
         return backup
 
     def _swap(self, real: Path, text: str) -> None:
-        """Write beside the file and rename, so that a host never reads half of it."""
+        """Write a temporary file and rename it, so that a host never reads half of it."""
         handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
         new = Path(name)
         try:
@@ -162,7 +162,7 @@ class HostFile:
 
 
 def _copy_new(file: Path, copy: Path) -> None:
-    """Copy a file to where there is nothing, not even a link that leads nowhere yet."""
+    """Copy a file to a path that doesn't exist, not even as a dangling link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with os.fdopen(os.open(copy, flags, stat.S_IRUSR | stat.S_IWUSR), "wb") as target:
         target.write(file.read_bytes())
@@ -185,7 +185,7 @@ def _format(path: Path) -> Any:  # noqa: ANN401 one of three modules with the sa
 
 
 def _changed(values: Any, keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 whatever stands there
-    """The values that are meant to come out: {"a": {"b": 1}}, ("a", "c"), 2 -> {"a": {"b": 1, "c": 2}}."""
+    """The expected values after an edit: {"a": {"b": 1}}, ("a", "c"), 2 -> {"a": {"b": 1, "c": 2}}."""
     if not keys:
         return value
     if isinstance(values, list):
@@ -197,7 +197,7 @@ def _changed(values: Any, keys: Sequence[str], value: Any) -> Any:  # noqa: ANN4
 
 
 def _without_empty(values: Mapping[str, Any], sections: Collection[str]) -> dict[str, Any]:
-    """TOML drops a section with its last table, JSON keeps it: both are fine."""
+    """The values without empty sections: TOML drops a section with its last table, JSON keeps it."""
     return {key: value for key, value in values.items() if value or key not in sections}
 
 
@@ -210,12 +210,12 @@ REACHES = {
     *("type", "command", "cmd", "args", "env", "envs", "env_keys"),
     *("url", "serverUrl", "uri", "headers", "http_headers", "bearer_token_env_var"),
 }
-"""What of an entry says how a server is reached. The rest of it is the host's and its user's."""
+"""The keys of an entry that say how a server is reached. The others belong to the host and its user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to stand in a host's configuration, and under which name."""
+    """An entry to put into a host's configuration under a name."""
 
     host: Host
     name: str
@@ -225,11 +225,11 @@ class Wish:
 
     @property
     def keys(self) -> Keys:
-        """Where the entry stands."""
+        """The path of the entry."""
         return self.host.section, self.name
 
     def edits(self, file: HostFile) -> dict[Keys, Any]:
-        """The values to put into a file. VS Code's inputs are a list of their own, beside the servers."""
+        """The values to put into a file. VS Code has a separate list of inputs."""
         edits: dict[Keys, Any] = {self.keys: self._beside(file.at(self.keys))}
         if self.inputs:
             if isinstance(file.at(("inputs",)), list):
@@ -239,9 +239,9 @@ class Wish:
         return edits
 
     def _beside(self, there: object) -> dict[str, Any]:
-        """The entry, with what a person or the host has set beside it in the one that is there.
+        """The entry with the additional keys of the present one.
 
-        Hosts keep in an entry which tools are allowed, or that it is switched off.
+        Hosts and their users set keys of their own in an entry: allowed tools, or that it is switched off.
         """
         if not isinstance(there, dict):
             return self.entry
@@ -259,10 +259,10 @@ class Wish:
 
 
 def remote_wish(host: Host, name: str, url: str, key_in: str | None, key: Callable[[], str]) -> Wish:
-    """An entry that leads to a server at an address. `key` is called only if the file must hold the key.
+    """An entry for a server at an address. `key` is called only if the file must hold the key.
 
     Raises:
-        ConfigurationError: that is no address, or the host can't take the key from a variable.
+        ConfigurationError: the address is not valid, or the host can't take the key from a variable.
     """
     _check_url(url)
     if key_in == "variable" and not host.reference:
@@ -286,13 +286,13 @@ def remote_wish(host: Host, name: str, url: str, key_in: str | None, key: Callab
 def key_variable(name: str) -> str:
     """The environment variable of an entry's key: "refdesk" -> "MCP_REFDESK_KEY".
 
-    It may not begin like a setting of ours: a server that finds one that it doesn't know refuses to start.
+    It must not begin with REFDESK_: the server refuses to start with unknown settings.
     """
     return f"MCP_{name.upper().replace('-', '_')}_KEY"
 
 
 def input_index(file: HostFile, id_: str) -> int:
-    """The position of an input of VS Code in their list, or the one behind the last."""
+    """The index of an input in VS Code's list, or the index after the last."""
     inputs = file.at(("inputs",))
     if not isinstance(inputs, list):
         return 0

@@ -1,7 +1,7 @@
-"""The hosts that `refdesk-admin connect` knows: where each keeps its servers, and what an entry is like.
+"""The hosts that `refdesk-admin connect` knows: where each keeps its servers, and the form of an entry.
 
-An entry holds the command that starts this desk's server, or the address of a server that runs.
-server/README.md says what was tried, and how. What is written here follows the documentation of each host.
+An entry holds the command that starts this desk's server, or the address of a running server. The forms
+follow the documentation of each host; server/README.md says what was tried, and how.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def launch(settings: Settings, config: Path, asker: Sequence[str] = ()) -> Launc
 
 
 def environment() -> dict[str, str]:
-    """The settings in the environment, except for the two that are arguments. None of them is a secret."""
+    """The settings in the environment without the two that are passed as arguments. None is a secret."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("REFDESK_")}
     return {name: value for name, value in settings.items() if name not in AS_ARGUMENTS}
 
@@ -90,7 +90,7 @@ class Folders:
 
     @classmethod
     def of_this_machine(cls, environment: Mapping[str, str]) -> Folders:
-        """Those of whoever runs this."""
+        """The folders of the current user."""
         return cls(sys.platform, Path.home(), environment)
 
     @property
@@ -122,9 +122,9 @@ class Folders:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host: its file, the key above its servers, an entry of each kind, and how it takes notice.
+    """A host: its file, the key of its servers, the forms of a local and a remote entry, and what to do then.
 
-    `reference` is how the file names a variable in place of a key; empty if the key must stand there.
+    `reference` is how the file names a variable for a key; empty if the file must hold the key itself.
     """
 
     name: str
