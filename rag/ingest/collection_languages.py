@@ -1,8 +1,8 @@
-"""By which languages' rules the words of a collection are analysed: noted as documents come and go.
+"""Keeps the languages of a collection, whose rules analyse its words, up to date with its documents.
 
-With the language `auto`, each document's words follow its own language, and those of a document without one
-the most frequent language of the collection. A query is analysed in all of the languages that are noted, so
-one is noted before its first document is stored, and forgotten after its last one is gone.
+With the language `auto`, the words of a document are analysed in its own language, or in the most frequent
+language of the collection if its own is unknown. A query is analysed in all languages of the definition, so
+a language is added before its first document is stored, and dropped after its last one is gone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ READ_AT_ONCE = 50  # sources with their texts
 
 
 async def note_languages(writer: CollectionWriter, wave: Iterable[NewSource]) -> None:
-    """Let queries be analysed in the languages of these sources, before the first of them is stored."""
+    """Add the languages of these sources to the definition. Call it before they are stored."""
     collection = writer.collection
     if not writer.writes or collection.language != "auto":
         return
@@ -46,7 +46,7 @@ async def note_languages(writer: CollectionWriter, wave: Iterable[NewSource]) ->
 
 
 async def settle_languages(writer: CollectionWriter) -> None:
-    """Bring the languages of a collection, and the words of documents without one, to what it holds now."""
+    """Drop unused languages; re-analyse documents of unknown language if the most frequent one changed."""
     collection = writer.collection
     if not writer.writes or collection.language != "auto":
         return
@@ -61,16 +61,16 @@ async def settle_languages(writer: CollectionWriter) -> None:
 
 
 async def change_language(writer: CollectionWriter, language: LanguageChoice) -> Collection:
-    """Analyse the words of all stored documents anew. Nothing is embedded.
+    """Re-analyse the words of all stored documents. Nothing is embedded. Returns the changed collection.
 
-    Meanwhile searches find by the earlier words and the new ones. After an interruption, another call
-    completes it. Returns the changed collection.
+    Meanwhile, searches match the earlier and the new words. After an interruption, call it again.
     """
     collection = writer.collection
-    tags = await _told_anew(writer) if language == "auto" else await _tags(writer)
+    tags = await _detected_tags(writer) if language == "auto" else await _tags(writer)
     languages = _ranked(tags.values()) if language == "auto" else (language,)
     coming = replace(collection, language=language, languages=languages if language == "auto" else ())
     all_languages = dict.fromkeys((*query_languages(collection), *languages, coming.usual_language))
+    # Until all words are analysed again, a query must match the old analysis as well as the new one.
     await _note(writer, language="auto", languages=tuple(all_languages))
     by_rules: dict[Language, list[str]] = defaultdict(list)
     for id_, tag in tags.items():
@@ -82,7 +82,7 @@ async def change_language(writer: CollectionWriter, language: LanguageChoice) ->
 
 
 def language_notes(outcomes: Iterable[Outcome], collection: Collection) -> Iterator[str]:
-    """What the report must say if most of the documents aren't in the collection's language.
+    """A note if most of the documents aren't in the collection's language.
 
     Example: "12 of 15 documents are in Russian, but the collection wiki is analysed as English: …".
     """
@@ -108,13 +108,13 @@ def _ranked(tags: Iterable[str]) -> tuple[Language, ...]:
 
 
 async def _tags(writer: CollectionWriter) -> dict[str, str]:
-    """The tags of the languages of all sources by id, empty for those without one."""
+    """The language tags of all sources by id; empty if unknown."""
     rows = await writer.source_rows()
     return {row["id"]: json.loads(row["metadata"]).get(LANGUAGE, "") for row in rows}
 
 
-async def _told_anew(writer: CollectionWriter) -> dict[str, str]:
-    """The same, told from the stored texts and recorded."""
+async def _detected_tags(writer: CollectionWriter) -> dict[str, str]:
+    """As `_tags`, but detected again from the stored texts, and stored with the sources."""
     ids = [row["id"] for row in await writer.source_rows()]
     tags = {}
     for at in range(0, len(ids), READ_AT_ONCE):
@@ -134,7 +134,7 @@ async def _told_anew(writer: CollectionWriter) -> dict[str, str]:
 async def _note(
     writer: CollectionWriter, *, languages: tuple[Language, ...], language: LanguageChoice | None = None
 ) -> None:
-    """Write the languages, and what is chosen, into the collection's definition."""
+    """Write the languages, and the language setting if it changes, into the collection's definition."""
     collection = writer.collection
     chosen = language or collection.language
     await change_collection(

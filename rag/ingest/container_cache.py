@@ -1,9 +1,8 @@
-"""Which parts earlier runs took out of containers: an unchanged container is read, but not opened again.
+"""A cache of which parts earlier runs extracted: an unchanged container is read, but not opened again.
 
-The parts of a container are sources of their own. If a container is as it was, and so is how it would be
-opened, and what was stored of it is still stored, then a run treats its parts as files that did not change:
-their rights follow the run and what contains them, and nothing is unpacked or parsed. The notes lie beside
-those of the origins. They are only a shortcut: without them everything is opened once more.
+The parts of a container are sources of their own. If the container, the settings for opening it and its
+stored parts are all unchanged, the parts count as unchanged files: nothing is unpacked or parsed, and their
+rights follow this run and their container. Without the cache file, every container is opened again.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ FILE = ".containers.json"  # no origin has such a name
 
 
 class CachedContainer(NamedTuple):
-    """What a run took out of a container.
+    """One opened container: digests of how it was opened, of its content and of its stored parts.
 
-    `recipe` and `content` are digests of how it was opened and of what it was, and `parts` of what is stored
-    of it. `outcomes` are the lines of the report on the rest: path, outcome, reason, kind and cause.
+    `outcomes` are those of its members that weren't stored: path, outcome, reason, kind and cause.
     """
 
     recipe: str
@@ -52,20 +50,19 @@ class CachedContainer(NamedTuple):
 
 
 def file_of(data: Path, collection: Collection) -> Path:
-    """Where the notes on a collection's containers are."""
+    """The path of a collection's cache."""
     return origins_folder(data, collection.tenant, collection.name) / FILE
 
 
 @dataclass(slots=True)
 class ContainerCache:
-    """The containers of a collection, by URI, as earlier runs and this one opened them.
+    """The outermost containers of a collection by URI, as earlier runs (`_before`) and this one opened them.
 
-    `recipe` says how they are opened now. Only containers that lie in no other one have an entry: it is for
-    all that is in them.
+    `recipe` is the digest of how this run opens them. An entry covers everything nested in the container.
     """
 
     recipe: str
-    _taken: dict[str, CachedContainer]
+    _before: dict[str, CachedContainer]
     _stored: Mapping[str, Mapping[str, KnownSource]]
     _rights: Rights
     _new: dict[str, CachedContainer] = field(default_factory=dict)
@@ -79,7 +76,7 @@ class ContainerCache:
         rights: Rights,
         sources: Mapping[str, KnownSource],
     ) -> ContainerCache:
-        """What earlier runs noted; nothing if it is missing or damaged. `known` is what is stored, by URI."""
+        """Read the cache; empty if it is missing or damaged. `sources` are the stored ones by URI."""
         how = (recipe, files.model_dump_json(), sorted(SUFFIXES))
         stored: dict[str, dict[str, KnownSource]] = defaultdict(dict)
         for uri, source in sources.items():
@@ -93,27 +90,28 @@ class ContainerCache:
         return cls(_digest(how), containers, stored, rights)
 
     def is_current(self, uri: str) -> bool:
-        """Whether what was in a container is stored, as it would be taken out of it now."""
-        cached, stored = self._taken.get(uri), self._stored.get(uri, {})
+        """Whether the stored parts of a container are what opening it now would give."""
+        cached, stored = self._before.get(uri), self._stored.get(uri, {})
         if cached is None or cached.recipe != self.recipe:
             return False
         records = [source.record for source in stored.values()]
+        # A part that requests access must be parsed again for its request.
         if any(not record.content or self._rights.asks(record.requested) for record in records):
             return False
         return cached.parts == _parts_digest({part: source.digest for part, source in stored.items()})
 
     def may_skip(self, uri: str) -> bool:
-        """Whether a document that its origin calls unchanged needs no fetching for what may be in it."""
+        """Whether a document that its origin calls unchanged needs no fetching on account of its parts."""
         contains = uri in self._stored or may_contain(place_of(uri).name, archives=True)
         return not contains or self.is_current(uri)
 
     def is_as_before(self, uri: str, content: str) -> bool:
         """Whether a container with this digest (`container_digest`) need not be opened."""
-        cached = self._taken.get(uri)
+        cached = self._before.get(uri)
         return cached is not None and cached.content == content and self.is_current(uri)
 
     def restore(self, container: LocalFile, discovery: Discovery) -> None:
-        """Put what is stored of a container among the found documents, and repeat the lines on the rest."""
+        """Add the stored parts of an unchanged container to the discovery, and repeat its other outcomes."""
         discovery.whole.add(parts_prefix(container.uri))
         discovery.containers[container.uri] = container
         for uri, source in sorted(self._stored.get(container.uri, {}).items()):
@@ -123,11 +121,11 @@ class ContainerCache:
             discovery.files[uri] = discovery.containers[uri] = part
         discovery.outcomes += [
             Outcome(path, outcome, reason, kind=kind, cause=cause)
-            for path, outcome, reason, kind, cause in self._taken[container.uri].outcomes
+            for path, outcome, reason, kind, cause in self._before[container.uri].outcomes
         ]
 
     def note_plain(self, uri: str) -> None:
-        """Note a file from an origin that could contain documents by its name, and contains none."""
+        """Note a file of an origin that is not a container, although its name says so."""
         if not is_local(uri) and "#" not in uri:
             self._new[uri] = CachedContainer(self.recipe, "", "", [])
 
@@ -139,35 +137,35 @@ class ContainerCache:
                 self.restore(LocalFile(uri, path, "", path, as_stored=True), discovery)
 
     def note(self, uri: str, content: str, outcomes: Iterable[Outcome]) -> None:
-        """Note a container that was opened without any failure, and the lines on what isn't wanted of it."""
-        self._new[uri] = CachedContainer(self.recipe, content, "", [*map(_written, outcomes)])
+        """Note a container that was opened without any failure, and the outcomes of its rejected members."""
+        self._new[uri] = CachedContainer(self.recipe, content, "", [*map(_as_list, outcomes)])
 
     def keep(self, file: Path, discovery: Discovery, outcomes: Outcomes) -> None:
-        """Write the notes for the next run: of a container only if all of its parts are stored, or empty."""
+        """Write the cache for the next run: containers all of whose parts are stored, or have no text."""
         parts: dict[str, list[str]] = defaultdict(list)
         for uri in discovery.files:
             if "#" in uri:
                 parts[uri.partition("#")[0]].append(uri)
         is_there = discovery.containers.__contains__
         containers = {
-            uri: cached for uri, cached in self._taken.items() if is_there(uri) or not discovery.is_gone(uri)
+            uri: cached for uri, cached in self._before.items() if is_there(uri) or not discovery.is_gone(uri)
         }
         for uri, opened in self._new.items():
             containers.pop(uri, None)
             digests = {part: outcomes.parts.get(part) for part in parts[uri] if part not in outcomes.empty}
             if all(digests.values()):
-                empty = [_written(outcomes.empty[part]) for part in parts[uri] if part in outcomes.empty]
+                empty = [_as_list(outcomes.empty[part]) for part in parts[uri] if part in outcomes.empty]
                 containers[uri] = opened._replace(
                     parts=_parts_digest(digests), outcomes=opened.outcomes + empty
                 )
-        if containers != self._taken:
+        if containers != self._before:
             with suppress(OSError, RefdeskError):  # then the next run opens them again
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_whole(file, json.dumps({"version": VERSION, "containers": containers}).encode())
 
 
 def container_digest(container: LocalFile, data: bytes) -> str:
-    """A digest of a container, its name, its sidecar and what is stated of it: all that its parts depend on.
+    """A digest of everything that the parts depend on: the container's bytes, name, sidecar and metadata.
 
     Raises:
         ParseError: its sidecar can't be read.
@@ -182,9 +180,9 @@ def _parts_digest(digests: Mapping[str, str | None]) -> str:
     return _digest(sorted(digests.items()))
 
 
-def _digest(of: object) -> str:
-    return hashlib.blake2b(repr(of).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+def _digest(value: object) -> str:
+    return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _written(outcome: Outcome) -> list[Any]:
+def _as_list(outcome: Outcome) -> list[Any]:
     return [outcome.path, outcome.outcome, outcome.reason, outcome.kind, outcome.cause]

@@ -1,6 +1,6 @@
-"""Declares metadata fields of a collection that has documents, or no longer declares some.
+"""Adds declared metadata fields to a collection with documents, or drops some.
 
-The values come from the metadata that is stored with each source, converted as an ingestion does it.
+The values of new fields come from each source's stored metadata, converted as in an ingestion.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MAX_FIELDS = 32  # of a collection
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A collection with other fields. `filled` counts the sources that have a value for each new field.
+    """The changed collection. `filled` counts the sources with a value, for each new field.
 
-    `complaints` say which values don't have the declared type, by the source's path.
+    `complaints` are pairs of a source's path and a value that doesn't have the declared type.
     """
 
     collection: Collection
@@ -33,12 +33,12 @@ class Declared:
 async def declare(
     data: Path, collection: Collection, fields: Mapping[str, FieldType], removed: Names[str] = ()
 ) -> Declared:
-    """Declare new fields of a collection, and no longer declare the `removed` ones.
+    """Declare new fields of a collection, and drop the `removed` ones.
 
     Raises:
         BusyError: another process is writing to the collection.
-        ConfigurationError: it declares one of the fields already, or doesn't declare a removed one.
-        StoreError: the storage failed. What was declared before still is.
+        ConfigurationError: a new field is already declared, or a removed one is not.
+        StoreError: the storage failed. The fields declared before are still declared.
     """
     filled = dict.fromkeys(fields, 0)
     complaints: list[tuple[str, str]] = []
@@ -52,10 +52,11 @@ async def declare(
         return values
 
     async with open_writer(data, collection) as writer:
-        check_fields(writer.collection, fields, removed)  # somebody else may have declared one meanwhile
+        check_fields(writer.collection, fields, removed)  # again: another command may have declared one
         remaining_fields = {
             name: kind for name, kind in writer.collection.fields.items() if name not in removed
         }
+        # Filters use declared fields alone, so a field is dropped before its column and declared after it.
         changed_collection = await _changed(data, collection, remaining_fields)
         await writer.drop_fields(removed)
         if fields:
@@ -96,7 +97,7 @@ async def _changed(data: Path, collection: Collection, fields: Mapping[str, Fiel
 
 
 def _metadata(source: Source) -> dict[str, str]:
-    """The metadata as an ingestion has it: the path is ours, not the document's."""
+    """The metadata as an ingestion sees it, without the path that refdesk adds."""
     stored = {key: value for key, value in source.metadata.items() if key != "path"}
     stated = {"url": source.url, "date": source.date and source.date.isoformat()}
     return {"title": source.title, **stored, **{key: value for key, value in stated.items() if value}}

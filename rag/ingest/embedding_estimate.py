@@ -1,4 +1,4 @@
-"""What an ingestion would embed: its embedder counts the texts instead of embedding them."""
+"""Estimates what an ingestion would embed, with an embedder that counts texts instead of embedding them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SAMPLED = 32  # texts that a local model embeds, to measure its rate
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run would do. `tokens` are to be embedded; those of `cached` chunks are not among them.
+    """What a run would do. `tokens` excludes those of `cached` chunks.
 
-    `cost` is in the currency of the price, None if there is none; `seconds` None if no rate is known.
+    `cost` is in the currency of the price, None without a price; `seconds` is None without a known rate.
     """
 
     documents: int
@@ -39,9 +39,9 @@ class Estimate:
 
 @dataclass(slots=True)
 class CountingEmbedder(WrappedEmbedder):
-    """An embedder that counts texts and their tokens, and gives all the same vector.
+    """An embedder that counts texts and their tokens, and returns the same vector for all.
 
-    Texts that come twice or are in the `cache` are counted as `cached`.
+    Repeated texts, and texts in the `cache`, count as `cached`.
     """
 
     inner: Embedder
@@ -54,12 +54,12 @@ class CountingEmbedder(WrappedEmbedder):
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """That of the embedder, with some dimension if its own isn't known."""
+        """The embedder's identity, with dimension 1 if its own isn't known."""
         identity = self.inner.identity
         return replace(identity, dimension=identity.dimension or 1)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
-        """Count texts; the vectors are no use."""
+        """Count texts; the vectors are placeholders."""
         cached_vectors = self.cache.vectors(texts) if self.cache else {}
         for text in texts:
             digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -74,7 +74,7 @@ class CountingEmbedder(WrappedEmbedder):
         return np.full((len(texts), self.identity.dimension), 1.0, np.float32)
 
     async def measured_rate(self) -> float | None:
-        """Tokens per second of a local model, by a sample of what it would embed."""
+        """Tokens per second of a local model, measured on a sample of the texts."""
         if not self.sample:
             return None
         tokens = sum(min(len(self.token_spans(text)), self.window) for text in self.sample)
@@ -86,7 +86,7 @@ class CountingEmbedder(WrappedEmbedder):
 def estimate(
     report: Report, counted: CountingEmbedder, *, price: float, rate: float | None, reading_seconds: float
 ) -> Estimate:
-    """The estimate of a run that was rehearsed. Reading and embedding go on at the same time."""
+    """The estimate after a dry run. Reading and embedding overlap, so the slower one counts."""
     counts = report.counts
     embedding = counted.tokens / rate if rate else (None if counted.tokens else 0.0)
     return Estimate(

@@ -1,7 +1,4 @@
-"""One ingestion run: discover, read, parse, chunk, embed and write, each step while the next one is busy.
-
-files -> move unchanged ones -> prepare -> Prepared -> embed -> NewSource -> write
-"""
+"""One ingestion run: discover, move, then prepare, embed and write concurrently, then remove and report."""
 
 from __future__ import annotations
 
@@ -34,20 +31,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryInput:
-    """What a run knows before it looks for documents: where copies of them go, and what is stored by URI.
+    """What a run passes to an origin: the spool for its documents, and the `stored` sources by URI.
 
-    `recipe` changes when every document must be read again, and `opened` are the containers of earlier runs.
+    A changed `recipe` means that every document must be read again.
     """
 
     spool: Spool
-    known: Mapping[str, KnownSource]
+    stored: Mapping[str, KnownSource]
     recipe: str
     rights: Rights
     opened: ContainerCache
 
 
 Origin: TypeAlias = "Callable[[DiscoveryInput], Awaitable[Discovery]]"
-"""Looks through an origin that is no folder; see `rag.ingest.origins`."""
+"""Discovers the documents of an origin other than a folder; see `rag.ingest.origins`."""
 
 
 async def ingest(
@@ -86,9 +83,10 @@ async def ingest(
 
 
 async def _bring_to(steps: IngestSteps, discovery: Discovery) -> Report:
+    """Call the steps in the only order in which they work (each reads what those before it left)."""
     await steps.begin(discovery)
     await steps.move(discovery)
-    to_embed, prepared = anyio.create_memory_object_stream[Prepared](math.inf)  # `steps.ahead` bounds both
+    to_embed, prepared = anyio.create_memory_object_stream[Prepared](math.inf)  # back-pressure bounds both
     to_write, embedded = anyio.create_memory_object_stream[NewSource](math.inf)
     await concurrently(
         [
@@ -98,6 +96,7 @@ async def _bring_to(steps: IngestSteps, discovery: Discovery) -> Report:
         ]
     )
     await steps.settle()
+    # Only a run that has stored everything removes sources.
     notes = [] if steps.failure else await steps.remove(discovery)
     report = await steps.report(discovery, notes)
     if steps.failure:

@@ -1,7 +1,6 @@
-"""How far a run has come, in bytes of files: whoever follows it can tell its rate and the time left.
+"""The progress of a run in bytes of files, so that a bar can show its rate and the time left.
 
-Files differ too much for their number to tell that, and the number of chunks is known only when all files
-have been read.
+The number of files says little, as they differ in size, and the number of chunks is known only at the end.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ class Progress(Protocol):
     """Follows a run."""
 
     def started(self, files: int, work: int) -> None:
-        """The number of files that will be finished, removed ones on top, and their bytes to work on."""
+        """The number of files to finish (removed ones come on top), and their bytes to work on."""
 
     def worked(self, work: int) -> None:
-        """That many more bytes were embedded, or need no embedding."""
+        """`work` more bytes were embedded, or need no embedding."""
 
     def embedded(self, chunks: int) -> None:
-        """That many more chunks were embedded."""
+        """`chunks` more were embedded."""
 
     def finished(self, outcome: Outcome) -> None:
         """A file is finished."""
@@ -52,7 +51,7 @@ class SilentProgress:
 
 @dataclass(frozen=True, slots=True)
 class ByteProgress:
-    """The bytes of a run's files, by URI, and who is told how many of them are done."""
+    """Reports progress in bytes; `sizes` are those of the run's files by URI."""
 
     sizes: Mapping[str, int]
     progress: Progress
@@ -62,7 +61,7 @@ class ByteProgress:
         self.progress.worked(self.sizes[uri])
 
     def counter(self, wave: Sequence[Prepared]) -> Callable[[int], None]:
-        """What counts the embedded texts of a wave: each is an equal share of its file's bytes."""
+        """A function to call with a number of embedded texts; each counts an equal share of its file."""
         shares = (
             share
             for prepared in wave
@@ -77,7 +76,7 @@ class ByteProgress:
 
 
 def _shares(size: int, parts: int) -> Iterator[int]:
-    """A number in parts that differ by one at most and add up to it: (5, 2) -> 2, 3."""
+    """Split a size into parts that differ by at most one: (5, 2) -> 2, 3."""
     return (size * (part + 1) // parts - size * part // parts for part in range(parts))
 
 

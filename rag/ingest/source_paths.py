@@ -25,12 +25,12 @@ def printable(path: Path | str) -> str:
 
 
 def is_local(uri: str) -> bool:
-    """Whether it is the URI of a local file, or of a part of one."""
+    """Whether a URI is that of a local file, or of a part of one."""
     return uri.startswith("file:")
 
 
 def place_of(uri: str) -> Path:
-    """The place of a source as an absolute path, which rules match. What contains it counts as a folder.
+    """The place of a source as an absolute path, which rules match. A container counts as a folder.
 
     Example: file:///d/mails.zip#june/a.eml -> /d/mails.zip/june/a.eml; origin:wiki/a.md -> /origin:wiki/a.md.
     """
@@ -40,7 +40,7 @@ def place_of(uri: str) -> Path:
 
 
 def around(uri: str) -> tuple[Path, ...]:
-    """The places of what contains a part, the outermost first; none for a document of its own.
+    """The places of the containers of a part, outermost first; empty for a document that is not a part.
 
     Example: file:///d/a.zip#b/c.eml -> /d/a.zip, /d/a.zip/b.
     """
@@ -52,7 +52,7 @@ def around(uri: str) -> tuple[Path, ...]:
 
 
 def path_of(uri: str) -> str:
-    """The place of a source, for people: a path, or what stands in the settings and a path."""
+    """The place of a source, for people: a path, or the name of an origin and a path."""
     path = printable(place_of(uri))
     return path if is_local(uri) else path.removeprefix("/")
 
@@ -68,12 +68,12 @@ def part_uri(container: str, path: str) -> str:
 
 
 def parts_prefix(container: str) -> str:
-    """What the URIs of all parts of a container start with."""
+    """The prefix of the URIs of all parts of a container."""
     return f"{container}/" if "#" in container else f"{container}#"
 
 
 def prefixes(uri: str, above: str = "") -> Iterator[str]:
-    """The prefixes of a URI that end where something contains it, the longest first, longer than `above`.
+    """The prefixes of a URI that end in "/" or "#" and are longer than `above`, longest first.
 
     Example: (file:///d/a.zip#b/c, file:///d/a.zip) -> file:///d/a.zip#b/, file:///d/a.zip#.
     """
@@ -82,7 +82,7 @@ def prefixes(uri: str, above: str = "") -> Iterator[str]:
 
 
 def prefix_of(folder: Path) -> str:
-    """What the URIs of all files below a folder start with."""
+    """The prefix of the URIs of all files below a folder."""
     return folder.as_uri().rstrip("/") + "/"
 
 
@@ -98,12 +98,12 @@ def is_gone(path: str) -> bool:
 
 
 def name_of(uri: str) -> str:
-    """A file's name as people compare names: without letter case, in one Unicode normal form."""
+    """A file's name for comparing: case-folded, in NFC."""
     return _folded(uri).rpartition("/")[2]
 
 
 def folder_of(uri: str) -> str:
-    """A file's folder, compared in the same way. It works for purged URIs, too."""
+    """A file's folder for comparing, as in `name_of`. It works for purged URIs, too."""
     return _folded(uri).rpartition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""A document as far as its stored text tells: for cutting it anew without its file."""
+"""Reconstructs a document from its stored text, to chunk it again without its file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _KINDS: tuple[tuple[BlockKind, re.Pattern[str]], ...] = (
 
 
 def document_of(source: Source, outline: Sequence[Heading], text: str) -> Document:
-    """The document with the blocks that its parser found, if it can be parsed again; else with likely ones.
+    """The document with the blocks of its parser if the text can be parsed again, else with guessed blocks.
 
-    Headings are always those that are stored. Pages are unknown.
+    Headings are the stored ones. Pages are unknown.
     """
     name = PurePath(source.name).name or source.title
     likely = Document(text, source.title, source.mime_type, tuple(_likely(text, outline)))
@@ -41,12 +41,12 @@ def _parsed(text: str, name: str) -> Iterator[Document]:
 
 
 def _agrees(document: Document, text: str, outline: Sequence[Heading]) -> bool:
-    """Whether parsing found the same text and headings as the parser of the file."""
+    """Whether parsing the stored text gave the same text and headings as parsing the file."""
     return document.text == text and document.outline == tuple(outline)
 
 
 def _likely(text: str, outline: Sequence[Heading]) -> Iterator[Block]:
-    """Stored headings, and between them what blank lines divide."""
+    """The stored headings, and between them a block for each paragraph."""
     at = 0
     for heading in outline:
         yield from _divided(text, at, heading.start)

@@ -1,4 +1,4 @@
-"""Sources whose text stays: a run can change their URI, who may see them, and the noted state of the file."""
+"""Sources whose text stays: a run can change their URI, their access and the recorded state of their file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class UnchangedSources:
-    """The sources of a run whose text stays. What changes is written at its end, by `settle`.
+    """The sources of a run whose text stays.
 
-    `parsed` parses a file that was read; it raises `ParseError` for one that can't be.
+    Moves are written by `move`, before anything else of the run. Access is written by `settle`, at its end:
+    only then is it known who may see the containers. `parsed` parses the content of a file.
     """
 
     writer: CollectionWriter
@@ -37,7 +38,7 @@ class UnchangedSources:
     _files: dict[str, FileState] = field(default_factory=dict)
 
     def follow(self, source: KnownSource, content: FileContent) -> None:
-        """Note a source that moved to this file, for `move`, if its text stays."""
+        """Plan the move of a source to this file, if its text stays. `move` carries it out."""
         if not self._stays(source, content):
             return
         self._note_file(source, content)
@@ -47,14 +48,14 @@ class UnchangedSources:
         self._to_move[source.id] = source, SourceMove(file.uri, metadata, claim)
 
     def _stays(self, source: KnownSource, content: FileContent) -> bool:
-        """Whether a moved source needs no parsing, neither for its text nor for the access it requests."""
+        """Whether a moved source needs no parsing: same text and title, and no access request to read."""
         requests_access = self.claims.rights.asks(source.record.requested)
         return source.digest == content.digest and keeps_title(source, content.file) and not requests_access
 
     async def move(self) -> list[KnownSource]:
-        """Move the sources that `follow` noted. Returns them with their new URIs.
+        """Write the planned moves. Returns the sources with their new URIs.
 
-        A part is finished by `settle`: what contains it now may be stored, or narrowed, later in this run.
+        A part is finished by `settle`: its new container may be stored, or narrowed, later in this run.
         """
         moved = {id_: move for id_, (_, move) in self._to_move.items()}
         records = await self.writer.move(moved) if moved else {}
@@ -74,15 +75,15 @@ class UnchangedSources:
         return uri in self._moved
 
     def _note_file(self, source: KnownSource, content: FileContent) -> None:
-        """Note the state of a file, if it is new: somebody touched or copied it."""
+        """Plan to record the state of a file that was touched or copied, for the sign `stale` of a search."""
         if content.state and not (source.file and content.state.same_as(source.file)):
             self._files[source.id] = content.state
 
     async def keep(self, source: KnownSource, content: FileContent) -> None:
-        """Keep a source as its file is. It is finished now, or by `settle` if its access may change.
+        """Keep an unchanged source. It is finished now, or by `settle` if its access may change.
 
         Raises:
-            ParseError: the run wants to know which access the document requests, and that can't be told.
+            ParseError: the access that the document requests is needed, and the file can't be parsed.
         """
         self._note_file(source, content)
         if claim := await self._claim(source, content):
@@ -98,7 +99,7 @@ class UnchangedSources:
         return self.claims.of_unchanged(source, content.file, content.content_digest, metadata)
 
     async def settle(self) -> None:
-        """Settle the access of the sources for which that is open, and record the new states of files."""
+        """Write the access that is still open, and the new states of files."""
         claims = {id_: (source.uri, claim) for id_, (_, source, claim) in self._to_claim.items()}
         records = await self.writer.claim(claims) if claims else {}
         for id_, (kind, source, claim) in self._to_claim.items():

@@ -1,12 +1,12 @@
-"""What a run may cost: CPU seconds for each file, and how many documents may be prepared ahead of writing.
+"""Limits of a run: CPU seconds for each file, and how many documents may be prepared ahead of writing.
 
-Opening a file, parsing it and cutting its text all draw on the same seconds, whatever process they run in.
-Time in which others compute doesn't count, or a busy machine would refuse good files.
+Opening, parsing and chunking a file draw on the same budget, in whatever process they run. It counts CPU
+time, not the clock: a busy machine must not refuse good files.
 
-Preparing ahead keeps the embedder busy while memory stays bounded. Small documents are prepared ahead by what
-takes an embedder half a minute, so that it has enough to do while a large file is parsed and cut, which one
-core does. Large files are prepared beside the small ones, so that neither waits for the other. Of large
-documents, only one at a time is in memory; with the workers of a cluster, a million characters for each.
+Preparing ahead keeps the embedder busy while memory stays bounded. Small documents are prepared ahead up to
+about half a minute of embedding, enough to cover the parsing of a large file, which takes one core. Large
+files have a lane of their own, so that neither kind waits for the other. Only one large document at a time is
+in memory; with the workers of a cluster, a million characters for each.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PATIENCE = 10 if os.name == "posix" else 1
-"""How much longer than its CPU seconds a step may take by the clock: what only waits uses none, and on a busy
-machine a file gets a share of a processor. Windows limits no CPU time, so there the clock counts."""
+"""A step may take this many times its CPU seconds by the clock: waiting uses no CPU time, and a busy machine
+gives a file only a share of a processor. Windows can't limit CPU time, so there the clock counts."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """The CPU seconds that a file may take, and those that are spent."""
+    """The CPU seconds that a file may take and has taken."""
 
     seconds: float
     spent: float = 0.0
 
     @property
     def left(self) -> float:
-        """What its next step may take."""
+        """The CPU seconds that its next step may take."""
         return max(0.0, self.seconds - self.spent)
 
     @property
@@ -46,7 +46,7 @@ class Budget:
         return PATIENCE * self.left
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function in a thread, at the expense of the file. It is not ended when that is too much."""
+        """Call a function in a thread and charge its CPU time. A thread can't be stopped over the budget."""
         return await to_thread.run_sync(self._charged, function, args, kwargs)
 
     def _charged(self, function: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object]) -> T:
@@ -63,10 +63,10 @@ WORKER_CHARACTERS = 200_000  # more of small documents for each worker of a clus
 
 
 def lanes(uris: Iterable[str], sizes: Mapping[str, int]) -> list[list[list[str]]]:
-    """Documents in lanes that are prepared at the same time: small files, and large ones with their parts.
+    """The URIs in two lanes that are prepared at the same time: small files, and large ones.
 
-    In a lane, each file is together with its parts. A part is behind what contains it, which decides whether
-    it may come in.
+    Each element of a lane is a file followed by its parts, so that the container is admitted or kept out
+    before its parts are.
     """
     small_and_large: tuple[dict[str, list[str]], dict[str, list[str]]] = {}, {}
     for uri in uris:
@@ -77,37 +77,37 @@ def lanes(uris: Iterable[str], sizes: Mapping[str, int]) -> list[list[list[str]]
 
 
 class BackPressure:
-    """The documents of a run that are being prepared or wait to be written. Sizes are in characters.
+    """Bounds the documents that are being prepared or wait to be written. Sizes are in characters.
 
-    `width` is the number of workers that prepare them, 1 on one machine.
+    `workers` is the number of documents that are prepared at the same time.
     """
 
-    def __init__(self, width: int = 1) -> None:
-        self._most_small = SMALL_CHARACTERS + (width - 1) * WORKER_CHARACTERS
-        self._most_large = (width - 1) * LARGE_CHARACTERS
+    def __init__(self, workers: int = 1) -> None:
+        self._most_small = SMALL_CHARACTERS + (workers - 1) * WORKER_CHARACTERS
+        self._most_large = (workers - 1) * LARGE_CHARACTERS
         self._small: dict[str, int] = {}
         self._large: dict[str, int] = {}
         self._has_room = anyio.Event()
         self._open = False
 
     async def enter(self, uri: str, size: int) -> None:
-        """Wait until there is room for a document, and note it. `size` is at first that of its file."""
+        """Wait for room for a document, then count it. Call it again when its real size is known."""
         self.leave(uri)
         sizes = self._large if size >= LARGE_CHARACTERS else self._small
         limit = self._most_large if size >= LARGE_CHARACTERS else self._most_small
         while not self._open and sum(sizes.values()) > limit:
-            if self._has_room.is_set():  # others may wait for it, too
+            if self._has_room.is_set():  # a new event only once: other tasks may already wait for this one
                 self._has_room = anyio.Event()
             await self._has_room.wait()
         sizes[uri] = size
 
     def leave(self, uri: str) -> None:
-        """Note that a document has been written, or isn't to be."""
+        """Stop counting a document that was written, or won't be."""
         self._small.pop(uri, 0)
         self._large.pop(uri, 0)
         self._has_room.set()
 
     def open(self) -> None:
-        """Let in whatever comes: nothing is written any more."""
+        """Stop blocking: after a failure nothing is written, so nothing would ever leave."""
         self._open = True
         self._has_room.set()

@@ -42,7 +42,7 @@ class _TreeEntry(NamedTuple):
 
 
 async def look_through_repository(
-    origin: GitOrigin, desk: OriginContext, folder: Path, environment: Mapping[str, str]
+    origin: GitOrigin, context: OriginContext, folder: Path, environment: Mapping[str, str]
 ) -> OriginFindings:
     """What a git origin has at its ref. A clone is kept in `folder`.
 
@@ -53,50 +53,50 @@ async def look_through_repository(
     try:
         with anyio.fail_after(origin.timeout_seconds):
             git = await _opened(origin, folder, environment)
-            return await _look(git, origin, desk)
+            return await _discovered(git, origin, context)
     except TimeoutError as error:
         raise FetchError(f"git was not done within {origin.timeout_seconds:g} seconds") from error
 
 
-async def _look(git: _Git, origin: GitOrigin, desk: OriginContext) -> OriginFindings:
-    look = OriginFindings()
-    look.discovery.whole.add(desk.prefix)
+async def _discovered(git: _Git, origin: GitOrigin, context: OriginContext) -> OriginFindings:
+    findings = OriginFindings()
+    findings.discovery.whole.add(context.prefix)
     tree = await git.tree(origin.folder)
     dates = await git.dates(origin.folder) if origin.dates else {}
     documents: dict[str, str] = {}
     for path, entry in tree.items():
-        if path.endswith(SIDECAR_SUFFIX) or not desk.is_wanted(path) or _is_hidden(path, desk):
+        if path.endswith(SIDECAR_SUFFIX) or not context.is_wanted(path) or _is_hidden(path, context):
             continue
         if entry.mode in _KINDS:
-            look.ignored_for(path, _KINDS[entry.mode])
-        elif not desk.may_read(path):
-            look.ignored(path, desk.uri(path))
+            findings.ignored_for(path, _KINDS[entry.mode])
+        elif not context.may_read(path):
+            findings.ignored(path, context.uri(path))
         else:
             documents[path] = _token(path, tree, dates)
     for path, token in documents.items():
-        uri = desk.uri(path)
-        look.state[path] = {"uri": uri, "token": token}
-        if desk.before.get(path, {}).get("token") == token and desk.is_current(uri):
-            look.discovery.unchanged.add(uri)
+        uri = context.uri(path)
+        findings.state[path] = {"uri": uri, "token": token}
+        if context.before.get(path, {}).get("token") == token and context.is_current(uri):
+            findings.discovery.unchanged.add(uri)
             continue
         try:
-            data, sidecar = await _contents(git, path, tree, desk)
-            if not desk.reads(path, data):
-                look.ignored(path, uri)
-                del look.state[path]
+            data, sidecar = await _contents(git, path, tree, context)
+            if not context.reads(path, data):
+                findings.ignored(path, uri)
+                del findings.state[path]
                 continue
-            file = desk.local_file(path, data, stated=_stated(path, dates), sidecar=sidecar)
+            file = context.local_file(path, data, stated=_stated(path, dates), sidecar=sidecar)
         except FetchError as error:
-            look.failed(path, str(error))
-            look.discovery.retained.add(uri)
-            del look.state[path]
+            findings.failed(path, str(error))
+            findings.discovery.retained.add(uri)
+            del findings.state[path]
         else:
-            look.discovery.files[uri] = file
-    return look
+            findings.discovery.files[uri] = file
+    return findings
 
 
 async def _contents(
-    git: _Git, path: str, tree: Mapping[str, _TreeEntry], desk: OriginContext
+    git: _Git, path: str, tree: Mapping[str, _TreeEntry], context: OriginContext
 ) -> tuple[bytes, bytes]:
     """A file's bytes and those of its sidecar.
 
@@ -104,8 +104,8 @@ async def _contents(
         RefusedError: one of them is too large, or lies elsewhere.
     """
     entry, sidecar = tree[path], tree.get(path + SIDECAR_SUFFIX)
-    if entry.size > desk.most_bytes(path):
-        raise too_large(desk.most_bytes(path))
+    if entry.size > context.most_bytes(path):
+        raise too_large(context.most_bytes(path))
     if sidecar and (sidecar.mode in _KINDS or sidecar.size > SIDECAR_BYTES):
         raise RefusedError(f"its {SIDECAR_SUFFIX} file is too large, or no file")
     data = await git.blob(entry.blob)
@@ -123,8 +123,8 @@ def _stated(path: str, dates: Mapping[str, str]) -> dict[str, str]:
     return {"date": dates[path]} if path in dates else {}
 
 
-def _is_hidden(path: str, desk: OriginContext) -> bool:
-    return not desk.files.hidden and any(part.startswith(".") for part in path.split("/"))
+def _is_hidden(path: str, context: OriginContext) -> bool:
+    return not context.settings.hidden and any(part.startswith(".") for part in path.split("/"))
 
 
 async def _opened(origin: GitOrigin, folder: Path, environment: Mapping[str, str]) -> _Git:

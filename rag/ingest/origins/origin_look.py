@@ -1,6 +1,6 @@
-"""What an origin gets from the run when it is looked through, what it gives, and what can go wrong.
+"""What an origin gets from a run (`OriginContext`), what it returns (`OriginFindings`), and its errors.
 
-An error of a single document ends as a line of the report.
+An error of a single document becomes an outcome in the report.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class GoneError(FetchError):
 
 
 State: TypeAlias = "dict[str, dict[str, Any]]"
-"""What an origin keeps of each document, by what the origin calls it. Each entry has its "uri"."""
+"""What an origin keeps of each document, by its name at the origin. Each entry has its "uri"."""
 
 
 @dataclass(frozen=True, slots=True)
 class OriginContext:
-    """The desk as an origin sees it.
+    """What an origin needs to know of the run.
 
-    `before` is the state of the last run. `stored` are the URIs of the origin's documents. `is_current` tells
-    whether a document need not be fetched if the origin says that it is unchanged. `files` has the limits,
-    and `agent` is how refdesk introduces itself to servers.
+    `before` is the origin's state from the last run. `stored` are the URIs of its stored documents.
+    `is_current` says whether the stored version of a document is good if the origin calls it unchanged.
+    `agent` is the User-Agent for servers.
     """
 
     name: str
     spool: Spool
-    files: IngestSettings
+    settings: IngestSettings
     before: Mapping[str, Mapping[str, Any]]
     stored: frozenset[str]
     is_current: Callable[[str], bool]
@@ -57,7 +57,7 @@ class OriginContext:
 
     @property
     def prefix(self) -> str:
-        """What the URIs of all its documents start with."""
+        """The prefix of the URIs of all its documents."""
         return prefix_of_origin(self.name)
 
     def uri(self, path: str) -> str:
@@ -73,7 +73,7 @@ class OriginContext:
         sidecar: bytes = b"",
         suffix: str = "",
     ) -> LocalFile:
-        """A document, put into the spool. `suffix` tells its type where its path doesn't."""
+        """Put a document into the spool. `suffix` is its type if its path doesn't have one."""
         uri = self.uri(path)
         logical_path = place_of(uri)
         if suffix:
@@ -82,7 +82,7 @@ class OriginContext:
 
     def knows(self, path: str) -> bool:
         """Whether a file of this name is read."""
-        return is_wanted(path.rpartition("/")[2], self.files)
+        return is_wanted(path.rpartition("/")[2], self.settings)
 
     def may_read(self, path: str) -> bool:
         """Whether a file of this name is read, or could be by its content (`reads`)."""
@@ -93,36 +93,36 @@ class OriginContext:
         return self.knows(path) or is_recognized(data, path.rpartition("/")[2])
 
     def most_bytes(self, path: str) -> int:
-        """How large a file may be. One that only contains documents may be larger than one."""
-        name, max_bytes = path.rpartition("/")[2], self.files.max_file_bytes
-        contains = may_contain(name, archives=self.files.archives) and not is_supported(name)
+        """The size limit of a file: higher for one that is only a container."""
+        name, max_bytes = path.rpartition("/")[2], self.settings.max_file_bytes
+        contains = may_contain(name, archives=self.settings.archives) and not is_supported(name)
         return max(MAX_CONTAINER_BYTES, max_bytes) if contains else max_bytes
 
     def unseen(self, discovery: Discovery) -> set[str]:
-        """The stored documents that were neither found nor deleted. A part is seen with its container."""
+        """The stored documents that the origin named neither as present nor as deleted, with their parts."""
         reported = discovery.files.keys() | discovery.unchanged | discovery.deleted
         return {uri for uri in self.stored if uri.partition("#")[0] not in reported}
 
     def is_wanted(self, path: str) -> bool:
-        """Whether the settings take a document at this path."""
-        if matches(path, self.files.exclude):
+        """Whether `include` and `exclude` admit a document at this path."""
+        if matches(path, self.settings.exclude):
             return False
-        return not self.files.include or matches(path, self.files.include)
+        return not self.settings.include or matches(path, self.settings.include)
 
 
 @dataclass(slots=True)
 class OriginFindings:
-    """What was found: the discovery, and the state for the next run."""
+    """The discovery, and the state for the next run."""
 
     discovery: Discovery = field(default_factory=Discovery)
     state: State = field(default_factory=dict)
 
     def failed(self, path: str, reason: str) -> None:
-        """Report what could not be fetched."""
+        """Report a document that could not be fetched."""
         self.discovery.outcomes.append(Outcome(printable(path), "skipped", reason, cause="not fetched"))
 
     def ignored(self, path: str, uri: str = "", kind: str = "") -> None:
-        """Report what has no supported type, or `kind`. What is stored of an archive at `uri` stays."""
+        """Report a file of an unsupported type (`kind`). The stored parts of an archive at `uri` stay."""
         name, reason = path.rpartition("/")[2], f"unsupported file type ({kind})"
         if may_contain(name, archives=True):
             self.discovery.retained.add(uri)
@@ -131,12 +131,12 @@ class OriginFindings:
         self.discovery.outcomes.append(Outcome(printable(path), "ignored", reason, kind="unsupported"))
 
     def ignored_for(self, path: str, reason: str) -> None:
-        """Report what holds no document for refdesk for another reason."""
+        """Report a file that is ignored for another reason."""
         self.discovery.outcomes.append(Outcome(printable(path), "ignored", reason))
 
 
 def prefix_of_origin(name: str) -> str:
-    """What the URIs of all documents of an origin start with."""
+    """The prefix of the URIs of all documents of an origin."""
     return f"origin:{name}/"
 
 

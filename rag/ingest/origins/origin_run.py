@@ -1,4 +1,4 @@
-"""One origin in one run: what it kept from the last run, what it has now, and what it keeps for the next."""
+"""One origin in one run: reads the state that the last run kept, discovers, and keeps the new state."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ VERSION = 1
 
 
 class OriginRun:
-    """Looks through an origin when called, and keeps its state in `folder` when the run was committed.
+    """Discovers the documents of an origin when called; `keep` stores its state in `folder` after the run.
 
-    `agent` is how refdesk introduces itself to servers. `stdin` is for records without a command or file.
-    `scratch` is where a clone goes that shall not be kept.
+    `agent` is the User-Agent for servers. `stdin` is for records without a command or file. A temporary clone
+    goes to `scratch`.
     """
 
     def __init__(  # noqa: PLR0913 what an origin needs
@@ -61,55 +61,55 @@ class OriginRun:
         self._agent = agent
         self._environment = environment
         self._stdin = stdin
-        self._look = OriginFindings()
+        self._findings = OriginFindings()
         self._recipe = ""
 
     async def __call__(self, beforehand: DiscoveryInput) -> Discovery:
-        """What the origin has now. If it can't be told, everything that is stored of it stays.
+        """What the origin has now. If it can't be reached, all of its stored documents stay.
 
         Raises:
-            ConfigurationError: its settings can't work on this machine.
+            ConfigurationError: the origin's settings can't work on this machine.
         """
         self._recipe = beforehand.recipe
         state = await to_thread.run_sync(self._state)
-        desk = self._desk(beforehand, state)
+        context = self._context(beforehand, state)
         try:
-            self._look = await self._looked(desk, beforehand.rights)
+            self._findings = await self._looked(context, beforehand.rights)
         except FetchError as error:
-            self._look = OriginFindings()
-            self._look.failed(f"origin:{self._name}", str(error))
-            self._look.discovery.retained |= desk.stored
-            self._look.state = {key: dict(entry) for key, entry in desk.before.items()}
-        return self._look.discovery
+            self._findings = OriginFindings()
+            self._findings.failed(f"origin:{self._name}", str(error))
+            self._findings.discovery.retained |= context.stored
+            self._findings.state = {key: dict(entry) for key, entry in context.before.items()}
+        return self._findings.discovery
 
-    async def _looked(self, desk: OriginContext, rights: Rights) -> OriginFindings:
+    async def _looked(self, context: OriginContext, rights: Rights) -> OriginFindings:
         match self._origin:
             case WebOrigin():
                 from rag.ingest.origins.web_site import look_through_site  # noqa: PLC0415 only its own type
 
-                return await look_through_site(self._origin, desk)
+                return await look_through_site(self._origin, context)
             case GitOrigin():
                 from rag.ingest.origins.git_repository import look_through_repository  # noqa: PLC0415 the same
 
                 clone = self._scratch / f"{self._name}.git"
-                return await look_through_repository(self._origin, desk, clone, self._environment)
+                return await look_through_repository(self._origin, context, clone, self._environment)
             case S3Origin():
                 from rag.ingest.origins.s3_bucket import look_through_bucket  # noqa: PLC0415 the same
 
-                return await look_through_bucket(self._origin, desk, self._environment)
+                return await look_through_bucket(self._origin, context, self._environment)
             case RecordsOrigin():
                 from rag.ingest.origins.piped_records import look_through_records  # noqa: PLC0415 the same
 
                 usual = rights.command.record(rights.usual) if rights.command else Access(rights.usual)
                 look = partial(
-                    look_through_records, self._origin, desk, usual, self._stdin, self._environment
+                    look_through_records, self._origin, context, usual, self._stdin, self._environment
                 )
                 return await to_thread.run_sync(look, abandon_on_cancel=True)
             case FolderOrigin():
                 raise TypeError  # it is ingested like a folder of the command line
 
-    def _desk(self, beforehand: DiscoveryInput, state: Mapping[str, Any]) -> OriginContext:
-        stored, rights, opened = beforehand.known, beforehand.rights, beforehand.opened
+    def _context(self, beforehand: DiscoveryInput, state: Mapping[str, Any]) -> OriginContext:
+        stored, rights, opened = beforehand.stored, beforehand.rights, beforehand.opened
         before = state["documents"] if state.get("recipe") == beforehand.recipe else {}
         digests = {entry["uri"]: entry["digest"] for entry in before.values()}
 
@@ -135,7 +135,7 @@ class OriginRun:
         return self._folder / f"{self._name}.json"
 
     def _state(self) -> Mapping[str, Any]:
-        """What the last run kept; nothing if it is missing, damaged or of another kind: all is fetched."""
+        """The state from the last run; empty, so that all is fetched, if missing or of another type."""
         try:
             state = json.loads(self._file.read_bytes())
         except (OSError, ValueError):
@@ -144,23 +144,24 @@ class OriginRun:
         return state if isinstance(state, dict) and state.get("kind") == kind else {}
 
     def keep(self, sources: Mapping[str, KnownSource], outcomes: Iterable[Outcome]) -> None:
-        """Keep the state for the next run, of what is `known` to be stored now.
+        """Keep the state of the documents that are stored now, for the next run.
 
-        A document that came, but could not be stored, is fetched again. An archive is none itself.
+        A document that was fetched but not stored has no state, so that it is fetched again.
 
         Raises:
-            OSError: it can't be written. The next run fetches more than it must.
+            OSError: the state can't be written. The next run fetches more than it must.
         """
         stored = {outcome.source_id for outcome in outcomes if outcome.outcome not in {"removed", "missing"}}
-        discovery = self._look.discovery
+        discovery = self._findings.discovery
 
         def digest(entry: Mapping[str, Any]) -> str | None:
             uri = entry["uri"]
             if source := sources.get(uri):
                 return source.digest if source.id in stored or uri in discovery.retained else None
+            # An archive, or another file without a text of its own, is never a stored source.
             return "none" if uri in discovery.containers or entry.get("other") else None
 
-        entries = self._look.state.items()
+        entries = self._findings.state.items()
         documents = {
             key: entry | {"digest": source_digest}
             for key, entry in entries

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def look_through_records(
     origin: RecordsOrigin,
-    desk: OriginContext,
+    context: OriginContext,
     usual: Access,
     stdin: IO[bytes] | None,
     environment: Mapping[str, str],
@@ -41,34 +41,34 @@ def look_through_records(
         FetchError: it is no stream of records.
     """
     with _opened(origin, stdin, environment) as opened:
-        stream = Stream(opened.file, longest_line(desk.files.max_file_bytes))
+        stream = Stream(opened.file, longest_line(context.settings.max_file_bytes))
         try:
             stream.begin()
-            look = _taken(stream, origin, desk, usual)
+            findings = _taken(stream, origin, context, usual)
         except StreamError as error:
             raise FetchError(str(error)) from error
     for problem in stream.problems:
-        look.failed(f"origin:{desk.name}", f"line {problem.line}: {problem.text}")
+        findings.failed(f"origin:{context.name}", f"line {problem.line}: {problem.text}")
     if opened.failure:
-        look.failed(f"origin:{desk.name}", opened.failure)
+        findings.failed(f"origin:{context.name}", opened.failure)
     is_whole = stream.sync == "full" and stream.is_complete and not opened.failure
-    discovery = look.discovery
-    discovery.whole.add(desk.prefix)
+    discovery = findings.discovery
+    discovery.whole.add(context.prefix)
     if not is_whole:
-        discovery.retained |= desk.unseen(discovery)
+        discovery.retained |= context.unseen(discovery)
     if stream.sync == "full" and not is_whole:
         discovery.notes.append(
-            f"{desk.name}: the stream was not complete, so nothing was removed. What it says of the records "
-            "that came was taken."
+            f"{context.name}: the stream was not complete, so nothing was removed. What it says of the "
+            "records that came was taken."
         )
-    return look
+    return findings
 
 
-def _taken(stream: Stream, origin: RecordsOrigin, desk: OriginContext, usual: Access) -> OriginFindings:
-    look = OriginFindings()
-    discovery = look.discovery
+def _taken(stream: Stream, origin: RecordsOrigin, context: OriginContext, usual: Access) -> OriginFindings:
+    findings = OriginFindings()
+    discovery = findings.discovery
     for record in stream.records():
-        uri = desk.uri(record.id)
+        uri = context.uri(record.id)
         if record.deleted:
             discovery.deleted.add(uri)
             discovery.files.pop(uri, None)
@@ -80,14 +80,14 @@ def _taken(stream: Stream, origin: RecordsOrigin, desk: OriginContext, usual: Ac
             discovery.retained.add(uri)
             continue
         try:
-            file = _found(record, origin, desk)
+            file = _found(record, origin, context)
         except FetchError as error:
-            look.failed(record.id, str(error))
+            findings.failed(record.id, str(error))
             discovery.retained.add(uri)
         else:
             discovery.files[uri] = file
     discovery.retained -= discovery.files.keys() | discovery.deleted
-    return look
+    return findings
 
 
 def _access_of(record: Record, origin: RecordsOrigin, usual: Access) -> Access:
@@ -96,7 +96,7 @@ def _access_of(record: Record, origin: RecordsOrigin, usual: Access) -> Access:
     return NOBODY if origin.access == "required" else usual
 
 
-def _found(record: Record, origin: RecordsOrigin, desk: OriginContext) -> LocalFile:
+def _found(record: Record, origin: RecordsOrigin, context: OriginContext) -> LocalFile:
     """The document of a record.
 
     Raises:
@@ -105,13 +105,13 @@ def _found(record: Record, origin: RecordsOrigin, desk: OriginContext) -> LocalF
     if record.text is not None:
         data, suffix, sidecar = record.text.encode("utf-8", "replace"), SUFFIXES[record.type], b""
     else:
-        data, suffix, sidecar = _file(record.path or "", origin.folder, desk)
+        data, suffix, sidecar = _file(record.path or "", origin.folder, context)
     if suffix_of(record.id).lower() == suffix.lower():
         suffix = ""
-    return desk.local_file(record.id, data, stated=record.stated, suffix=suffix, sidecar=sidecar)
+    return context.local_file(record.id, data, stated=record.stated, suffix=suffix, sidecar=sidecar)
 
 
-def _file(path: str, folder: Path | None, desk: OriginContext) -> tuple[bytes, str, bytes]:
+def _file(path: str, folder: Path | None, context: OriginContext) -> tuple[bytes, str, bytes]:
     """The content of a record's file, its suffix, and the content of its sidecar.
 
     Raises:
@@ -123,16 +123,16 @@ def _file(path: str, folder: Path | None, desk: OriginContext) -> tuple[bytes, s
     file = Path(os.path.normpath(root / path))
     if "\0" in path or not file.is_relative_to(root) or file == root:
         raise FetchError('its "path" lies outside of the folder of the origin')
-    if not desk.may_read(file.name):
+    if not context.may_read(file.name):
         raise FetchError(unsupported(file.name))
     try:
-        data = read_if_there(file, desk.most_bytes(file.name), over_limit)
+        data = read_if_there(file, context.most_bytes(file.name), over_limit)
         sidecar = read_if_there(Path(f"{file}{SIDECAR_SUFFIX}"), SIDECAR_BYTES) or b""
     except ParseError as error:
         raise FetchError(str(error)) from error
     if data is None:
         raise FetchError("the folder of the origin has no such file")
-    if not desk.reads(file.name, data):
+    if not context.reads(file.name, data):
         raise FetchError(unsupported(file.name))
     return data, file.suffix, sidecar
 

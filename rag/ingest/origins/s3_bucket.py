@@ -53,7 +53,7 @@ class _Object(NamedTuple):
 
 
 async def look_through_bucket(
-    origin: S3Origin, desk: OriginContext, environment: Mapping[str, str]
+    origin: S3Origin, context: OriginContext, environment: Mapping[str, str]
 ) -> OriginFindings:
     """What an S3 origin has now. The library reads the variables AWS_… of this process by itself.
 
@@ -62,10 +62,10 @@ async def look_through_bucket(
         FetchError: it can't be listed.
     """
     is_open = environment.get(ANONYMOUS, "").lower() in {"1", "true"}
-    client = Client(agent=desk.agent, timeout_seconds=origin.timeout_seconds, networks=ALL_NETWORKS)
-    bucket = _Bucket(client, _store(origin, desk.name, is_open=is_open), origin.timeout_seconds, is_open)
+    client = Client(agent=context.agent, timeout_seconds=origin.timeout_seconds, networks=ALL_NETWORKS)
+    bucket = _Bucket(client, _store(origin, context.name, is_open=is_open), origin.timeout_seconds, is_open)
     try:
-        return await _look(bucket, origin, desk)
+        return await _discovered(bucket, origin, context)
     finally:
         await client.aclose()
 
@@ -99,78 +99,82 @@ def _store(origin: S3Origin, name: str, *, is_open: bool) -> Any:  # noqa: ANN40
         ) from error
 
 
-async def _look(bucket: _Bucket, origin: S3Origin, desk: OriginContext) -> OriginFindings:
-    look = OriginFindings()
-    look.discovery.whole.add(desk.prefix)
+async def _discovered(bucket: _Bucket, origin: S3Origin, context: OriginContext) -> OriginFindings:
+    findings = OriginFindings()
+    findings.discovery.whole.add(context.prefix)
     prefix = origin.prefix.rstrip("/") + "/" if origin.prefix else ""
     objects = {key.removeprefix(prefix): entry for key, entry in (await bucket.objects(prefix)).items()}
     fetched = 0
     for path, entry in objects.items():
-        if path.endswith(SIDECAR_SUFFIX) or not path or not desk.is_wanted(path):
+        if path.endswith(SIDECAR_SUFFIX) or not path or not context.is_wanted(path):
             continue
-        uri, sidecar = desk.uri(path), objects.get(path + SIDECAR_SUFFIX)
-        if not desk.may_read(path):
-            look.ignored(path, uri)
+        uri, sidecar = context.uri(path), objects.get(path + SIDECAR_SUFFIX)
+        if not context.may_read(path):
+            findings.ignored(path, uri)
             continue
         token = f"{entry.etag} {sidecar.etag if sidecar else ''}".strip()
-        look.state[path] = {"uri": uri, "token": token}
-        if entry.etag and _is_unchanged(desk.before.get(path, {}), path, look, desk):
+        findings.state[path] = {"uri": uri, "token": token}
+        if entry.etag and _is_unchanged(context.before.get(path, {}), path, findings, context):
             continue
         try:
-            _check_size(entry.size, desk.most_bytes(path), origin.max_bytes - fetched, origin.max_bytes)
-            data = await bucket.read(prefix + path, desk.most_bytes(path))
+            _check_size(entry.size, context.most_bytes(path), origin.max_bytes - fetched, origin.max_bytes)
+            data = await bucket.read(prefix + path, context.most_bytes(path))
             beside = await bucket.read(prefix + path + SIDECAR_SUFFIX, SIDECAR_BYTES) if sidecar else b""
         except GoneError:
-            del look.state[path]  # somebody deleted it meanwhile
+            del findings.state[path]  # somebody deleted it meanwhile
         except FetchError as error:
-            look.failed(path, str(error))
-            look.discovery.retained.add(uri)
-            del look.state[path]
+            findings.failed(path, str(error))
+            findings.discovery.retained.add(uri)
+            del findings.state[path]
         else:
             fetched += len(data)
-            if desk.reads(path, data):
-                look.discovery.files[uri] = desk.local_file(path, data, sidecar=beside)
+            if context.reads(path, data):
+                findings.discovery.files[uri] = context.local_file(path, data, sidecar=beside)
             else:
-                look.ignored(path, uri)
-                look.state[path]["other"] = True  # no document: it isn't fetched again while it is the same
-    await _keep_unlisted(bucket, prefix, objects, look, desk)
-    return look
+                findings.ignored(path, uri)
+                findings.state[path]["other"] = (
+                    True  # no document: it isn't fetched again while it is the same
+                )
+    await _keep_unlisted(bucket, prefix, objects, findings, context)
+    return findings
 
 
 async def _keep_unlisted(
-    bucket: _Bucket, prefix: str, objects: Collection[str], look: OriginFindings, desk: OriginContext
+    bucket: _Bucket, prefix: str, objects: Collection[str], findings: OriginFindings, context: OriginContext
 ) -> None:
     """Keep the documents that the listing lacks, unless the bucket itself says that they are gone.
 
     The library takes any XML or HTML for a listing with nothing in it, a portal's login page too.
     """
-    unseen = desk.unseen(look.discovery)
-    for uri in sorted({uri.partition("#")[0] for uri in unseen} - {desk.uri(path) for path in objects}):
-        path = unquote(uri.removeprefix(desk.prefix), errors="surrogateescape")
+    unseen = context.unseen(findings.discovery)
+    for uri in sorted({uri.partition("#")[0] for uri in unseen} - {context.uri(path) for path in objects}):
+        path = unquote(uri.removeprefix(context.prefix), errors="surrogateescape")
         try:
             await bucket.read(prefix + path, REFUSAL_BYTES)
         except GoneError:
             continue
         except FetchError:
             pass  # it is larger, or there was no answer to the question
-        look.failed(path, "the bucket's listing lacks it, but it isn't gone")
-        look.discovery.retained |= {part for part in unseen if part.partition("#")[0] == uri}
-        if path in desk.before:
-            look.state[path] = dict(desk.before[path])
+        findings.failed(path, "the bucket's listing lacks it, but it isn't gone")
+        findings.discovery.retained |= {part for part in unseen if part.partition("#")[0] == uri}
+        if path in context.before:
+            findings.state[path] = dict(context.before[path])
 
 
-def _is_unchanged(before: Mapping[str, Any], path: str, look: OriginFindings, desk: OriginContext) -> bool:
+def _is_unchanged(
+    before: Mapping[str, Any], path: str, findings: OriginFindings, context: OriginContext
+) -> bool:
     """Whether an object is what it was `before`: a document that is stored, or none."""
-    now = look.state[path]
+    now = findings.state[path]
     if before.get("token") != now["token"]:
         return False
     if before.get("other"):
-        look.ignored(path, now["uri"])
+        findings.ignored(path, now["uri"])
         now["other"] = True
         return True
-    if not desk.is_current(now["uri"]):
+    if not context.is_current(now["uri"]):
         return False
-    look.discovery.unchanged.add(now["uri"])
+    findings.discovery.unchanged.add(now["uri"])
     return True
 
 

@@ -74,14 +74,17 @@ class _Visit:
 
 
 async def look_through_site(
-    origin: WebOrigin, desk: OriginContext, resolve: Resolve | None = None
+    origin: WebOrigin, context: OriginContext, resolve: Resolve | None = None
 ) -> OriginFindings:
     """What a web origin has now."""
     options = {"resolve": resolve} if resolve else {}
     client = Client(
-        agent=desk.agent, timeout_seconds=origin.timeout_seconds, networks=origin.private_networks, **options
+        agent=context.agent,
+        timeout_seconds=origin.timeout_seconds,
+        networks=origin.private_networks,
+        **options,
     )
-    crawl = _Crawl(origin, desk, client)
+    crawl = _Crawl(origin, context, client)
     try:
         with anyio.move_on_after(origin.max_seconds) as limited:
             await crawl.run()
@@ -96,13 +99,13 @@ async def look_through_site(
 class _Crawl:
     """The state of one crawl."""
 
-    def __init__(self, origin: WebOrigin, desk: OriginContext, client: Client) -> None:
+    def __init__(self, origin: WebOrigin, context: OriginContext, client: Client) -> None:
         self._origin = origin
-        self._desk = desk
-        self._look = OriginFindings()
+        self._context = context
+        self._findings = OriginFindings()
         self._starts = [url for start in origin.urls if (url := canonical(start))]
         self._hosts = {host_of(url) for url in self._starts}
-        max_bytes = desk.files.max_file_bytes
+        max_bytes = context.settings.max_file_bytes
         self._visitor = Visitor(client, self._hosts, origin.delay_seconds, max_bytes)
         self._queue: deque[_Visit] = deque()
         self._seen: set[str] = set()
@@ -119,8 +122,8 @@ class _Crawl:
             self._add(_Visit(url, may_list=True))
         await self._visit_all()
         if self._feeds and self._complete:
-            for url, entry in self._desk.before.items():
-                if entry.get("uri") in self._desk.stored:
+            for url, entry in self._context.before.items():
+                if entry.get("uri") in self._context.stored:
                     self._add(_Visit(url, self._origin.depth, stated=dict(entry.get("stated", {}))))
             await self._visit_all()
 
@@ -136,33 +139,33 @@ class _Crawl:
     def stop(self, why: str) -> None:
         """End the crawl early. What is stored of the rest stays."""
         note_on_queue = f"; {len(self._queue)} known URLs were left" if self._queue else ""
-        self._look.failed(f"origin:{self._desk.name}", why + note_on_queue)
+        self._findings.failed(f"origin:{self._context.name}", why + note_on_queue)
         self._queue.clear()
         self._complete = False
 
     def finished(self) -> OriginFindings:
         """The result. What wasn't seen is gone only if everything was looked through."""
-        discovery, state = self._look.discovery, self._look.state
-        discovery.whole.add(self._desk.prefix)
+        discovery, state = self._findings.discovery, self._findings.state
+        discovery.whole.add(self._context.prefix)
         for url in self._redirects:
             if self._failed.intersection(self._chain(url)):  # what is there is not known
                 discovery.retained.add(self._uri(url))
         if not self._complete:
-            discovery.retained |= self._desk.unseen(discovery) - self._withdrawn
+            discovery.retained |= self._context.unseen(discovery) - self._withdrawn
         entries = {
             url: dict(entry)
-            for url, entry in self._desk.before.items()
+            for url, entry in self._context.before.items()
             if entry.get("uri") in discovery.retained
         }
-        self._look.state = entries | state
+        self._findings.state = entries | state
         for number, reason in (
             (self._elsewhere, "lead to other hosts"),
             (self._forbidden, "robots.txt forbids"),
             (self._missing, "lead to pages that don't exist, or that the server doesn't give out"),
         ):
             if number:
-                discovery.notes.append(f"URLs of {self._desk.name} that {reason}: {number}.")
-        return self._look
+                discovery.notes.append(f"URLs of {self._context.name} that {reason}: {number}.")
+        return self._findings
 
     def _add(self, visit: _Visit) -> None:
         """Note an address to visit, once, if it belongs to this origin."""
@@ -172,11 +175,13 @@ class _Crawl:
         self._seen.add(url)
         if host_of(url) not in self._hosts:
             self._elsewhere += 1
-        elif visit.may_list or not (_is_no_text(url) or matches(path_below(url), self._desk.files.exclude)):
+        elif visit.may_list or not (
+            _is_no_text(url) or matches(path_below(url), self._context.settings.exclude)
+        ):
             self._queue.append(visit)
 
     async def _visit(self, visit: _Visit) -> None:
-        before = self._desk.before.get(visit.url, {})
+        before = self._context.before.get(visit.url, {})
         uri = self._uri(visit.url)
         try:
             robots = await self._visitor.robots_of(visit.url)
@@ -185,24 +190,24 @@ class _Crawl:
                 if visit.may_list:
                     raise RefusedError("robots.txt forbids it")
                 return
-            max_bytes = self._desk.most_bytes(path_below(visit.url))
+            max_bytes = self._context.most_bytes(path_below(visit.url))
             reply = await self._visitor.reply(visit.url, self._conditions(before), max_bytes)
             await self._take(visit, reply, before, uri)
         except GoneError as error:
             self._missing += 1
             self._withdrawn.add(uri)
             if visit.may_list and not visit.hops:
-                self._look.failed(visit.url, str(error))
+                self._findings.failed(visit.url, str(error))
         except FetchError as error:
-            self._look.failed(visit.url, str(error))
+            self._findings.failed(visit.url, str(error))
             self._failed.add(visit.url)
-            self._look.discovery.retained.add(uri)
+            self._findings.discovery.retained.add(uri)
             self._follow(visit, before.get("links", ()))
             self._complete = self._complete and bool(before)
 
     def _uri(self, url: str) -> str:
         """Under which URI an address was stored, or would be."""
-        return self._desk.before.get(url, {}).get("uri") or self._desk.uri(path_below(url))
+        return self._context.before.get(url, {}).get("uri") or self._context.uri(path_below(url))
 
     def _chain(self, url: str) -> list[str]:
         """An address and where it redirects to, as far as that is known, each once."""
@@ -213,18 +218,18 @@ class _Crawl:
 
     def _conditions(self, before: Mapping[str, Any]) -> dict[str, str]:
         """The headers that ask only for a page that has changed."""
-        if not before or not self._desk.is_current(before["uri"]):
+        if not before or not self._context.is_current(before["uri"]):
             return {}
         validators = (("If-None-Match", before.get("etag")), ("If-Modified-Since", before.get("modified")))
         return {name: value for name, value in validators if value}
 
     async def _take(self, visit: _Visit, reply: Reply, before: Mapping[str, Any], uri: str) -> None:
         """Take what the server answered."""
-        discovery = self._look.discovery
+        discovery = self._findings.discovery
         if reply.status == HTTPStatus.NOT_MODIFIED and before:
             discovery.files.pop(uri, None)  # perhaps from a page that calls this one its canonical address
             discovery.unchanged.add(uri)
-            self._look.state[visit.url] = dict(before)
+            self._findings.state[visit.url] = dict(before)
             self._follow(visit, before.get("links", ()))
         elif reply.status in REDIRECTS:
             self._redirect(visit, reply)
@@ -232,7 +237,9 @@ class _Crawl:
             raise GoneError(f"the server answers with status {reply.status}")
         elif not 200 <= reply.status < 300:  # noqa: PLR2004 HTTP's
             raise FetchError(f"the server answers with status {reply.status}")
-        elif visit.may_list and (listed := listing(unpacked(reply.body, self._desk.files.max_file_bytes))):
+        elif visit.may_list and (
+            listed := listing(unpacked(reply.body, self._context.settings.max_file_bytes))
+        ):
             self._list(listed)
         else:
             self._take_page(visit, reply)
@@ -246,28 +253,28 @@ class _Crawl:
         self._follow(visit, links)
         url = facts.canonical if host_of(facts.canonical) in self._hosts else visit.url
         path, suffix = path_below(url), _SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ""
-        if (self._desk.knows(path) and kind not in _PAGES) or not self._desk.knows(f"page{suffix}"):
+        if (self._context.knows(path) and kind not in _PAGES) or not self._context.knows(f"page{suffix}"):
             suffix = ""  # its path says what it is, or only its content can
         is_picture = bool({kind, kind.partition("/")[0]} & _NO_TEXT)
         if facts.noindex:
-            self._look.discovery.outcomes.append(
+            self._findings.discovery.outcomes.append(
                 Outcome(printable(url), "ignored", "the page asks not to be indexed")
             )
-        elif is_picture or not self._desk.reads(f"page{suffix or suffix_of(path)}", reply.body):
-            self._look.ignored(url, self._desk.uri(path), kind)
-        elif self._desk.is_wanted(path):
+        elif is_picture or not self._context.reads(f"page{suffix or suffix_of(path)}", reply.body):
+            self._findings.ignored(url, self._context.uri(path), kind)
+        elif self._context.is_wanted(path):
             self._store(visit, url, reply, links, "" if suffix and path.endswith(suffix) else suffix)
 
     def _store(self, visit: _Visit, url: str, reply: Reply, links: Sequence[str], suffix: str) -> None:
-        discovery = self._look.discovery
+        discovery = self._findings.discovery
         stated = visit.stated | {"url": url}
-        file = self._desk.local_file(path_below(url), reply.body, stated=stated, suffix=suffix)
+        file = self._context.local_file(path_below(url), reply.body, stated=stated, suffix=suffix)
         is_own_address = url == visit.url
         if not is_own_address and (file.uri in discovery.files or file.uri in discovery.unchanged):
             return  # the canonical page itself was here
         discovery.unchanged.discard(file.uri)
         discovery.files[file.uri] = file
-        self._look.state[visit.url] = {
+        self._findings.state[visit.url] = {
             "uri": file.uri,
             "etag": reply.headers.get("etag", ""),
             "modified": reply.headers.get("last-modified", ""),

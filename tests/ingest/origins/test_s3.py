@@ -248,7 +248,7 @@ async def test_without_the_extra_the_command_that_installs_it_is_said(
 @pytest.mark.anyio
 async def test_an_object_that_is_too_large_stays_as_it_is(site: Site, desk: OriginContext) -> None:
     Bucket(site, {"a.md": b"# A", "b.md": b"# B" * 1000})
-    look = await looked(site, replace(desk, files=IngestSettings(max_file_bytes=1000)))
+    look = await looked(site, replace(desk, settings=IngestSettings(max_file_bytes=1000)))
     assert names(look) == ["a.md"]
     assert look.discovery.retained == {"origin:archive/b.md"}
     assert not [path for path in site.paths if "b.md" in path]

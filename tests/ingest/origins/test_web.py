@@ -224,7 +224,7 @@ async def test_what_is_too_large_is_not_read_to_its_end(
         packed = gzip.compress(plain) if encoding == "gzip" else plain
         return 200, {"Content-Type": "text/plain", "Content-Encoding": encoding}, packed
 
-    desk = replace(desk, files=IngestSettings(max_file_bytes=1000))
+    desk = replace(desk, settings=IngestSettings(max_file_bytes=1000))
     site.pages["/"] = body(1000)
     assert found(await look_through_site(origin(f"{site.url}/"), desk)) == ["index"]
     for size in (1001, 10_000_000):
