@@ -1,14 +1,14 @@
-"""Writing the sources and chunks of one collection. One writer at a time, held by a file lock.
+"""Writes the sources and chunks of one collection. A file lock admits one writer at a time.
 
 A source is visible in exactly one version at any moment. Its chunks carry the *generation* in which they were
-written, and the source's row names the generation that is visible. A replacement takes three steps:
+written, and the source's row names the visible generation. A replacement takes three steps:
 
-1. add the new chunks, under a new generation that no row names yet: readers ignore them;
-2. commit the source's row, which names the new generation: from now on readers see the new version only;
+1. add the new chunks under a new generation, which no row names yet: readers ignore them;
+2. commit the source's row with the new generation: from now on readers see only the new version;
 3. delete the chunks of older generations.
 
-A crash between two steps leaves invisible chunks, never a mixture. The next writer deletes them (`sweep`); it
-looks for them unless the last writer noted that there are none (`swept`).
+A crash between two steps leaves orphaned chunks, never a mixture. The next writer deletes them (`sweep`),
+unless the last writer noted that there are none (`swept`).
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ _WORDS = pa.schema(
     ]
 )
 ANALYSED_AT_ONCE = 50  # sources
-ROWS_AT_ONCE = 2000  # chunks that are made into rows and added together: each takes 10 KB meanwhile
+ROWS_AT_ONCE = 2000  # chunks that are converted to rows and added together; each takes 10 KB meanwhile
 
 
 class CollectionWriter:
-    """The tables of one collection, opened for writing. It `writes`, unless a run is only rehearsed.
+    """The tables of one collection, opened for writing; a rehearsal overrides it and `writes` nothing.
 
-    `swept` says that the tables are known to hold no leftovers.
+    `swept` tells that the tables are known to hold no leftovers.
     """
 
     writes = True
@@ -101,7 +101,7 @@ class CollectionWriter:
     async def known_sources(
         self, records: Mapping[str, AccessRecord] | None = None
     ) -> dict[str, KnownSource]:
-        """The stored sources by URI. One that lacks chunks has an empty digest, so that it is stored again.
+        """The stored sources by URI. One that lacks chunks has no digest, so that it is stored again.
 
         `records` are the tenant's access records, if the caller has read them already.
         """
@@ -123,15 +123,15 @@ class CollectionWriter:
     async def replace(self, items: Sequence[NewSource]) -> dict[str, AccessRecord]:
         """Store sources, each in place of its earlier version. Returns their access records by id.
 
-        One that somebody removed since this writer was opened isn't stored; its record is not `present`.
-        The records are settled first, so a text is never visible to more people than its own record allows.
-        Only then do the chunks follow, in the three steps of the module's docstring. A `set_access` that
-        widens access waits until the earlier text can't be read any more; see `until_stored`.
+        A source that was removed since this writer was opened is skipped; its record isn't `present`.
         """
-        generation = secrets.token_hex(8)
+        generation = secrets.token_hex(8)  # random, so that no crashed run can have left chunks of it
         claims = {item.source.id: (item.source.uri, item.claim) for item in items}
         with engine_errors("writing"), self._steps():
             self._changed = True
+            # Records before texts: whenever a crash comes, a text is visible to nobody whom its record doesn't
+            # admit. A claim that widens access is held back here (`until_stored`): it would also show the
+            # earlier text, which is still visible.
             records, behind = await self._access.settle(
                 {id_: (uri, until_stored(claim)) for id_, (uri, claim) in claims.items()}
             )
@@ -140,6 +140,7 @@ class CollectionWriter:
             if items:
                 await self._store(items, generation, records)
         await self._access.note_copied(behind)  # the new chunks were written with these labels
+        # Now the earlier text is gone, and access may widen.
         if wider := {id_: claimed for id_, claimed in claims.items() if claimed[1].policy.widens}:
             records |= (await self._access.settle(wider))[0]
         await self.copy_labels()
@@ -148,10 +149,12 @@ class CollectionWriter:
     async def _store(
         self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]
     ) -> None:
-        """The three steps of the module's docstring."""
+        """Replace the sources in the three steps of the module's docstring."""
         for part in _slices(items):
             chunks = partial(self._chunk_rows, part, generation, records)
             await self._chunks.add(await to_thread.run_sync(chunks))
+        # This one commit switches all these sources to their new generation. A crash before it leaves the new
+        # chunks as orphans, a crash after it the old ones.
         rows = [table_rows.source_row(item, generation=generation) for item in items]
         upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         await upsert.use_index(use_index=False).execute(
@@ -163,16 +166,14 @@ class CollectionWriter:
         )
 
     async def claim(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
-        """Settle the access of sources whose text stays: their URIs and claims by id. Returns the records."""
+        """Settle the access of sources whose text stays, by URI and claim. Returns the records by id."""
         records, _ = await self._access.settle(claims)
         await self.copy_labels()
         return records
 
     async def move(self, moved: Mapping[str, SourceMove]) -> dict[str, AccessRecord]:
-        """Give sources new URIs and metadata, by id; ids, texts and vectors stay. Returns the records.
-
-        The records go first here too: at its new URI a source is never more visible than it may be there.
-        """
+        """Give sources, by id, new URIs and metadata; texts and vectors stay. Returns the records by id."""
+        # The records first: at its new URI a source is never more visible than it may be there.
         records, _ = await self._access.settle({id_: (move.uri, move.claim) for id_, move in moved.items()})
         rows = [
             {"id": id_, "uri": move.uri, "metadata": json.dumps(dict(move.metadata), ensure_ascii=False)}
@@ -185,7 +186,7 @@ class CollectionWriter:
         return records
 
     async def source_rows(self) -> list[dict[str, Any]]:
-        """The summaries of all sources, as the tables hold them."""
+        """The summaries of all sources, as stored."""
         with engine_errors("reading sources"):
             return (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
 
@@ -197,7 +198,7 @@ class CollectionWriter:
         return whole_sources(sources, chunks)
 
     async def describe(self, metadata: Mapping[str, Mapping[str, str]]) -> None:
-        """Give sources, by id, other metadata for readers. Declared fields and texts stay."""
+        """Replace the metadata of sources, by id. Declared fields and texts stay."""
         rows = [
             {"id": id_, "metadata": json.dumps(dict(entries), ensure_ascii=False)}
             for id_, entries in metadata.items()
@@ -208,14 +209,14 @@ class CollectionWriter:
                 await self._update(rows, ("id", "metadata"))
 
     async def reanalyse(self, ids: Sequence[str], language: Language) -> None:
-        """Give the chunks of these sources the words that they have in this language."""
+        """Analyse the words of these sources' chunks again, by the rules of this language."""
         with engine_errors("analysing words"):
             self._changed = True
             for at in range(0, len(ids), ANALYSED_AT_ONCE):
                 await self._analyse(ids[at : at + ANALYSED_AT_ONCE], language)
 
     async def _analyse(self, ids: Sequence[str], language: Language) -> None:
-        """Give the chunks of these sources their words in one commit; no text or vector is written."""
+        """Write the words of these sources' chunks in one commit, and neither texts nor vectors."""
         of_sources = self._chunks.query().where(schema.one_of("source_id", ids))
         rows = await of_sources.select([*CHUNK_KEY, "body"]).to_arrow()
         bodies = cast("list[str]", rows["body"].to_pylist())
@@ -224,7 +225,7 @@ class CollectionWriter:
         await update.execute(pa.table([rows["id"], rows["generation"], terms], schema=_WORDS))
 
     async def note_files(self, files: Mapping[str, FileState]) -> None:
-        """Record the states of the files of sources, by id, whose text stays."""
+        """Record the file states of sources whose text stays, by id."""
         with engine_errors("recording the state of files"):
             query = self._sources.query().where(schema.one_of("id", files)).select(["id", "fields"])
             rows = (await query.to_arrow()).to_pylist()
@@ -235,23 +236,23 @@ class CollectionWriter:
                 await self._update(rows, ("id", "fields"))
 
     async def _update(self, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
-        """Give sources, by id, new values in these columns."""
+        """Update these columns of sources, by id."""
         kinds = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in columns])
         update = self._sources.merge_insert("id").when_matched_update_all().use_index(use_index=False)
         await update.execute(pa.Table.from_pylist(list(rows), schema=kinds))
 
     async def without_vector(self, ids: Sequence[str]) -> pa.Table:
-        """The rows of the chunks of these sources that have no vector."""
+        """The chunk rows of these sources that have no vector."""
         with engine_errors("reading chunks"):
             rows = await self._chunks.query().where(schema.one_of("source_id", ids)).to_arrow()
         return _chosen(rows, schema.vectors_of(rows), zero=True)
 
     async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:
-        """Give the rows that `without_vector` has for these sources their vectors, where these aren't zero.
+        """Store the vectors that aren't zero in the `rows` that `without_vector` returned for these sources.
 
-        Returns how many chunks of each source still lack one. Whole rows are written: for the vectors alone,
-        the engine would rewrite those of all other chunks too.
+        Returns how many chunks of each source still lack a vector.
         """
+        # Whole rows: to update the vectors alone, the engine would rewrite those of all other chunks too.
         column = rows.schema.get_field_index("vector")
         filled = rows.set_column(column, rows.schema.field("vector"), schema.vector_column(vectors))
         with engine_errors("writing vectors"):
@@ -265,7 +266,7 @@ class CollectionWriter:
         return counts
 
     async def _note_without_vector(self, counts: Mapping[str, int]) -> None:
-        """Note how many chunks of each source have no vector, where that has changed."""
+        """Store how many chunks of each source have no vector, where the number has changed."""
         query = self._sources.query().where(schema.one_of("id", counts)).select(["id", "digest"])
         rows = []
         for row in (await query.to_arrow()).to_pylist():
@@ -277,46 +278,47 @@ class CollectionWriter:
             await self._update(rows, ("id", "digest"))
 
     async def remove(self, ids: Sequence[str]) -> None:
-        """Remove sources; they are invisible from the first commit. Their access records stay."""
+        """Remove sources; they are invisible from the first commit on. Their access records stay."""
         with engine_errors("removing"), self._steps():
             self._changed = True
+            # Without its row no generation is visible, so a crash in between leaves orphaned chunks only.
             await self._sources.delete(schema.one_of("id", ids))
             await self._chunks.delete(schema.one_of("source_id", ids))
         await self._access.note_removed(ids)
 
     async def finish_removals(self) -> list[str]:
-        """Delete the rows of sources whose removal is in force; see `mark_removed`. Returns their ids."""
+        """Delete the rows of sources with a tombstone; see `mark_removed`. Returns their ids."""
         if removed := await self._access.removed():
             await self.remove(removed)
         return removed
 
     @contextmanager
     def _steps(self) -> Iterator[None]:
-        """Steps that leave something if one of them fails; then this writer doesn't note that nothing is."""
+        """Commits that leave orphans unless all succeed: until then, the tables don't count as swept."""
         swept, self._swept = self._swept, False
         yield
-        self._swept = swept
+        self._swept = swept  # not reached after an exception
 
     async def records(self) -> dict[str, AccessRecord]:
         """All access records of the tenant by id; see `CollectionAccess.read`."""
         return await self._access.read()
 
     async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
-        """Who may see these sources; those that don't exist are left out."""
+        """The access of those of these sources that exist, by id."""
         return await self._access.of(ids)
 
     async def set_access(self, records: Mapping[str, Access]) -> None:
-        """Give sources these access records; in force for every reader from the one commit."""
+        """Set the access of sources, by id. One commit puts it in force for every reader."""
         await self._access.change(records)
         await self.copy_labels()
 
     async def mend_access(self, copies: Mapping[str, Access | None]) -> None:
-        """Make differing access records and copies equal, never wider; see `rag.store.care.table_damage`."""
+        """Narrow access records and their differing `copies` to what both allow (`care.table_damage`)."""
         await self._access.mend(copies)
         await self.copy_labels()
 
     async def remember(self, folders: Mapping[str, Access]) -> None:
-        """Record the access that folders, by URI, were ingested with; it applies to later files in them."""
+        """Record the access of folders, by URI; later files in them get it."""
         await self._access.remember_folders(folders)
 
     async def forget(self, ids: Iterable[str]) -> None:
@@ -324,11 +326,9 @@ class CollectionWriter:
         await self._access.forget(ids)
 
     async def copy_labels(self) -> None:
-        """Bring the chunks' copies of labels up to date with the access records.
-
-        The copies make searches fast; they never decide. Until a record is marked as copied, readers take its
-        labels from the record itself, so a crash in here changes no answer.
-        """
+        """Bring the chunks' copies of labels up to date with the access records."""
+        # The copies make searches fast and never decide: until a record is marked as copied, readers take its
+        # labels from the record itself. So a crash in this loop changes no answer.
         for records in await self._access.stale():
             ids = [record.id for record in records]
             with engine_errors("copying access records"):
@@ -338,24 +338,24 @@ class CollectionWriter:
             await self._access.note_copied(records)
 
     async def sweep(self) -> None:
-        """Finish removals, delete orphaned chunks, repair access records, and list incomplete sources.
+        """Finish removals, delete orphaned chunks, repair access records, and note incomplete sources.
 
         A killed run leaves chunks of a generation that no source names, and records of sources that were
         never stored. An interrupted change of access leaves stale labels. A power failure can leave sources
         that lack chunks: `known_sources` gives these no digest, so the next run stores them again.
-
-        Looking for chunks is left out if there are none, as the last writer noted.
         """
         await self.finish_removals()
         with engine_errors("looking for leftovers"):
-            if not self._swept:
+            if (
+                not self._swept
+            ):  # otherwise the last writer noted that there are none: the search reads all chunks
                 await self._remove_leftovers()
             sources = await self._sources.query().select(["id", "uri"]).to_arrow()
         await self._access.repair(sources)
         try:
             await self.copy_labels()
         except StoreError as error:
-            if not is_full(error):  # the copies only make searches faster
+            if not is_full(error):  # on a full disk stale labels may stay: they only slow searches down
                 raise
 
     async def _remove_leftovers(self) -> None:
@@ -372,9 +372,9 @@ class CollectionWriter:
         self._swept = not self._incomplete
 
     async def add_fields(self, fields: Mapping[str, FieldType], values: Values) -> None:
-        """Give the tables columns of these fields, filled with the values of each source.
+        """Add columns for these fields, filled with the `values` of each source.
 
-        Nothing goes by them before the catalog declares them; see `rag.store.write.collection_tables`.
+        Nothing uses them until the catalog declares them; see `rag.store.write.collection_tables`.
         """
         with engine_errors("declaring fields"):
             self._changed = True
@@ -384,7 +384,7 @@ class CollectionWriter:
         self.collection = replace(self.collection, fields={**self.collection.fields, **fields})
 
     async def drop_fields(self, names: Iterable[str]) -> None:
-        """Drop the columns of these fields, which the catalog doesn't declare any more."""
+        """Drop the columns of these fields, which the catalog no longer declares."""
         remaining = {name: kind for name, kind in self.collection.fields.items() if name not in names}
         with engine_errors("dropping fields"):
             self._changed = True
@@ -394,7 +394,7 @@ class CollectionWriter:
     async def finish(self, keep: timedelta | None = None) -> None:
         """Update the indexes, compact the tables, and flush to disk what this writer wrote.
 
-        A compaction drops versions of the tables that are older than `keep`, or than usual.
+        Compaction drops table versions older than `keep`, by default `KEPT_VERSIONS`.
         """
         with engine_errors("indexing"):
             works = (
@@ -411,25 +411,25 @@ class CollectionWriter:
                     raise
         if works or self._swept > self._noted:
             self._flush()
-            if self._swept:
+            if self._swept:  # noted only after the flush: a power failure must not keep the note alone
                 note_swept(self.data, self.collection)
                 self._noted = True
 
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
-        """The source ids and vectors of at most so many chunks, from all over the collection."""
+        """The source ids and vectors of at most `limit` chunks, evenly spaced in the collection."""
         return await sample_vectors(self._chunks, limit)
 
     async def rebuild_indexes(self) -> None:
-        """Make all indexes anew, also those that can't be read, and compact the tables."""
+        """Rebuild all indexes, unreadable ones included, and compact the tables."""
         with engine_errors("indexing"):
             await table_maintenance.rebuild_indexes(self._chunks, self._sources, self.collection)
         self._flush()
 
     async def purge(self) -> None:
-        """Rewrite all tables, so that no file, older version or index holds what was removed.
+        """Rewrite all tables, so that no file, old version or index holds removed content.
 
         The access records of removed sources stay, without the names of their files. A running server keeps
-        deleted files open, so their contents stay on the disk until it ends.
+        deleted files open, so their contents stay on disk until it ends.
         """
         with engine_errors("purging"):
             chunks, sources = table_folders(self.data, self.collection)
@@ -462,21 +462,21 @@ class CollectionWriter:
         return pa.concat_tables(parts)
 
     async def _stored_chunks(self) -> Counter[tuple[str, str]]:
-        """How many chunks there are of each source id and generation."""
+        """The number of stored chunks by source id and generation."""
         columns = ["source_id", "generation"]
         rows = (await self._chunks.query().select(columns).to_arrow()).group_by(columns)
         counts = rows.aggregate([([], "count_all")]).to_pylist()
         return Counter({(row["source_id"], row["generation"]): row["count_all"] for row in counts})
 
     async def _named_chunks(self) -> dict[tuple[str, str], int]:
-        """How many chunks there should be of each source id and generation."""
+        """The number of chunks that each source's row promises, by source id and generation."""
         query = self._sources.query().select(["id", "generation", "chunk_count"])
         rows = (await query.to_arrow()).to_pylist()
         return {(row["id"], row["generation"]): row["chunk_count"] for row in rows}
 
 
 def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
-    """The sources in parts with as many chunks as fit into memory as rows; a long source comes in several."""
+    """The sources in batches of at most `ROWS_AT_ONCE` chunks; a long source is spread over several."""
     batch: list[NewSource] = []
     room = ROWS_AT_ONCE
     for item in items:
@@ -493,7 +493,7 @@ def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
 
 
 def _chosen(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:
-    """The rows whose vector, given in their order, is zero or isn't."""
+    """The rows whose vector is zero, or, without `zero`, isn't. `vectors` are in the order of the rows."""
     return rows.filter(pa.array([zero != bool(vector.any()) for vector in vectors], pa.bool_()))
 
 

@@ -1,7 +1,7 @@
 """Indexes, compaction, purging, durability and repair of tables.
 
-Each commit leaves a file, and a search opens each of them. The engine's own compaction also rewrites all
-indexes, and a whole table that has none. So `merge_tail` rewrites the rows of the newest small files only, in
+Each commit adds a file, and a search opens every file. The engine's own compaction also rewrites all indexes,
+and a table without indexes as a whole. So `merge_tail` rewrites the rows of the newest small files only, in
 one commit.
 """
 
@@ -35,26 +35,26 @@ instead of 305 MB). Scanning the labels of 100,000 rows takes 20 ms, using their
 MANY_SOURCES = 50_000
 """From this size on, the ids of sources and of their access records are indexed.
 
-A search reads some fifty of them. Of 100,000 that takes 33 ms of CPU without indexes and 16 with them; of
-10,000 it is the same.
+A search reads some fifty of them. Among 100,000 that takes 33 ms of CPU without indexes and 16 with them;
+among 10,000 there is no difference.
 """
-MAX_VECTOR_SEGMENTS = 4  # of some ms in each search; each compaction appends one, and none merges them
+MAX_VECTOR_SEGMENTS = 4  # each costs a search some ms; each compaction appends one, and none merges them
 MAX_UNINDEXED_SHARE = 0.1
 MERGED_ROWS, MERGED_SHARE = 8192, 0.1
-"""How many rows at the end a compaction merges into one file and segment: the smaller, some 20 MB at most."""
+"""How many rows at the end a compaction merges into one file and segment: the smaller, at most 20 MB."""
 KEPT_VERSIONS = timedelta(minutes=15)
 """So that what runs keeps its version, unless `ingest.keep_versions_minutes` says otherwise. A request takes
 seconds, a backup of a million chunks some minutes. A reader whose version is gone begins anew with the
 newest. Each compaction leaves copies of indexes so long.
 """
 TAIL_SHARE, TAIL_ROWS, LEAST_TAIL_SHARE = 0.005, 128, 0.001
-"""How many rows of a large table may be outside its indexes: the smaller of the first two, or the third.
+"""How many rows of a large table may be outside its indexes: min(share, rows), but at least the last share.
 
-Adding them rewrites most indexes, 200 bytes for each row of the table, however few they are. Searches scan
-such rows, some 10 µs each. With the third, a change writes less than a megabyte on average in any table.
+Searches scan such rows, some 10 µs each. Adding even one to the indexes rewrites most of them, 200 bytes for
+each row of the table. With the last share, a change writes less than a megabyte on average in any table.
 """
 MAX_FILES = 64  # of a table; merging all of them rewrites it
-MAX_OLD_VERSIONS = 2000  # files of some KiB; so many slow nothing down, but dropping them rewrites indexes
+MAX_OLD_VERSIONS = 2000  # files of some KiB, which slow nothing down; dropping them rewrites indexes
 _RECORD_INDEXES: dict[str, BTree | LabelList] = {"labels": LabelList(), "collection": BTree()}
 _NEEDED: dict[str, FTS | BTree] = {
     TERMS: FTS(  # `rag.store.read.word_analysis` has prepared the words
@@ -99,11 +99,11 @@ async def compact(
     swept: bool = False,
     keep: timedelta | None = None,
 ) -> None:
-    """Add a run's writes to the indexes, and drop versions that nobody reads any more: older than `keep`.
+    """Add a run's writes to the indexes, and drop versions older than `keep`.
 
-    In a large collection this waits until there is enough to do. The engine rewrites whole tables and
-    indexes, so one changed document would cost as much as all of them. Until then only the newest files are
-    merged, if the tables are `swept`: hold no leftovers.
+    In a large collection this waits until enough has piled up: the engine rewrites whole tables and indexes,
+    so one changed document would cost as much as all of them. Until then only the newest files are merged,
+    and only in tables that are `swept`.
     """
     anew = await needs_vector_index(chunks)
     if anew:
@@ -118,6 +118,8 @@ async def compact(
     await _index_ids(sources)
     for table in (chunks, sources):
         if anew or await is_behind(table) or await _has_built_up(table, keep):
+            # Merged first, so that the index gets one segment for the new rows, not one for each file. A merge
+            # goes by id, which leftovers can repeat, so it waits until the tables are swept.
             if swept and table is chunks and not anew:
                 await merge_tail(table, min(MERGED_ROWS, int(rows * MERGED_SHARE)), whole=True)
             await _optimize(table, keep=keep)
@@ -136,10 +138,11 @@ async def _optimize(*tables: lancedb.AsyncTable, keep: timedelta | None = None) 
 
 
 async def _merge_last_files(table: lancedb.AsyncTable) -> None:
-    """Merge the newest files if there are many. No more than those outside the indexes: these stay valid."""
+    """Merge the newest files if there are many, as far as all their rows are outside the indexes."""
     indices = [*await table.list_indices()]
     segments = max((index.num_segments or 0 for index in indices), default=0)  # each covers a file
     if await _files_of_rows(table) - segments > FEW_FILES:
+        # Rewriting an indexed row would take it out of the index.
         outside = [index.num_unindexed_rows or 0 for index in indices]
         await merge_tail(table, *([min(outside)] if outside else []))
 
@@ -161,7 +164,7 @@ async def compact_records(records: lancedb.AsyncTable) -> None:
 async def rebuild_indexes(
     chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable, collection: Collection
 ) -> None:
-    """Make all indexes anew, merge all files, and drop old versions."""
+    """Rebuild all indexes, merge all files, and drop old versions."""
     needed = await needed_indexes(chunks, collection)
     for column, config in needed.items():
         await chunks.create_index(column, config=cast("Any", config))
@@ -179,15 +182,14 @@ async def needed_indexes(
 
 
 async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folder: Path) -> None:
-    """Rewrite a chunk table and its indexes, so that no file contains what was deleted.
-
-    The engine's own compaction doesn't touch files in which little was deleted, and its rebuilt indexes keep
-    words of deleted rows. Searches find everything meanwhile: rows outside an index are scanned.
+    """Rewrite a chunk table and its indexes, so that no file contains deleted content.
 
     Raises:
         StoreError: old files are still there.
     """
     before = _files(folder)
+    # An update of every row: the engine's compaction skips files in which little was deleted, and its rebuilt
+    # indexes keep words of deleted rows. Searches find everything meanwhile: they scan rows outside an index.
     await chunks.update(updates_sql={"seq": "seq"})
     indexes = {**_NEEDED, **_large_indexes(collection.fields)}
     for column in await _indexed(chunks) - {"vector"}:
@@ -198,7 +200,7 @@ async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folde
 
 
 async def purge_records(records: lancedb.AsyncTable, folder: Path) -> None:
-    """Rewrite a table of access records, so that no file contains what was deleted.
+    """Rewrite a table of access records, so that no file contains deleted content.
 
     Raises:
         StoreError: old files are still there.
@@ -212,7 +214,7 @@ async def purge_records(records: lancedb.AsyncTable, folder: Path) -> None:
 
 
 async def purge_rows(table: lancedb.AsyncTable, column: str, folder: Path) -> None:
-    """Rewrite a table, so that no file contains what was deleted. `column` is any without an index.
+    """Rewrite a table, so that no file contains deleted content. `column` is any column without an index.
 
     Raises:
         StoreError: old files are still there.
@@ -229,17 +231,16 @@ async def _index_vectors(chunks: lancedb.AsyncTable) -> None:
 
 
 async def _drop_versions(table: lancedb.AsyncTable, folder: Path, before: set[Path]) -> None:
-    """Drop all versions but the newest of a table that was rewritten with all its indexes.
-
-    The engine decides by file times, and keeps files from the future if a clock was ahead. But the newest
-    version uses none of the files that existed `before`, so they are deleted by name.
-    """
+    """Drop all versions but the newest of a table that was rewritten with all its indexes."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it fails running queries: these are repeated
+        warnings.simplefilter("ignore")  # it warns that running queries fail; readers repeat theirs
         await table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
     manifests = sorted(file for file in _files(folder) if file.suffix == ".manifest")  # the newest first
+    # The engine decides by file times, so it keeps files from the future if a clock was ahead. The newest
+    # version uses no file that existed `before`, so these are deleted by name; manifests first, because they
+    # name the others.
     obsolete = (before & _files(folder)) - {*manifests[:1]}
-    for file in sorted(obsolete, key=lambda file: file.suffix != ".manifest"):  # they name the others
+    for file in sorted(obsolete, key=lambda file: file.suffix != ".manifest"):
         file.unlink()
     versions: list[Any] = await table.list_versions()  # type: ignore[no-untyped-call]
     if len(versions) != 1 or obsolete & _files(folder):
@@ -250,20 +251,20 @@ async def _drop_versions(table: lancedb.AsyncTable, folder: Path, before: set[Pa
 
 
 def _files(folder: Path) -> set[Path]:
-    """The files of a table, except the hint at its newest version."""
+    """The files of a table, except the JSON file that hints at its newest version."""
     files = {Path(parent, name) for parent, _, names in os.walk(folder) for name in names}
     return {file for file in files if file.suffix != ".json"}
 
 
 async def is_behind(table: lancedb.AsyncTable) -> bool:
-    """Whether more rows are missing from the indexes than may be, as after an interrupted run."""
+    """Whether too many rows are missing from the indexes, as after an interrupted run."""
     rows = await table.count_rows()
     allowed = max(min(rows * TAIL_SHARE, TAIL_ROWS), rows * LEAST_TAIL_SHARE) if rows >= LARGE_ROWS else 0
     return any((index.num_unindexed_rows or 0) > allowed for index in await table.list_indices())
 
 
 async def _has_built_up(table: lancedb.AsyncTable, keep: timedelta | None = None) -> bool:
-    """Whether a table consists of many files, or has many versions that nobody reads any more."""
+    """Whether a table has many files, or many old versions."""
     if await _files_of_rows(table) > MAX_FILES:
         return True
     return old_versions(Path(await table.uri()), keep) > MAX_OLD_VERSIONS
@@ -275,14 +276,14 @@ async def _files_of_rows(table: lancedb.AsyncTable) -> int:
 
 
 def old_versions(folder: Path, keep: timedelta | None = None) -> int:
-    """How many versions of a table are so old that its next compaction drops them."""
+    """The number of versions of a table that its next compaction drops."""
     newest = time.time() - (KEPT_VERSIONS if keep is None else keep).total_seconds()
     with os.scandir(folder / "_versions") as files:
         return sum(file.stat().st_mtime < newest for file in files if file.name.endswith(".manifest"))
 
 
 async def needs_vector_index(chunks: lancedb.AsyncTable) -> bool:
-    """Whether a table is large enough for a vector index and has none, or one that must be made anew."""
+    """Whether a large table lacks a vector index, or has one that must be rebuilt."""
     rows = await chunks.count_rows()
     if rows < LARGE_ROWS:
         return False
@@ -294,7 +295,7 @@ async def needs_vector_index(chunks: lancedb.AsyncTable) -> bool:
 
 
 def sync_to_disk(folder: Path, since: float) -> None:
-    """Flush the files of a folder that were written since then (seconds since the epoch), and its own entry.
+    """Flush the files of a folder that were written `since` (seconds since the epoch), and its own entry.
 
     The engine never flushes. Without this, a power failure could lose commits, or tables that a row names.
     """
@@ -315,9 +316,9 @@ def _flush(path: str) -> None:
 
 
 def repair(table_folder: Path) -> None:
-    """Delete empty newest manifests: a power failure can leave them, and they make a table unreadable.
+    """Delete empty manifests of the newest versions, so that the last complete version counts.
 
-    The table is then at its last complete version. Manifest names sort newest first.
+    A power failure can leave them, and they make a table unreadable.
     """
     for manifest in empty_manifests(table_folder):
         manifest.unlink()
@@ -325,22 +326,22 @@ def repair(table_folder: Path) -> None:
 
 def empty_manifests(table_folder: Path) -> list[Path]:
     """The empty manifests that are newer than all others."""
-    manifests = sorted((table_folder / "_versions").glob("*.manifest"))
-    return list(itertools.takewhile(lambda one: not one.stat().st_size, manifests))
+    manifests = sorted((table_folder / "_versions").glob("*.manifest"))  # names sort newest first
+    return list(itertools.takewhile(lambda manifest: not manifest.stat().st_size, manifests))
 
 
-FEW_FILES = 8  # beside those that are covered by indexes; reading one more costs a search 0.1 ms and more
+FEW_FILES = 8  # besides those that indexes cover; each further one costs a search 0.1 ms and more
 LOOKED_AT = 1024  # rows at the end of a table
-MERGED_BYTES = 16 * 1024**2  # of texts of sources, which are read whole
-FILE_BITS = 32  # of a row's address, which has the number of its file above
+MERGED_BYTES = 16 * 1024**2  # of the texts of sources, which are read whole
+FILE_BITS = 32  # the low bits of a row's address are its place in a file, the high ones the file's number
 
 
 async def merge_tail(table: lancedb.AsyncTable, limit: int = LOOKED_AT, *, whole: bool = False) -> None:
-    """Merge the last files of a table with a column `id` into one, if they lie in its last `most` rows.
+    """Merge the last files of a table with a column `id` into one, if they lie in its last `limit` rows.
 
-    Either those of about one size or, with `whole`, all of them but the oldest, of which there may be more.
-    Ids must be unique among all rows. If they aren't, nothing is merged. Rows that state the `length` of
-    their texts are merged as far as these fit into `MERGED_BYTES`.
+    Merges files of about one size or, with `whole`, all of them but the oldest, which may begin before these
+    rows. Rows that state the `length` of their texts are merged up to `MERGED_BYTES`. If ids aren't unique
+    among all rows, nothing is merged.
     """
     rows = await table.count_rows()
     limit = min(limit, rows)
@@ -360,6 +361,7 @@ async def merge_tail(table: lancedb.AsyncTable, limit: int = LOOKED_AT, *, whole
         return
     last = await _last_rows(table, merged, rows).to_arrow()
     ids = cast("list[str]", last["id"].to_pylist())
+    # The merge replaces rows by id. An id that stands twice, in these rows or before them, would lose one.
     if len({*ids}) == merged == await table.count_rows(one_of("id", ids)):
         await table.merge_insert("id").when_matched_update_all().execute(last)
 
@@ -370,10 +372,10 @@ def _all_but_the_oldest(sizes: Sequence[int]) -> int:
 
 
 def rows_to_merge(sizes: Sequence[int]) -> int:
-    """How many rows at the end of files of these sizes to merge: those of the last files, of about one size.
+    """How many rows to merge at the end of files of these sizes: the last files of about one size.
 
-    An older file is left out if it is more than twice as large as all newer ones, so each row is rewritten
-    O(log n) times in all. The oldest file counts as large: there may be more of it than its size says.
+    An older file is left out if it is more than twice as large as all newer ones together, so each row is
+    rewritten O(log n) times in all. The oldest file is never merged: its size may be that of its end only.
 
     Example: [9000, 50, 10, 1, 1, 1, 1] -> 4, and 15 with one file of 1 more.
     """
@@ -386,5 +388,5 @@ def rows_to_merge(sizes: Sequence[int]) -> int:
 
 
 def _last_rows(table: lancedb.AsyncTable, count: int, rows: int) -> lancedb.AsyncQuery:
-    """The last of so many rows. The engine's `take_offsets` costs 0.3 ms of CPU for each."""
+    """The last `count` of `rows` rows. The engine's `take_offsets` would cost 0.3 ms of CPU for each."""
     return table.query().offset(rows - count).limit(count)
