@@ -1,18 +1,18 @@
 """Copies a desk from its data folder to a bucket, where servers read it. Repeat it after each change.
 
-Readers may read the bucket meanwhile. So keys come first, then access records, and of each table the files
-with rows before those that name them as a version; what the folder no longer has is deleted last. The engine
-never changes a file with rows, so each version that is there is whole. Each object that is sent is read back
-and compared. `copied.json` notes what was sent, with digests: a repeated copy sends only what differs, and
-nothing goes into a bucket that holds something else.
+Servers read the bucket during the copy. So keys come first, then access records, and for each table its data
+files before the manifests that name them; files that the folder no longer has are deleted last. The engine
+never changes a data file, so each version in the bucket is complete. Each object is read back and compared.
+`copied.json` notes the digests of all sent files. So a repeated copy sends only what differs, and refuses a
+bucket that holds something else.
 
-Two machines can have the same desk, after a restore. Each copy takes a turn (`bucket_turns`), which a folder
-gets that has what the bucket holds, and goes on only while it has the last one. It looks before it sends what
-isn't rows, and the store writes that only over what the copy knew: an earlier one can't replace what a later
-one has sent.
+After a restore, two machines can have the same desk. So each copy takes a turn (`bucket_turns`), which only a
+folder gets that has what the bucket holds, and goes on only while that is the last turn. It checks its turn
+before each object that another copy could replace, and the store writes such an object only over the one that
+this copy knew. So an earlier copy can't overwrite what a later one has sent.
 
-Nor does anybody wait to take a right or a key away. `copy_rights` copies nothing else, and a copy that runs
-sends rights and keys again between its files, if they have changed.
+A revoked right or key doesn't wait for a copy to end: `copy_rights` copies nothing else, and a running copy
+sends rights and keys again between its files if they have changed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """How many objects the bucket holds now, how many were sent and deleted, and its documents' rows."""
+    """The numbers of objects in the bucket, and of those sent and deleted; and the rows of each table."""
 
     objects: int
     bytes: int
@@ -67,16 +67,16 @@ class CopyResult:
 
 
 async def copy_to_bucket(data: Path, bucket: Bucket, *, replace: bool = False) -> CopyResult:
-    """Copy a desk. Nobody can write to its collections meanwhile; rights and keys can be changed.
+    """Copy a desk. During the copy its collections are locked; rights and keys can still be changed.
 
-    Keys and rights don't wait for whoever writes to a collection: they are copied before all else, and
-    whenever they change meanwhile. With `replace`, also over what was copied from another folder since.
+    Rights and keys are copied before these locks are taken, and again whenever they change. With `replace`,
+    a copy of another folder is overwritten.
 
     Raises:
-        ConfigurationError: there is no desk in the folder, or the bucket holds something else, or can't keep
-            concurrent writers apart, or another folder was copied there since.
+        ConfigurationError: the folder has no desk; or the bucket holds something else, has no conditional
+            writes, or holds a later copy of another folder.
         BusyError: somebody writes to a collection; keys and rights were copied. Or another copy has begun.
-        StoreError: the bucket can't be read or written, or what it holds isn't what was sent.
+        StoreError: the bucket can't be read or written, or its objects differ from what was sent.
     """
     names = _tenants(data)
     reader = DeskReader(data, timeout_seconds=WAIT_SECONDS)
@@ -99,7 +99,7 @@ async def copy_to_bucket(data: Path, bucket: Bucket, *, replace: bool = False) -
 
 
 async def copy_rights(data: Path, bucket: Bucket, *, replace: bool = False) -> int:
-    """Copy keys, tenants and access records, and wait for nobody. Returns how many objects were sent.
+    """Copy keys, tenants and access records without waiting for locks. Returns the number of sent objects.
 
     Raises:
         ConfigurationError, StoreError: as `copy_to_bucket`.
@@ -131,7 +131,7 @@ def _copying(data: Path, bucket: Bucket, *, replace: bool) -> Iterator[_Target]:
 
 
 def _tables(data: Path) -> list[str]:
-    """All tables in the order in which they are copied: access records first, the catalog last."""
+    """All tables in the order of the copy: access records first, the catalog last."""
     names = (folder.stem for folder in database_folder(data).glob("*.lance"))
     return sorted(names, key=lambda name: (name == schema.COLLECTIONS, not _is_access(name), name))
 
@@ -141,7 +141,7 @@ def _is_access(table: str) -> bool:
 
 
 async def _versions(data: Path) -> dict[str, int]:
-    """The newest versions of all tables that nobody can write to meanwhile."""
+    """The newest versions of all tables that are locked: all but the access records."""
     database = await connect(data)
     tables = [name for name in _tables(data) if not _is_access(name)]
     with engine_errors("opening tables"):
@@ -179,7 +179,7 @@ def _copy(target: _Target, tables: Iterable[str]) -> dict[str, int]:
 
 
 def _rights_steps(data: Path) -> Iterator[list[str]]:
-    """The files with keys, tenants and access records, each step to be sent when the former is there."""
+    """The files with keys, tenants and access records, in steps that are sent one after the other."""
     files = [data / KEYS, data / "key", *_below(data / "tenants")]
     yield _names(data, (file for file in files if file.exists()))
     yield from _table_steps(data, filter(_is_access, _tables(data)))
@@ -194,7 +194,9 @@ def _document_steps(data: Path, tables: Iterable[str]) -> Iterator[list[str]]:
 def _table_steps(data: Path, tables: Iterable[str]) -> Iterator[list[str]]:
     for table in tables:
         folder = table_folder(data, table)
-        versions = _below(folder / "_versions")  # looked for first: what they name is there then
+        versions = _below(
+            folder / "_versions"
+        )  # listed first, so that the files that they name exist already
         yield _names(data, (file for file in _below(folder) if file.parent.name != "_versions"))
         yield _names(data, versions)
 
@@ -208,19 +210,19 @@ def _below(folder: Path) -> list[Path]:
 
 
 def desk_objects(bucket: Bucket) -> dict[str, tuple[int, str | None]]:
-    """What a bucket holds beside turns: sizes and tags by name."""
+    """The objects in a bucket except its turns: sizes and tags by name."""
     objects = object_facts(bucket).items()
     return {name: facts for name, facts in objects if not name.startswith(f"{TURNS}/")}
 
 
 def _holds_rows(name: str) -> bool:
-    """Whether it is a part of a table that has a name of its own: whoever sends it sends the same."""
+    """Whether it is a data file of a table. Its name is unique, so every copy sends the same content."""
     return name.startswith("tables/") and "/_versions/" not in name
 
 
 @dataclass(slots=True)
 class _Target:
-    """A bucket that is to become a copy: what it holds, and what is noted of that."""
+    """The bucket of a copy: the objects in it, and what the ledger notes of them."""
 
     data: Path
     bucket: Bucket
@@ -233,11 +235,11 @@ class _Target:
     turn: int = 0
 
     def claim(self, *, replace: bool) -> None:
-        """Make sure that the bucket is empty, or holds an earlier copy of this desk.
+        """Make sure that the bucket is empty, or holds an earlier copy of this desk, and take a turn.
 
         Raises:
-            ConfigurationError: it holds something else, or what another folder has copied there since, which
-                it isn't to replace. Or it isn't safe to write to.
+            ConfigurationError: it holds something else, or a later copy of another folder and `replace` is
+                false. Or it has no conditional writes.
             BusyError: another copy began in the same moment.
         """
         self.desk = hashlib.sha256(b"refdesk copy\0" + read_key(self.data)).hexdigest()
@@ -272,7 +274,7 @@ class _Target:
         self.present = desk_objects(self.bucket)
 
     def send_rights(self) -> set[str]:
-        """Send keys, tenants and access records, unless they are as they were sent. Returns their names."""
+        """Send keys, tenants and access records if they have changed. Returns the names of their files."""
         steps = list(_rights_steps(self.data))
         names = {name for step in steps for name in step}
         rights = {name: (stat.st_mtime_ns, stat.st_size) for name in names if (stat := self._stat(name))}
@@ -292,7 +294,7 @@ class _Target:
         return None
 
     def send(self, names: Sequence[str]) -> None:
-        """Send those of these files that the bucket doesn't hold as they are."""
+        """Send these files, except those that the bucket already has."""
         check_turn(self.bucket, self.turn)
         with ThreadPoolExecutor(SENDERS) as threads:
             notes = dict(zip(names, threads.map(self._sent, names), strict=True))
@@ -316,7 +318,7 @@ class _Target:
         return _Note(digest, size, tag)
 
     def _put(self, name: str, content: bytes) -> str | None:
-        """Write what others could write, too, but not over what they have written."""
+        """Write an object that other copies write, too, but not over what they have written."""
         check_turn(self.bucket, self.turn)
         tag = put_over(self.bucket, name, content, self.present.get(name, (0, None))[1])
         if tag is None:
@@ -325,7 +327,7 @@ class _Target:
         return tag
 
     def delete(self, names: Collection[str]) -> None:
-        """Delete what the folder doesn't have."""
+        """Delete objects that the folder no longer has."""
         check_turn(self.bucket, self.turn)
         delete(self.bucket, [name for name in names if name in self.present])
         for name in list(names):
@@ -335,10 +337,10 @@ class _Target:
             self.note()
 
     def check(self, expected: Collection[str]) -> None:
-        """Compare what the bucket holds now with what it should hold.
+        """Compare the objects in the bucket with the `expected` ones.
 
         Raises:
-            StoreError: they differ.
+            StoreError: an object is missing, differs, or is too many.
         """
         objects, notes = desk_objects(self.bucket), self.notes
         wrong = [name for name in expected if objects.get(name) != (notes[name].size, notes[name].tag)]

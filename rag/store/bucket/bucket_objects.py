@@ -1,4 +1,4 @@
-"""Writes and lists the objects of a bucket, and checks what an object store must be able to do for a desk.
+"""Writes and lists the objects of a bucket, and checks whether an object store is fit for a desk.
 
 Servers only read a bucket (`rag.home`). `check_bucket` is what `doctor storage` runs; a copy runs it before
 its first object.
@@ -25,7 +25,7 @@ PARTS = 2  # of one object at once
 
 
 def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> str | None:
-    """Write an object, whatever was there. Returns the tag that the store gives it.
+    """Write an object, over any earlier one. Returns the tag that the store gives it.
 
     Raises:
         StoreError: the store doesn't answer, or refuses.
@@ -41,7 +41,7 @@ def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> str | None:
 def put_over(bucket: Bucket, name: str, content: bytes, tag: str | None) -> str | None:
     """Write an object if it still has this tag; with None, if it still doesn't exist.
 
-    Returns its new tag, or None if nothing was written: it is another one by now, or the store can't compare.
+    Returns its new tag, or None if nothing was written: somebody has changed it, or the store can't compare.
 
     Raises:
         StoreError: as `put`.
@@ -59,7 +59,7 @@ def put_over(bucket: Bucket, name: str, content: bytes, tag: str | None) -> str 
 
 
 def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
-    """Write an object that doesn't exist; False if it does, and then nothing is written.
+    """Create an object; False, and nothing is written, if it exists.
 
     Raises:
         StoreError: as `put`.
@@ -77,7 +77,7 @@ def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
 
 
 def delete(bucket: Bucket, names: Iterable[str]) -> None:
-    """Delete objects; those that don't exist are fine.
+    """Delete those of these objects that exist.
 
     Raises:
         StoreError: as `put`.
@@ -113,7 +113,7 @@ def fetch(bucket: Bucket, name: str) -> Iterator[bytes]:
     """The content of an object, in parts.
 
     Raises:
-        StoreError: as `put`; also if there is none.
+        StoreError: as `put`; also if the object doesn't exist.
     """
     store = bucket.carrier
     try:
@@ -142,13 +142,13 @@ def digest_of(bucket: Bucket, name: str) -> str:
 
 PROBES = "_refdesk_probe"
 ROUNDS, WRITERS = 10, 8
-ASKED = 10  # times, for the time of an answer
+ASKED = 10  # requests, to measure the response time
 SKEW_SECONDS = 60  # S3 refuses requests by clocks that are 15 minutes off
 
 
 @dataclass(frozen=True, slots=True)
 class BucketCheck:
-    """What a check found out. A note is no mistake, but could be one."""
+    """The result of a check. A note is something to look at, which needn't be a mistake."""
 
     check: str
     state: Literal["fine", "note", "wrong"]
@@ -156,10 +156,10 @@ class BucketCheck:
 
 
 def check_bucket(bucket: Bucket) -> Iterator[BucketCheck]:
-    """Try what servers and writers need of a bucket. What is written is deleted again.
+    """Try what servers and writers need of a bucket. Every probe is deleted again.
 
     Raises:
-        ConfigurationError: the address or an option is not valid, or the package is not installed.
+        ConfigurationError: the address or an option is not valid, or the package isn't installed.
     """
     try:
         yield BucketCheck("answers", "fine", _answers(bucket))
@@ -182,7 +182,7 @@ def check_bucket(bucket: Bucket) -> Iterator[BucketCheck]:
 
 
 def _answers(bucket: Bucket) -> str:
-    """Ask for something that doesn't exist, again and again."""
+    """Measure the response time with requests for objects that don't exist."""
     seconds = []
     bucket.names("tenants")
     for _ in range(ASKED):
@@ -221,7 +221,7 @@ def _writing(bucket: Bucket, probe: str) -> Iterator[BucketCheck]:
 
 
 def _clock(bucket: Bucket, probe: str) -> BucketCheck:
-    """Compare the time at which the store says that an object was written with ours."""
+    """Compare the store's time of writing with our clock."""
     try:
         written_at: datetime = bucket.store.head(probe)["last_modified"]
     except Exception as error:
@@ -232,9 +232,9 @@ def _clock(bucket: Bucket, probe: str) -> BucketCheck:
 
 
 def creates_once(bucket: Bucket) -> bool:
-    """Whether of several writers that create an object only one succeeds, as the engine's commits need.
+    """Whether only one of several writers succeeds in creating an object, as the engine's commits need.
 
-    An imitation of S3 that ignores `If-None-Match` lost 25 of 59 commits that it had acknowledged.
+    A clone of S3 that ignores `If-None-Match` lost 25 of 59 commits that it had acknowledged.
 
     Raises:
         StoreError: the store doesn't answer, or refuses.

@@ -1,13 +1,12 @@
-"""Whose turn it is to write to a bucket: that of one data folder, which has what the bucket holds.
+"""Turns: which data folder may write to a bucket. Only one that has what the bucket holds gets a turn.
 
-Each copy takes the next number by creating an object in `copying`. In it is a token that its data folder has
-noted before. So a folder knows whether the last copy was its own, or one that it was fetched from: otherwise
-somebody else has copied there since, and what they have changed isn't in this folder. Documents could be
-lost, and worse, revoked keys and rights could come back. Such a copy is refused, unless an administrator
-decides that this folder counts.
+Each copy takes the next number by creating an object in `copying` that holds a token, which its data folder
+has noted before. So a folder knows whether the last copy was its own, or one that it was fetched from.
+Otherwise another folder was copied there since, and its changes aren't in this one: documents could get lost,
+and worse, revoked keys and rights could come back. Such a copy is refused, unless an administrator decides
+that this folder counts.
 
-A number that was taken ends all copies with lower ones. There is no lease that would have to run out: a
-killed copy leaves nothing to wait for.
+A new number ends all copies with lower ones. There is no lease to expire, so a killed copy blocks nobody.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from rag.store.write.desk_folder import spending_reserve, write_whole
 
 TURNS = "copying"
 NOTES = "copies.json"
-"""In a data folder: the tokens of its last copy to each bucket, two if it may not know whether one began."""
+"""In a data folder: the token of its last copy to each bucket; two while a copy may or may not have begun."""
 
 
 def take_turn(bucket: Bucket, data: Path, *, replace: bool) -> int:
-    """Make every earlier copy to this bucket stop. Returns the number of this one.
+    """Stop every earlier copy to this bucket. Returns the number of this one.
 
     Raises:
-        ConfigurationError: another folder was copied there since this one, and it is not to be replaced. Or
-            the store lets several writers have the same turn.
+        ConfigurationError: another folder was copied there since, and `replace` is false. Or the store lets
+            several writers have the same turn.
         BusyError: another copy began in the same moment.
     """
     numbers = _numbers(bucket)
@@ -49,7 +48,7 @@ def take_turn(bucket: Bucket, data: Path, *, replace: bool) -> int:
     _note(data, bucket, [token, *([current] if current in tokens else [])])
     if not put_new(bucket, _name(last + 1), token.encode()):
         raise BusyError(f"Another copy to {bucket} has just begun. Try again later.")
-    if put_new(bucket, _name(last + 1), token.encode()):  # the copy came here from another store
+    if put_new(bucket, _name(last + 1), token.encode()):  # must fail; the copy may come from another store
         raise unfit_store(bucket)
     _note(data, bucket, [token])
     delete(bucket, map(_name, numbers))
@@ -57,27 +56,27 @@ def take_turn(bucket: Bucket, data: Path, *, replace: bool) -> int:
 
 
 def check_turn(bucket: Bucket, number: int) -> None:
-    """Make sure that no other copy has begun since this turn was taken.
+    """Make sure that this turn is still the last one.
 
     Raises:
-        BusyError: one has.
+        BusyError: another copy has begun since.
     """
     if last_turn(bucket) != number:
         raise BusyError(f"Another copy to {bucket} has begun since, so this one stopped.")
 
 
 def last_turn(bucket: Bucket) -> int:
-    """The number of the last copy that began, 0 if none did."""
+    """The number of the last copy that began, 0 before the first."""
     return max(_numbers(bucket), default=0)
 
 
 def token_of(bucket: Bucket, number: int) -> str:
-    """The token of a turn, empty if there is none."""
+    """The token of a turn, empty if the turn doesn't exist."""
     return (bucket.read(_name(number)) or b"").decode(errors="replace")
 
 
 def note_fetched(data: Path, bucket: Bucket, token: str) -> None:
-    """Note that a folder has what a bucket holds since the copy with this token."""
+    """Note that a folder has the state of the copy with this token."""
     _note(data, bucket, [token])
 
 
@@ -98,7 +97,7 @@ def _numbers(bucket: Bucket) -> list[int]:
 
 
 def _noted(data: Path) -> dict[str, list[str]]:
-    """The notes; none if they can't be read, which refuses a copy instead of letting one through."""
+    """The notes by bucket; none if they can't be read. That fails closed: the next copy is refused."""
     try:
         noted = json.loads((data / NOTES).read_bytes())
     except (OSError, ValueError):

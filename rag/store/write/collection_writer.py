@@ -129,8 +129,8 @@ class CollectionWriter:
         claims = {item.source.id: (item.source.uri, item.claim) for item in items}
         with engine_errors("writing"), self._steps():
             self._changed = True
-            # Records before texts: whenever a crash comes, a text is visible to nobody whom its record doesn't
-            # admit. A claim that widens access is held back here (`until_stored`): it would also show the
+            # Records before texts: whenever a crash comes, a text is visible only to those whom its record
+            # admits. A claim that widens access is held back here (`until_stored`): it would also show the
             # earlier text, which is still visible.
             records, behind = await self._access.settle(
                 {id_: (uri, until_stored(claim)) for id_, (uri, claim) in claims.items()}

@@ -118,8 +118,8 @@ async def compact(
     await _index_ids(sources)
     for table in (chunks, sources):
         if anew or await is_behind(table) or await _has_built_up(table, keep):
-            # Merged first, so that the index gets one segment for the new rows, not one for each file. A merge
-            # goes by id, which leftovers can repeat, so it waits until the tables are swept.
+            # Merged first, so that the index gets one segment for the new rows, not one for each file. But a
+            # merge goes by id, which leftovers can repeat, so it waits until the tables are swept.
             if swept and table is chunks and not anew:
                 await merge_tail(table, min(MERGED_ROWS, int(rows * MERGED_SHARE)), whole=True)
             await _optimize(table, keep=keep)
