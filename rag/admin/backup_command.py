@@ -103,6 +103,7 @@ async def restore_command(  # noqa: PLR0913 the options
         keys = _restore_keys(settings.data, result, backup, exact=exact)
     if as_json:
         lists = asdict(result)
+        lists["others"] = lists.pop("untouched")
         del lists["keys"]
         print_json(lists | keys)
     else:
