@@ -55,16 +55,16 @@ def members(data: bytes, name: str) -> Iterator[Member]:
     """
     try:
         if data.startswith(b"PK"):
-            yield from _of_zip(data)
+            yield from _zip_members(data)
             return
         opener = next(
             (open_stream for start, open_stream in _OPENERS.items() if data.startswith(start)), None
         )
-        file = _Unpacked(opener(io.BytesIO(data)) if opener else io.BytesIO(data))
+        file = _LimitedStream(opener(io.BytesIO(data)) if opener else io.BytesIO(data))
         if _is_tar(file.ahead):
-            yield from _of_tar(file)
+            yield from _tar_members(file)
         elif opener:
-            yield _checked(name.rpartition(".")[0] or name, file.read(MAX_MEMBER_BYTES + 1))
+            yield _sized_member(name.rpartition(".")[0] or name, file.read(MAX_MEMBER_BYTES + 1))
         else:
             raise ParseError("the archive is damaged, or of another format")
     except NotImplementedError as error:
@@ -75,7 +75,7 @@ def members(data: bytes, name: str) -> Iterator[Member]:
         raise ParseError("the archive is damaged") from error
 
 
-def _of_zip(data: bytes) -> Iterator[Member]:
+def _zip_members(data: bytes) -> Iterator[Member]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for entry, name in zip(archive.infolist(), _names(archive.infolist()), strict=True):
             entry.filename = name
@@ -90,7 +90,7 @@ def _of_zip(data: bytes) -> Iterator[Member]:
             elif entry.file_size > MAX_MEMBER_BYTES:
                 yield _too_large(entry.filename)
             else:
-                yield _zipped(archive, entry)
+                yield _zip_member(archive, entry)
 
 
 def _names(entries: list[zipfile.ZipInfo]) -> list[str]:
@@ -125,33 +125,33 @@ def _stated_name(entry: zipfile.ZipInfo) -> str | None:
         return None
 
 
-def _zipped(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
+def _zip_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
     try:
         with archive.open(entry) as file:
-            return _checked(entry.filename, file.read(MAX_MEMBER_BYTES + 1))
+            return _sized_member(entry.filename, file.read(MAX_MEMBER_BYTES + 1))
     except (*_DAMAGE, NotImplementedError, RuntimeError):
         return Member(entry.filename, refused="it can't be unpacked: the archive is damaged", cause="damaged")
 
 
-def _of_tar(file: _Unpacked) -> Iterator[Member]:
+def _tar_members(file: _LimitedStream) -> Iterator[Member]:
     with tarfile.open(fileobj=file, mode="r|") as archive:
         for entry in archive:
             if entry.isdir():
                 continue
             if entry.issparse() or not entry.isreg():
-                yield Member(_readable(entry.name), refused="a link, a device or a file with holes")
+                yield Member(_readable_name(entry.name), refused="a link, a device or a file with holes")
             elif entry.size > MAX_MEMBER_BYTES:
-                yield _too_large(_readable(entry.name))
+                yield _too_large(_readable_name(entry.name))
             elif content := archive.extractfile(entry):
-                yield _checked(_readable(entry.name), content.read())
+                yield _sized_member(_readable_name(entry.name), content.read())
 
 
-def _readable(name: str) -> str:
+def _readable_name(name: str) -> str:
     """The name of a member of a tar archive, whose encoding is unknown."""
     return decode_part(name.encode("utf-8", "surrogateescape"), "").text
 
 
-def _checked(name: str, data: bytes) -> Member:
+def _sized_member(name: str, data: bytes) -> Member:
     return _too_large(name) if len(data) > MAX_MEMBER_BYTES else Member(name, data)
 
 
@@ -164,23 +164,23 @@ def _is_tar(beginning: bytes) -> bool:
     return beginning[257:262] == b"ustar" or (bool(beginning) and not beginning.strip(b"\0"))
 
 
-class _Unpacked(io.RawIOBase):
+class _LimitedStream(io.RawIOBase):
     """A decompressed stream with a size limit; `ahead` has its first block before anything is read."""
 
     def __init__(self, file: _Stream) -> None:
         self.ahead = file.read(tarfile.BLOCKSIZE)
         self._file = file
-        self._rest = self.ahead
-        self._left = MAX_UNPACKED_BYTES
+        self._unread_ahead = self.ahead
+        self._bytes_left = MAX_UNPACKED_BYTES
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
         expected_size = MAX_UNPACKED_BYTES if size is None or size < 0 else size
-        data, self._rest = self._rest[:expected_size], self._rest[expected_size:]
+        data, self._unread_ahead = self._unread_ahead[:expected_size], self._unread_ahead[expected_size:]
         data += self._file.read(expected_size - len(data))
-        self._left -= len(data)
-        if self._left < 0:
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
             raise ParseError(f"it unpacks to more than {MAX_UNPACKED_BYTES >> 30} GB", "too large")
         return data

@@ -153,7 +153,7 @@ def decode(data: bytes, declared: str = "", *, page: bool = False) -> Decoded:
         ParseError: the encoding can't be detected, or the file is binary.
     """
     decoded = _decoded(data, declared or declared_in(data, page=page))
-    if "\x00" in decoded.text or _many(_CONTROL, decoded.text):
+    if "\x00" in decoded.text or _has_many(_CONTROL, decoded.text):
         raise ParseError("binary data, not text", "unsupported")
     return decoded._replace(text=clean(decoded.text), hidden=hidden_count(decoded.text))
 
@@ -167,7 +167,7 @@ def in_utf8(data: bytes, label: str) -> bytes:
     codec = codec_of(label)
     if not codec or b"\x00" in data or _mark_of(data):
         return data
-    decoded = _as_stated(data, label, codec)
+    decoded = _decoded_as_stated(data, label, codec)
     if decoded is None or decoded.text.isascii():
         return data
     return codecs.BOM_UTF8 + decoded.text.encode("utf-8", "replace")
@@ -187,7 +187,7 @@ def unicode_text(data: bytes, errors: str = "strict") -> str:
         ParseError: the file is in another encoding.
     """
     try:
-        return data.decode(_mark_of(data) or _unmarked(data) or "utf-8", errors)
+        return data.decode(_mark_of(data) or _unmarked_unicode(data) or "utf-8", errors)
     except UnicodeDecodeError as error:
         raise ParseError("it is not in UTF-8. Save it as UTF-8") from error
 
@@ -247,34 +247,34 @@ def _decoded(data: bytes, declared: str) -> Decoded:
         except UnicodeDecodeError as error:
             raise ParseError(f"invalid {mark.removesuffix('-sig').upper()} text") from error
     codec = codec_of(declared)
-    if wide := _unmarked(data):
+    if wide := _unmarked_unicode(data):
         return Decoded(data.decode(wide), wide)
     if b"\x00" in data:
         raise ParseError("binary data, not text", "unsupported")
-    if decoded := _as_stated(data, declared, codec):
+    if decoded := _decoded_as_stated(data, declared, codec):
         return decoded
-    losses = (_damaged(data, name) for name in dict.fromkeys(("utf-8", codec)) if name)
-    return next((decoded for decoded in losses if decoded), None) or _detected(data, declared)
+    losses = (_decoded_with_losses(data, name) for name in dict.fromkeys(("utf-8", codec)) if name)
+    return next((decoded for decoded in losses if decoded), None) or _decoded_by_detection(data, declared)
 
 
-def _as_stated(data: bytes, declared: str, codec: str) -> Decoded | None:
+def _decoded_as_stated(data: bytes, declared: str, codec: str) -> Decoded | None:
     """The text as ASCII, UTF-8 or in the declared `codec`; None if none of these fits."""
     if data.isascii():
-        return _of_ascii(data, codec)
-    if (text := _read(data, "utf-8")) is not None and not _is_rather(data, text, codec):
+        return _decoded_ascii(data, codec)
+    if (text := _strictly_decoded(data, "utf-8")) is not None and not _is_rather_eastern(data, text, codec):
         is_narrower = codec in {"", "utf-8"} or declared.lower() in {"ascii", "us-ascii"}
-        remark = "" if is_narrower else _false(declared, "utf-8")
+        remark = "" if is_narrower else _contradicted(declared, "utf-8")
         return Decoded(text, "utf-8", remark)
     if (
         codec not in {"", "utf-8", "ascii"}
-        and (text := _read(data, codec)) is not None
+        and (text := _strictly_decoded(data, codec)) is not None
         and _is_plausible(text)
     ):
         return Decoded(text, codec)
     return None
 
 
-def _unmarked(data: bytes) -> str:
+def _unmarked_unicode(data: bytes) -> str:
     """The UTF-16 or UTF-32 codec of bytes without a mark, by the positions of their zeros, or ""."""
     head = data[: _HEAD - _HEAD % 4]
     if len(data) % 2 or b"\x00" not in head:
@@ -288,7 +288,7 @@ def _unmarked(data: bytes) -> str:
         "utf-16-be": _are_upper(big) and 0 not in little,
     }
     for codec in (shape for shape, fits in shapes.items() if fits):
-        text = _read(data, codec)
+        text = _strictly_decoded(data, codec)
         if text is not None and not _CONTROL.search(text[:_HEAD]) and _is_plausible(text):
             return codec
     return ""
@@ -301,30 +301,30 @@ def _are_upper(halves: bytes) -> bool:
     return bool(counts[0]) and usual >= 0.8 * len(halves)  # a text has some typographic signs
 
 
-def _of_ascii(data: bytes, codec: str) -> Decoded:
+def _decoded_ascii(data: bytes, codec: str) -> Decoded:
     escaped = codec if _ESCAPED.match(codec) else ""
     if not escaped and b"\x1b$" in data:
         escaped = "iso2022_kr" if b"\x1b$)C" in data else "iso2022_jp_ext"
-    if escaped and (text := _read(data, escaped)) is not None:
+    if escaped and (text := _strictly_decoded(data, escaped)) is not None:
         return Decoded(text, "ascii" if text.isascii() else escaped)
     return Decoded(data.decode("ascii"), "utf-8")
 
 
-def _is_rather(data: bytes, text: str, codec: str) -> bool:
+def _is_rather_eastern(data: bytes, text: str, codec: str) -> bool:
     """Whether a short text in an East Asian encoding only happens to be valid UTF-8."""
     beyond = sum(not character.isascii() for character in text[:_HEAD])
     is_eastern = codec in {"gb18030", "big5hkscs", "cp932", "cp949", "euc_jp"}
-    return is_eastern and beyond <= 2 and max(text) < "\u0800" and _read(data, codec) is not None  # noqa: PLR2004
+    return is_eastern and beyond <= 2 and max(text) < "\u0800" and _strictly_decoded(data, codec) is not None  # noqa: PLR2004
 
 
-def _read(data: bytes, codec: str) -> str | None:
+def _strictly_decoded(data: bytes, codec: str) -> str | None:
     try:
         return data.decode(codec)
     except (LookupError, ValueError, OSError):
         return None
 
 
-def _damaged(data: bytes, codec: str) -> Decoded | None:
+def _decoded_with_losses(data: bytes, codec: str) -> Decoded | None:
     """A text with a few wrong bytes, or a truncated one; None if it is in another encoding."""
     text = data.decode(codec, "replace")
     lost = text.count("\ufffd")
@@ -336,7 +336,7 @@ def _damaged(data: bytes, codec: str) -> Decoded | None:
     return Decoded(text, codec, f"{counted(lost, 'character')} of its {codec} text can't be read", lost)
 
 
-def _detected(data: bytes, declared: str) -> Decoded:
+def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
     """The text in the encoding that is detected.
 
     Raises:
@@ -358,7 +358,7 @@ def _detected(data: bytes, declared: str) -> Decoded:
         if rival_confidence >= _UNSURE * confidence and _letters(reading) != _letters(text)
     ]
     if declared:
-        remark = _false(declared, codec)
+        remark = _contradicted(declared, codec)
     elif codec == _WESTERN:
         remark = ""
     else:
@@ -368,10 +368,10 @@ def _detected(data: bytes, declared: str) -> Decoded:
 
 
 def _letters(text: str) -> list[str]:
-    return [letter for letter in _beyond_ascii(text) if not letter.isascii() and letter.isalpha()]
+    return [letter for letter in _lines_beyond_ascii(text) if not letter.isascii() and letter.isalpha()]
 
 
-def _beyond_ascii(text: str) -> str:
+def _lines_beyond_ascii(text: str) -> str:
     """The lines of a text with characters beyond ASCII, up to the size of the sample."""
     return "\n".join(line for line in text.split("\n") if not line.isascii())[:_SAMPLE]
 
@@ -393,7 +393,7 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
         ranked.setdefault(codec, float(offer["confidence"] or 0))
     ranked.setdefault(_WESTERN, 0.0)
     for codec, confidence in ranked.items():
-        text = _read(data, codec)
+        text = _strictly_decoded(data, codec)
         if text is not None and _is_plausible(text):
             yield codec, confidence, text
 
@@ -404,7 +404,7 @@ def _is_plausible(text: str) -> bool:
     Signs of mojibake are letters of two scripts in one word, symbols between letters, words of only accented
     letters, and single foreign letters among Latin words.
     """
-    sample = _beyond_ascii(text)
+    sample = _lines_beyond_ascii(text)
     words = [word for word in _WORD.findall(sample) if not word.isascii()]
     glued, stray = len(_GLUED.findall(sample)), len(_STRAY.findall(sample))
     odd = sum(map(_is_odd, words)) + glued + 2 * stray
@@ -431,9 +431,9 @@ def _script(letter: str) -> str:
     return next((name for name, letters in _SCRIPTS if letters.match(letter)), "")
 
 
-def _false(declared: str, codec: str) -> str:
+def _contradicted(declared: str, codec: str) -> str:
     return f"it states {declared!r} as its encoding, and was read as {codec}"
 
 
-def _many(pattern: re.Pattern[str], text: str) -> bool:
+def _has_many(pattern: re.Pattern[str], text: str) -> bool:
     return any(islice(pattern.finditer(text), len(text) // _CONTROL_SHARE, None))

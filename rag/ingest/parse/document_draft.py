@@ -160,10 +160,10 @@ def _without_breaks(text: str) -> tuple[list[int], str]:
 
 def pipe_row(cells: Iterable[str]) -> str:
     """A row of a table on one line: "| Ann | 3 |"."""
-    return f"| {' | '.join(_flat(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+    return f"| {' | '.join(_cell_on_one_line(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _flat(cell: str) -> str:
+def _cell_on_one_line(cell: str) -> str:
     marks = PAGE_BREAK * cell.count(PAGE_BREAK)
     return marks + one_line(cell)
 
@@ -289,7 +289,7 @@ def finished_document(
         mime_type=mime_type,
         blocks=blocks,
         pages=tuple(min(at, len(text)) for at in draft.pages),
-        date=_saved(properties.modified),
+        date=_saved_at(properties.modified),
         metadata={key: value for key, value in metadata.items() if value},
         remarks=tuple(remarks),
     )
@@ -300,7 +300,7 @@ def _author(text: str) -> str:
     return ", ".join(person for person in people if not _NOBODY.fullmatch(person))
 
 
-def _saved(text: str) -> datetime | None:
+def _saved_at(text: str) -> datetime | None:
     moment = date(text) if text else None
     if moment is None or moment.isoformat() in _TEMPLATES or not _OLDEST <= moment < _YOUNGEST:
         return None

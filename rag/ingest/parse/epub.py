@@ -48,7 +48,7 @@ def parse(data: bytes, name: str) -> Document:
     book = package.xml(path)
     items = {item.get("id", ""): item for item in descendants(book, "manifest", "item")}
     chapters = [*_chapters(book, items, path)]
-    _check(package, chapters)
+    _check_readable(package, chapters)
     labels = _labels(package, items, path)
     text, missing = "", 0
     blocks: list[Block] = []
@@ -62,7 +62,7 @@ def parse(data: bytes, name: str) -> Document:
             blocks += shifted(markdown_blocks(content), len(text))
             text += content
     remarks = (f"{missing} of its {len(chapters)} chapters are missing",) if missing else ()
-    return _described(book, text, blocks, name, remarks)
+    return _document(book, text, blocks, name, remarks)
 
 
 def _chapters(book: Element, items: dict[str, Element], path: str) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _part(beside: str, href: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(beside), unquote(href.partition("#")[0])))
 
 
-def _check(package: Package, chapters: list[str]) -> None:
+def _check_readable(package: Package, chapters: list[str]) -> None:
     encryption = package.xml_if_there(_ENCRYPTION)
     for encrypted in encryption.iter("EncryptedData") if encryption is not None else ():
         method, reference = (
@@ -134,9 +134,7 @@ def _content(package: Package, chapter: str, labels: dict[str, str]) -> str:
     return f"# {label}\n\n{content}" if content and label and not content.startswith("#") else content
 
 
-def _described(
-    book: Element, text: str, blocks: list[Block], name: str, remarks: tuple[str, ...]
-) -> Document:
+def _document(book: Element, text: str, blocks: list[Block], name: str, remarks: tuple[str, ...]) -> Document:
     about = child(book, "metadata")
     elements = about.iter() if about is not None else ()
     stated = [(element.tag, element.get("event", ""), (element.text or "").strip()) for element in elements]
@@ -152,7 +150,7 @@ def _described(
         title=title or name,
         mime_type="application/epub+zip",
         blocks=tuple(blocks),
-        date=next(filter(None, map(date, map(_whole, days))), None),
+        date=next(filter(None, map(date, map(_full_date, days))), None),
         metadata=facts(
             author=[creator for creator in values("creator") if not _NOBODY.fullmatch(creator)],
             keywords=values("subject"),
@@ -163,6 +161,6 @@ def _described(
     )
 
 
-def _whole(day: str) -> str:
+def _full_date(day: str) -> str:
     """The first day of a year or month: "1998" -> "1998-01-01"; other dates as they are."""
     return f"{day}-01-01"[:10] if _YEAR.fullmatch(day) else day

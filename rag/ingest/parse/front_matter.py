@@ -56,14 +56,14 @@ def split_front_matter(text: str) -> tuple[FrontMatter, str]:
     Example: "---\ntags: [x, y]\nby: {name: A}\n---\n# B" -> {"tags": "x, y", "by.name": "A"}, "# B".
     """
     if toml := _TOML.match(text):
-        return _read(toml[1], _toml), text[toml.end() :]
+        return _within_limit(toml[1], _toml), text[toml.end() :]
     if _JSON.match(text):
         return _split_json(text)
     fenced = _FENCED.match(text)
     blank = _BLANK.match(fenced[1]) if fenced else None
     if not fenced or not blank or not _ENTRY.match(fenced[1], blank.end()):
         return FrontMatter({}), text
-    return _read(fenced[1], _yaml), text[fenced.end() :]
+    return _within_limit(fenced[1], _yaml), text[fenced.end() :]
 
 
 def _split_json(text: str) -> tuple[FrontMatter, str]:
@@ -78,7 +78,7 @@ def _split_json(text: str) -> tuple[FrontMatter, str]:
         return FrontMatter(_unreadable_access(text[: closing.end()]), (why,)), text[closing.end() :]
     if not value or text[end : end + 1] not in {"", "\n"}:
         return FrontMatter({}), text
-    return _read(text[:end], _yaml), text[end:]
+    return _within_limit(text[:end], _yaml), text[end:]
 
 
 def listed(items: Iterable[str]) -> str:
@@ -99,7 +99,7 @@ def items_of(text: str) -> list[str]:
     return [item.strip() for item in items if item.strip()]
 
 
-def _read(block: str, read: Callable[[str], FrontMatter]) -> FrontMatter:
+def _within_limit(block: str, read: Callable[[str], FrontMatter]) -> FrontMatter:
     if len(block) > MAX_CHARS:
         why = f"its front matter has over {MAX_CHARS:,} characters and was not read"
         return FrontMatter(_unreadable_access(block), (why,))
@@ -109,7 +109,7 @@ def _read(block: str, read: Callable[[str], FrontMatter]) -> FrontMatter:
 def _yaml(block: str) -> FrontMatter:
     """The entries of YAML (JSON included); of invalid YAML, the entries that are valid alone."""
     try:
-        return _entries(_composed(block))
+        return _entries(_yaml_node(block))
     except _UnreadableError as error:
         return _entry_by_entry(block, str(error))
 
@@ -185,7 +185,7 @@ def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
         yield clean(key.value).strip(), value
 
 
-def _composed(block: str) -> yaml.Node | None:
+def _yaml_node(block: str) -> yaml.Node | None:
     """The YAML as nodes: without construction no tag runs code, and values stay as written."""
     _check_depth(block)
     try:
@@ -213,7 +213,7 @@ def _entry_by_entry(block: str, why: str) -> FrontMatter:
     for start, end in pairwise([*starts, len(block)]):
         part = block[start:end].strip()
         try:
-            entries |= _entries(_composed(part)).entries
+            entries |= _entries(_yaml_node(part)).entries
         except _UnreadableError:
             name, value = (clean(half).strip() for half in part.split(":", 1))
             if "\n" in part or "\n" in value:

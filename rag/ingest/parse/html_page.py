@@ -57,14 +57,14 @@ def parse(text: str, name: str) -> Document:
     text, orders = without_hidden_orders(text)
     page = _converted(text, _PAGE)
     head = page.metadata.document
-    content, labels, ends = without_marks(_marked_content(_main(text)) or _marked_content(text))
+    content, labels, ends = without_marks(_marked_content(_main_part(text)) or _marked_content(text))
     blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
     return Document(
         text=content,
         title=head.title or head.open_graph.get("title") or first_heading(blocks) or name,
         mime_type="text/html",
         blocks=blocks,
-        date=_published(head.meta_tags, text),
+        date=_published_at(head.meta_tags, text),
         url=web_address(clean(head.canonical_url or "")),
         metadata=facts(
             author=head.author or head.meta_tags.get("article-author") or head.meta_tags.get("dc.creator"),
@@ -100,7 +100,7 @@ def _converted(html: str, options: ConversionOptions) -> ConversionResult:
     return result
 
 
-def _main(html: str) -> str:
+def _main_part(html: str) -> str:
     """From the first <main> to the last </main>; without these the same for <article>; else all."""
     for tag in ("main", "article"):
         opening = re.search(rf"<{tag}[\s>]", html, re.IGNORECASE)
@@ -110,7 +110,7 @@ def _main(html: str) -> str:
     return html
 
 
-def _published(meta: dict[str, str], html: str) -> datetime | None:
+def _published_at(meta: dict[str, str], html: str) -> datetime | None:
     time = _TIME.search(html)
     dates = [*(meta.get(key, "") for key in _DATES), time[1] if time else ""]
     return next(filter(None, map(date, dates)), None)
@@ -188,7 +188,7 @@ class _Finder(HTMLParser):
             return
         if tag in _CLOSED_BY_NEXT and self._stack and self._stack[-1].tag == tag:
             self._pop(self._offset())
-        opened = _Open(tag, self._hides(dict(attrs)), self._offset())
+        opened = _Open(tag, self._is_hiding(dict(attrs)), self._offset())
         self._stack.append(opened)
         self._tags[tag] += 1
         self._hiding += opened.hides
@@ -222,7 +222,7 @@ class _Finder(HTMLParser):
                 self.found.append((closed.start, end))
             self._texts.clear()
 
-    def _hides(self, attributes: dict[str, str | None]) -> bool:
+    def _is_hiding(self, attributes: dict[str, str | None]) -> bool:
         classes = (attributes.get("class") or "").split() if self._classes else ()
         return (
             "hidden" in attributes

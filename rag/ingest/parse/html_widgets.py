@@ -43,7 +43,7 @@ def with_seen(page: str) -> str:
     """
     page = _with_repeated_cells(page) if _SPANS.search(page) else page
     page = _with_labels(page.replace(LABEL, "").replace(LABEL_END, ""))
-    return _SEEN.sub(_Shown(_open_lists(page)).text, page)
+    return _SEEN.sub(_TagTexts(_open_lists(page)).text, page)
 
 
 def without_marks(text: str) -> tuple[str, list[int], list[int]]:
@@ -114,7 +114,7 @@ def _open_lists(page: str) -> set[int]:
 
 
 @dataclass(slots=True)
-class _Shown:
+class _TagTexts:
     """Replaces the tags of forms and pictures, in their order."""
 
     open_lists: set[int]
@@ -132,7 +132,7 @@ class _Shown:
                 self.in_open_list = False
                 return f"{tag[0]} {ticked(is_shown)} "
             case "input":
-                return html.escape(_entry(_attributes(tag[2])))
+                return html.escape(_input_text(_attributes(tag[2])))
         return html.escape(self._picture(_attributes(tag[2]).get("alt", ""))) or tag[0]
 
     def _picture(self, alternative: str) -> str:
@@ -152,7 +152,7 @@ def _attributes(text: str) -> dict[str, str]:
     }
 
 
-def _entry(attributes: dict[str, str]) -> str:
+def _input_text(attributes: dict[str, str]) -> str:
     kind = attributes.get("type", "text").casefold()
     if kind in {"checkbox", "radio"}:
         return f"{ticked('checked' in attributes)} "
@@ -182,7 +182,7 @@ def _with_repeated_cells(page: str) -> str:
     at, room = 0, MAX_GROWTH * len(page)
     tables: list[_Table] = []
     for tag in _CELLS.finditer(page):
-        repeated = "".join(_repeated(tag, tables))
+        repeated = "".join(_repeated_cells(tag, tables))
         room -= len(repeated)
         if room < 0:
             return page
@@ -192,32 +192,32 @@ def _with_repeated_cells(page: str) -> str:
     return "".join([*parts, page[at:]])
 
 
-def _repeated(tag: re.Match[str], tables: list[_Table]) -> Iterator[str]:
+def _repeated_cells(tag: re.Match[str], tables: list[_Table]) -> Iterator[str]:
     """The repeated cells to write before a tag."""
     is_end, name = bool(tag[1]), tag[2].casefold()
     if name == "table":
         if is_end and tables:
-            yield from _closed(tables.pop(), tag)
+            yield from _end_row(tables.pop(), tag)
         elif not is_end:
             tables.append(_Table())
     elif tables and name == "tr":
-        yield from _closed(tables[-1], tag)
+        yield from _end_row(tables[-1], tag)
         if not is_end:
             tables[-1].above, tables[-1].next_above, tables[-1].column = tables[-1].next_above, {}, 0
     elif tables:
         _end_cell(tables[-1], tag)
         if not is_end:
-            yield from _from_above(tables[-1])
+            yield from _cells_from_above(tables[-1])
             tables[-1].opened = tag
 
 
-def _closed(table: _Table, tag: re.Match[str]) -> Iterator[str]:
+def _end_row(table: _Table, tag: re.Match[str]) -> Iterator[str]:
     """The repeated cells at the end of a row."""
     _end_cell(table, tag)
-    yield from _from_above(table)
+    yield from _cells_from_above(table)
 
 
-def _from_above(table: _Table) -> Iterator[str]:
+def _cells_from_above(table: _Table) -> Iterator[str]:
     while (cell := table.above.pop(table.column, None)) is not None:
         yield f"<td>{cell.content}</td>"
         if cell.rows > 1:

@@ -46,7 +46,7 @@ def parse_json(text: str, name: str) -> Document:
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return records_document(value, name, "application/json")
     if len(text) <= _READABLE * (1 + text.count("\n")):
-        title, metadata = _about([value])
+        title, metadata = _record_facts([value])
         return Document(text, title or name, "application/json", tuple(code_blocks(text)), metadata=metadata)
     return records_document([_record(value)], name, "application/json")
 
@@ -84,7 +84,7 @@ _GAP = "\n\n"  # between two records
 def records_document(records: Iterable[Mapping[str, object]], name: str, mime_type: str) -> Document:
     """The document of a sequence of records: each one is a block of `key: value` lines."""
     records = list(records)
-    title, metadata = _about(records)
+    title, metadata = _record_facts(records)
     texts = [text for record in records if (text := record_lines(record))]
     whole = _GAP.join(texts)
     starts = accumulate((len(text) + len(_GAP) for text in texts), initial=0)
@@ -92,7 +92,7 @@ def records_document(records: Iterable[Mapping[str, object]], name: str, mime_ty
     return Document(whole, title or name, mime_type, tuple(blocks), metadata=metadata)
 
 
-def _about(values: Sequence[object]) -> tuple[str, dict[str, str]]:
+def _record_facts(values: Sequence[object]) -> tuple[str, dict[str, str]]:
     """The title of a single record, and its `url` as metadata; empty for several records."""
     record = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
     title, url = (value if isinstance(value := record.get(key), str) else "" for key in ("title", "url"))
@@ -105,18 +105,18 @@ def record_lines(record: Mapping[str, object]) -> str:
     Example: {"name": "Ada", "born": 1815, "tags": ["a", "b"], "died": None} ->
     "name: Ada", "born: 1815" and "tags: a, b".
     """
-    values = ((key.strip(), _readable(value).strip()) for key, value in record.items())
+    values = ((key.strip(), _value_text(value).strip()) for key, value in record.items())
     return clean("\n".join(f"{key}: {value}" for key, value in values if value)).strip()
 
 
-def _readable(value: object) -> str:
+def _value_text(value: object) -> str:
     match value:
         case None:
             return ""
         case str():
             return value
         case list() if not any(isinstance(item, list | dict) for item in value):
-            return ", ".join(map(_readable, value))
+            return ", ".join(map(_value_text, value))
         case _:
             return json.dumps(value, ensure_ascii=False)
 
@@ -138,14 +138,14 @@ def parse_csv(text: str, name: str) -> Document:
     text = without_note_ids(text.lstrip("\n\ufeff "))
     stated = _SEPARATOR.match(text)
     text = text[stated.end() :] if stated else text
-    delimiter = stated[1] if stated else max(_DELIMITERS, key=lambda sign: _evidence(text, sign))
+    delimiter = stated[1] if stated else max(_DELIMITERS, key=lambda sign: _delimiter_evidence(text, sign))
     above, names, rows = _parts(_rows(text, delimiter))
     mime_type = "text/tab-separated-values" if delimiter == "\t" else "text/csv"
     table = records_document(_records(names, rows), name, mime_type)
-    return replace(table, **_below(above, table)) if above and table.blocks else table
+    return replace(table, **_below_paragraph(above, table)) if above and table.blocks else table
 
 
-def _below(above: str, table: Document) -> dict[str, Any]:
+def _below_paragraph(above: str, table: Document) -> dict[str, Any]:
     """The text and the blocks of a table below a paragraph."""
     start = len(above) + len(GAP)
     blocks = (Block("paragraph", 0, len(above)), *shifted(table.blocks, start))
@@ -165,18 +165,18 @@ def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
         raise ParseError(f"line {rows.line_num}: {error}") from error
 
 
-def _evidence(text: str, delimiter: str) -> tuple[float, int]:
+def _delimiter_evidence(text: str, delimiter: str) -> tuple[float, int]:
     """The evidence for a delimiter: the share of rows with the usual number of cells, and that number."""
     try:
         rows = [*islice(_rows(text, delimiter), _LOOKED_AT)]
     except ParseError:
         return 0.0, text.partition("\n")[0].count(delimiter)
-    width = _width(rows)
+    width = _usual_width(rows)
     alike = sum(len(row) == width for row in rows)
     return (alike / len(rows) if width > 1 else 0.0), width
 
 
-def _width(rows: Sequence[Sequence[str]]) -> int:
+def _usual_width(rows: Sequence[Sequence[str]]) -> int:
     """The usual number of cells, of rows with more than one cell if there are any."""
     widths = Counter(len(row) for row in rows if len(row) > 1)
     return max(widths, key=lambda width: (widths[width], width)) if widths else 1
@@ -185,7 +185,7 @@ def _width(rows: Sequence[Sequence[str]]) -> int:
 def _parts(rows: Iterator[list[str]]) -> tuple[str, list[str], Iterator[list[str]]]:
     """The text above a table, the row that names its columns, and the rows below it."""
     first = [*islice(rows, _LOOKED_AT)]
-    width = _width(first)
+    width = _usual_width(first)
     at = next((at for at, row in enumerate(first) if _names_columns(row, first[at + 1 : at + 2], width)), 0)
     lines = (" ".join(cell.strip() for cell in row if cell.strip()) for row in first[:at])
     return clean("\n".join(lines)).strip(), first[at] if first else [], chain(first[at + 1 :], rows)

@@ -71,7 +71,7 @@ def _cells(book: object) -> list[dict[str, object]] | None:
 
 
 def _parts(cell: dict[str, object], language: str) -> Iterator[str]:
-    text = _joined(cell.get("source", cell.get("input"))).strip("\n")
+    text = _source_text(cell.get("source", cell.get("input"))).strip("\n")
     match cell.get("cell_type"):
         case "markdown" | "raw":
             yield _IMAGE.sub(r"\1", text)
@@ -82,23 +82,23 @@ def _parts(cell: dict[str, object], language: str) -> Iterator[str]:
             yield _fenced(text, language)
             outputs = cell.get("outputs")
             for output in outputs if isinstance(outputs, list) else []:
-                yield _shown(_mapping(output))
+                yield _output_text(_mapping(output))
 
 
-def _shown(output: dict[str, object]) -> str:
+def _output_text(output: dict[str, object]) -> str:
     """An output that is text: a table as a table, an error without its traceback."""
     if output.get("output_type") in {"error", "pyerr"}:
-        return _fenced(f"{_joined(output.get('ename'))}: {_joined(output.get('evalue'))}", "")
+        return _fenced(f"{_source_text(output.get('ename'))}: {_source_text(output.get('evalue'))}", "")
     data = _mapping(output.get("data")) or output
-    page = _joined(data.get("text/html") or data.get("html"))
+    page = _source_text(data.get("text/html") or data.get("html"))
     if "<table" in page:
         return html_page.content_of(page[: 10 * _MAX_OUTPUT])[:_MAX_OUTPUT]
-    if text := _joined(data.get("text/markdown") or data.get("text/latex")):
+    if text := _source_text(data.get("text/markdown") or data.get("text/latex")):
         return _IMAGE.sub(r"\1", text)[:_MAX_OUTPUT]
-    return _fenced(_cut(_joined(data.get("text/plain") or data.get("text"))), "")
+    return _fenced(_shortened(_source_text(data.get("text/plain") or data.get("text"))), "")
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     excess = len(text) - _MAX_OUTPUT
     return f"{text[:_MAX_OUTPUT]}\n… ({excess:,} more characters)" if excess > 0 else text
 
@@ -110,7 +110,7 @@ def _fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{text}\n{fence}" if text.strip() else ""
 
 
-def _joined(value: object) -> str:
+def _source_text(value: object) -> str:
     """A text, which may be stored as a list of lines."""
     if isinstance(value, list):
         return "".join(line for line in value if isinstance(line, str))
@@ -157,9 +157,9 @@ def _head(entry: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _body(entry: Mapping[str, Any]) -> str:
-    if content := _written(entry, "content_html"):
+    if content := _string(entry, "content_html"):
         return html_page.content_of(content)
-    return clean(_written(entry, "content_text") or _written(entry, "summary"))
+    return clean(_string(entry, "content_text") or _string(entry, "summary"))
 
 
 def _people(item: Mapping[str, Any]) -> list[str]:
@@ -170,10 +170,10 @@ def _people(item: Mapping[str, Any]) -> list[str]:
 
 
 def _feed_text(item: Mapping[str, Any], key: str) -> str:
-    return one_line(clean(_written(item, key)))
+    return one_line(clean(_string(item, key)))
 
 
-def _written(item: Mapping[str, Any], key: str) -> str:
+def _string(item: Mapping[str, Any], key: str) -> str:
     value = item.get(key)
     return value if isinstance(value, str) else ""
 
@@ -251,22 +251,23 @@ def _chats(value: object) -> Iterator[_Chat]:
         listed = several.get("list") if isinstance(several, dict) else [value]
         for chat in _dicts(listed):
             if "type" in chat and any("date_unixtime" in message for message in _dicts(chat.get("messages"))):
-                yield _Chat(_chat_text(chat, "name"), [*_of_telegram(chat)])
+                yield _Chat(_chat_text(chat, "name"), [*_telegram_messages(chat)])
         return
     items = _dicts(value)
     if items and all(isinstance(item.get("mapping"), dict) for item in items):
         yield from (
-            _Chat(_chat_text(item, "title"), [*_of_chatgpt(item)], with_assistant=True) for item in items
+            _Chat(_chat_text(item, "title"), [*_chatgpt_messages(item)], with_assistant=True)
+            for item in items
         )
     elif items and all(isinstance(item.get("chat_messages"), list) for item in items):
         yield from (
-            _Chat(_chat_text(item, "name"), [*_of_claude(item)], with_assistant=True) for item in items
+            _Chat(_chat_text(item, "name"), [*_claude_messages(item)], with_assistant=True) for item in items
         )
     elif items and all(item.get("type") == "message" and "ts" in item for item in items):
-        yield _Chat("", [*_of_slack(items)])
+        yield _Chat("", [*_slack_messages(items)])
 
 
-def _of_telegram(chat: Mapping[str, Any]) -> Iterator[_Message]:
+def _telegram_messages(chat: Mapping[str, Any]) -> Iterator[_Message]:
     for message in _dicts(chat.get("messages")):
         text_or_pieces = message.get("text", "")
         pieces = text_or_pieces if isinstance(text_or_pieces, list) else [text_or_pieces]
@@ -280,7 +281,7 @@ def _of_telegram(chat: Mapping[str, Any]) -> Iterator[_Message]:
             )
 
 
-def _of_slack(items: list[dict[str, Any]]) -> Iterator[_Message]:
+def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
     """The messages of a channel, with the names of people from the profiles in the messages."""
     profiles = {
         _chat_text(item, "user"): item["user_profile"]
@@ -310,7 +311,7 @@ def _of_slack(items: list[dict[str, Any]]) -> Iterator[_Message]:
             yield _Message(sender, _moment(item.get("ts")), message_text)
 
 
-def _of_chatgpt(conversation: Mapping[str, Any]) -> Iterator[_Message]:
+def _chatgpt_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
     """The visible messages: the branch that ends at the current message."""
     nodes = conversation["mapping"]
     at: object = conversation.get("current_node") or next(reversed(nodes), "")
@@ -334,7 +335,7 @@ def _of_chatgpt(conversation: Mapping[str, Any]) -> Iterator[_Message]:
             yield _Message(role.title(), _moment(message.get("create_time")), text)
 
 
-def _of_claude(conversation: Mapping[str, Any]) -> Iterator[_Message]:
+def _claude_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
     for message in _dicts(conversation["chat_messages"]):
         if text := clean(_chat_text(message, "text")).strip():
             sender = "User" if message.get("sender") == "human" else "Assistant"

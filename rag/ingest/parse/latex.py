@@ -195,7 +195,7 @@ class _Reader:
 
     def expanded(self, text: str) -> str:
         """The text with its own macros expanded."""
-        expansion = Expansion(text, self._mark)
+        expansion = Expansion(text, self._placeholder)
         text = expansion.text()
         self._endless = expansion.endless
         return text
@@ -206,9 +206,9 @@ class _Reader:
         if names := [f"\\{name}" for name in self._unknown]:
             omitted = f"{counted(len(names), 'unknown macro')} left out"
             arguments = "its arguments" if len(names) == 1 else "their arguments"
-            remarks.append(f"{omitted}, the text of {arguments} stays: {_first(names)}")
+            remarks.append(f"{omitted}, the text of {arguments} stays: {_first_names(names)}")
         if names := [f"\\{name}" for name in self._endless]:
-            remarks.append(f"not expanded, because it calls itself or grows too large: {_first(names)}")
+            remarks.append(f"not expanded, because it calls itself or grows too large: {_first_names(names)}")
         return remarks
 
     def keep_code(self, text: str) -> str:
@@ -216,15 +216,15 @@ class _Reader:
 
         def listing(match: re.Match[str]) -> str:
             code = match[3].strip("\n")
-            return self._mark(f"```{match[2] or ''}\n{code}\n```", apart=True)
+            return self._placeholder(f"```{match[2] or ''}\n{code}\n```", apart=True)
 
-        return _INLINE_CODE.sub(lambda m: self._mark(f"`{m[2]}`"), _VERBATIM.sub(listing, text))
+        return _INLINE_CODE.sub(lambda m: self._placeholder(f"`{m[2]}`"), _VERBATIM.sub(listing, text))
 
     def parts(self, text: str) -> Iterator[Part]:
         """The parts of a text."""
         text = _LEFT_OUT.sub("", text)
-        text = MATH.sub(lambda m: self._mark(m[0], apart=m[0].startswith(("$$", "\\[", "\\b"))), text)
-        text = _TABULAR.sub(lambda m: self._mark(self._table(m[2]), apart=True), text)
+        text = MATH.sub(lambda m: self._placeholder(m[0], apart=m[0].startswith(("$$", "\\[", "\\b"))), text)
+        text = _TABULAR.sub(lambda m: self._placeholder(self._table(m[2]), apart=True), text)
         text = text.replace(r"\begin{abstract}", r"\section{Abstract}").replace(r"\maketitle", "")
         used = [level for level in _LEVELS if re.search(rf"\\{level}\*?[\[{{]", text)]
         highest = _LEVELS.index(used[0]) if used else 0
@@ -273,7 +273,7 @@ class _Reader:
         for block in paragraphs(readable):
             part = readable[block.start : block.end]
             placeholder = _KEPT.fullmatch(part)
-            whole = self._restored(part)
+            whole = self._with_verbatim(part)
             is_code, is_table = (bool(placeholder) and whole.startswith(mark) for mark in ("```", "| "))
             yield Part("code" if is_code else "table" if is_table else "paragraph", whole)
 
@@ -288,39 +288,41 @@ class _Reader:
 
     def plain(self, text: str) -> str:
         """The words of a text on one line, without commands."""
-        return one_line(self._restored(self._words(text)))
+        return one_line(self._with_verbatim(self._words(text)))
 
     def _words(self, text: str) -> str:
         """The words of a text without commands; verbatim text stays a placeholder."""
-        text = re.sub(rf"\\ensuremath\s*{_BRACED}", lambda m: self._mark(f"${m[1]}$"), text)
-        text = MATH.sub(lambda m: self._mark(m[0]), _GONE.sub("", text))
+        text = re.sub(rf"\\ensuremath\s*{_BRACED}", lambda m: self._placeholder(f"${m[1]}$"), text)
+        text = MATH.sub(lambda m: self._placeholder(m[0]), _GONE.sub("", text))
         text = re.sub(r"\\\\(?:\[[^\]]*\])?", "\n", text)
         text = _HYPHENATION.sub("", _SPACE.sub(" ", text))
-        text = _ESCAPED.sub(lambda m: self._mark(m[1] or ("~" if m[2] == "asciitilde" else "\\")), text)
+        text = _ESCAPED.sub(
+            lambda m: self._placeholder(m[1] or ("~" if m[2] == "asciitilde" else "\\")), text
+        )
         text = _ACCENT.sub(_accented, text)
         text = _STYLED.sub("", _CITED.sub(r"[\1]", text))
         self._unknown |= dict.fromkeys(name for name in _NAME.findall(text) if name not in _KNOWN)
         for _ in range(6):  # commands within commands, the innermost first
             before = text
             text = _NOTE.sub(r" [\1]", _LINKED.sub(r"\2 (\1)", text))
-            text = _COMMAND.sub(_its_text, _ENVIRONMENT.sub("", text))
+            text = _COMMAND.sub(_argument_text, _ENVIRONMENT.sub("", text))
             if text == before:
                 break
         text = _WORD.sub(lambda m: _LETTERS.get(m[1], ""), text).replace("\\", "")
         text = re.sub(r"[{}]", "", text).replace("~", " ")
         text = text.replace("---", "—").replace("--", "–").replace("``", "“").replace("''", "”")
-        return self._restored_marks(text.strip())
+        return self._with_single_characters(text.strip())
 
-    def _restored_marks(self, text: str) -> str:
+    def _with_single_characters(self, text: str) -> str:
         """The text with single verbatim characters restored; listings and formulas stay placeholders."""
         return _KEPT.sub(lambda m: self._kept[int(m[1])] if len(self._kept[int(m[1])]) == 1 else m[0], text)
 
-    def _mark(self, verbatim: str, *, apart: bool = False) -> str:
+    def _placeholder(self, verbatim: str, *, apart: bool = False) -> str:
         self._kept.append(verbatim)
         mark = f"\ue000{len(self._kept) - 1}\ue001"
         return f"\n\n{mark}\n\n" if apart else mark
 
-    def _restored(self, text: str) -> str:
+    def _with_verbatim(self, text: str) -> str:
         for _ in range(3):  # verbatim text can be nested: a formula in a table
             if not _KEPT.search(text):
                 break
@@ -328,12 +330,12 @@ class _Reader:
         return text
 
 
-def _its_text(command: re.Match[str]) -> str:
+def _argument_text(command: re.Match[str]) -> str:
     """The argument of a command; after an unknown command a space separates it from the next argument."""
     return command[2] + (" " if command[3] and command[1] not in _KNOWN else "")
 
 
-def _first(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     omitted = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {omitted} more" if omitted > 0 else "")
 

@@ -149,7 +149,7 @@ class Expansion:
             0,
         )  # of a macro in the file: name, end, pieces, expansions and growth before it
         self.endless: list[str] = []
-        self._look_ahead()
+        self._collect_definitions()
 
     def text(self) -> str:
         """The text with macros expanded and definitions removed."""
@@ -157,7 +157,7 @@ class Expansion:
             self._step()
         return "".join(self._written)
 
-    def _look_ahead(self) -> None:
+    def _collect_definitions(self) -> None:
         frame = self._frames[0]
         while header := _DEFINER.search(frame.text, frame.at):
             macro, name = frame.definition(header, self._macros), header["braced"] or header["bare"]
@@ -168,7 +168,7 @@ class Expansion:
     def _step(self) -> None:
         frame = self._frames[-1]
         if frame.at == len(frame.text):
-            self._leave()
+            self._end_body()
         elif header := _DEFINER.match(frame.text, frame.at):
             self._define(
                 header["braced"] or header["bare"], frame.definition(header, self._macros), header["how"]
@@ -189,7 +189,7 @@ class Expansion:
         else:
             self._macros.pop(name, None)
 
-    def _leave(self) -> None:
+    def _end_body(self) -> None:
         """Continue after the macro whose body ends here; "{}" separates its last command from a letter."""
         self._frames.pop()
         if self._frames and self._written and _ENDS_IN_WORD.match(self._written[-1]):
@@ -225,7 +225,7 @@ class Expansion:
             self._written.append(self._mark(f"\\{name}"))
             self.endless.append(name)
         else:
-            self._frames.append(_Frame(_filled(macro.body, arguments)))
+            self._frames.append(_Frame(_with_arguments(macro.body, arguments)))
 
     def _arguments(self, macro: _Macro) -> list[str]:
         """The arguments that follow, if need be after the end of the current macro body."""
@@ -244,7 +244,7 @@ class Expansion:
         return values
 
 
-def _filled(body: str, arguments: list[str]) -> str:
+def _with_arguments(body: str, arguments: list[str]) -> str:
     """The body of a macro with its arguments: ("#1 and ##", ["x"]) -> "x and #"."""
 
     def filled(match: re.Match[str]) -> str:

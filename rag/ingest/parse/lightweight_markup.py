@@ -67,7 +67,7 @@ def parse_asciidoc(text: str, name: str) -> Document:
 
 def _header(lines: Sequence[str]) -> tuple[int, str, str]:
     """The line after the header, and its author and date; (0, "", "") without a title."""
-    at = next((i for i, line in enumerate(lines) if line.strip() and not _is_left_out_of_asciidoc(line)), 0)
+    at = next((i for i, line in enumerate(lines) if line.strip() and not _is_omitted_asciidoc(line)), 0)
     if not lines[at].startswith("= "):
         return 0, "", ""
     author = day = ""
@@ -93,8 +93,8 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
         if first in author_lines and not _ASCIIDOC_HEADING.match(line):
             continue
         special = _is_special(line)
-        here = _list_or(line, kind if block_lines else "paragraph")
-        if special or not line or here != kind or _is_left_out_of_asciidoc(line):
+        here = _asciidoc_kind(line, kind if block_lines else "paragraph")
+        if special or not line or here != kind or _is_omitted_asciidoc(line):
             yield Part(kind, _readable_asciidoc("\n".join(block_lines)))
             block_lines, kind = [], here
         if _FENCE.match(line):
@@ -107,7 +107,7 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
             yield Part("heading", line, len(match["marks"]), _readable_asciidoc(match["title"]))
         elif match := _BLOCK_TITLE.match(line):
             yield Part("paragraph", match[1])
-        elif line and not special and not _is_left_out_of_asciidoc(line):
+        elif line and not special and not _is_omitted_asciidoc(line):
             block_lines.append("" if line == "+" else line)
         if not _BLOCK_TITLE.match(line):
             attributes = line if _BLOCK_ATTRIBUTES.match(line) else ""
@@ -150,7 +150,7 @@ def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:
     return next((i + 1 for i in range(at, len(lines)) if lines[i].rstrip() == mark), len(lines) + 1)
 
 
-def _list_or(line: str, before: BlockKind) -> BlockKind:
+def _asciidoc_kind(line: str, before: BlockKind) -> BlockKind:
     return "list" if _ASCIIDOC_ITEM.match(line) else before
 
 
@@ -160,7 +160,7 @@ def _is_special(line: str) -> bool:
     return line[:4] == "////" or any(pattern.match(line) for pattern in patterns)
 
 
-def _is_left_out_of_asciidoc(line: str) -> bool:
+def _is_omitted_asciidoc(line: str) -> bool:
     is_comment = line.startswith("//") and not line.startswith("////")
     patterns = (_ATTRIBUTE, _BLOCK_ATTRIBUTES, _DIRECTIVE, _INCLUDE)
     return is_comment or line.strip() in {"<<<", "'''"} or any(pattern.match(line) for pattern in patterns)
@@ -224,14 +224,14 @@ def _org_parts(lines: list[str]) -> Iterator[Part]:
     while at < len(lines):
         line, first = lines[at], at
         begin, at = _BEGIN.match(line), at + 1
-        here = _kind(line, kind if block_lines else "paragraph")
-        special = begin or _ORG_HEADING.match(line) or _is_left_out_of_org(line)
+        here = _org_kind(line, kind if block_lines else "paragraph")
+        special = begin or _ORG_HEADING.match(line) or _is_omitted_org(line)
         if special or here != kind or not line.strip():
             yield Part(kind, _readable_org("\n".join(block_lines)))
             block_lines, kind = [], here
         if begin:
             at = _org_end(lines, at, f"#+end_{begin['kind']}")
-            yield from _inside(begin, lines[first + 1 : at - 1])
+            yield from _block_parts(begin, lines[first + 1 : at - 1])
         elif _DRAWER.match(line):
             end = _org_end(lines, at, ":end:")
             at = end if lines[end - 1].strip().casefold() == ":end:" else at
@@ -242,7 +242,7 @@ def _org_parts(lines: list[str]) -> Iterator[Part]:
     yield Part(kind, _readable_org("\n".join(block_lines)))
 
 
-def _inside(begin: re.Match[str], lines: list[str]) -> Iterator[Part]:
+def _block_parts(begin: re.Match[str], lines: list[str]) -> Iterator[Part]:
     """The parts of a block: code as code, a quotation or a note as text, nothing of a comment."""
     kind = begin["kind"].casefold()
     if kind in _CODE:
@@ -252,7 +252,7 @@ def _inside(begin: re.Match[str], lines: list[str]) -> Iterator[Part]:
         yield from _org_parts(lines)
 
 
-def _kind(line: str, above: BlockKind) -> BlockKind:
+def _org_kind(line: str, above: BlockKind) -> BlockKind:
     if line.lstrip().startswith("|"):
         return "table"
     if _ORG_ITEM.match(line) or (above == "list" and line[:1].isspace() and line.strip()):
@@ -260,7 +260,7 @@ def _kind(line: str, above: BlockKind) -> BlockKind:
     return "paragraph"
 
 
-def _is_left_out_of_org(line: str) -> bool:
+def _is_omitted_org(line: str) -> bool:
     keyword = _KEYWORD.match(line)
     is_comment = line.lstrip() == "#" or line.lstrip().startswith("# ")
     return bool(keyword or is_comment or _DRAWER.match(line) or _PLANNED.match(line))

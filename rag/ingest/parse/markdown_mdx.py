@@ -59,7 +59,7 @@ _JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d
 def parse(text: str, name: str) -> Document:
     """The document of a Markdown file, without front matter and the internal markup of note programs."""
     (entries, remarks), body = split_front_matter(text)
-    body, comments = _as_shown(without_note_ids(body))
+    body, comments = _without_internal_markup(without_note_ids(body))
     remarks = (*remarks, *omission_remarks(comments, "comment"))
     blocks = tuple(markdown_blocks(body))
     day = date(entries.get("date", ""))
@@ -75,7 +75,7 @@ def parse(text: str, name: str) -> Document:
     )
 
 
-def _as_shown(text: str) -> tuple[str, int]:
+def _without_internal_markup(text: str) -> tuple[str, int]:
     """A text without comments and internal markup of Obsidian, Logseq, Joplin and mdBook; the comment count.
 
     Internal markup is ids, pictures, anchors and directives. Code stays, except for directives in it.
@@ -100,7 +100,7 @@ def markdown_blocks(text: str) -> Iterator[Block]:
     """The blocks of a Markdown text. A code block inside a list or a quotation is a block of its own."""
     for start, end in _slices(text):
         part = text[start:end]
-        lines = _gapless(_parts(_PARSER.parse(part)), part.count("\n") + 1)
+        lines = _without_gaps(_parts(_PARSER.parse(part)), part.count("\n") + 1)
         yield from line_blocks(text, lines, start, end)
 
 
@@ -126,7 +126,7 @@ def _parts(tokens: Sequence[Token]) -> Iterator[Lines]:
             yield Lines(kind, token.map[0], token.map[1], level, title)
 
 
-def _gapless(parts: Iterator[Lines], lines: int) -> Iterator[Lines]:
+def _without_gaps(parts: Iterator[Lines], lines: int) -> Iterator[Lines]:
     """The parts without overlap and without gaps. A code block inside a list cuts the list in two."""
     outer, at = Lines("paragraph", 0, 0), 0
     for part in parts:

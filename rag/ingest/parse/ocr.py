@@ -77,18 +77,21 @@ class OcrReader:
 
 def _sheet(pixels: Any, scale: float) -> Sheet:  # noqa: ANN401 see above
     """The lines of a picture, read in its best rotation. `scale` is points per pixel."""
-    best = _read(pixels)
-    if best and (_runs_across(best) or _certainty(best) < _SURE):
+    best = _recognized_lines(pixels)
+    if best and (_is_sideways(best) or _certainty(best) < _SURE):
         import numpy as np  # noqa: PLC0415 see above
 
-        turned = [_read(np.ascontiguousarray(np.rot90(pixels, quarter))) for quarter in (1, 2, 3)]
-        best = max([best, *turned], key=_weight)
+        turned = [_recognized_lines(np.ascontiguousarray(np.rot90(pixels, quarter))) for quarter in (1, 2, 3)]
+        best = max([best, *turned], key=_amount_read)
     return Sheet(
-        _evened([_line(order, *recognized_line, scale) for order, recognized_line in enumerate(best)]), []
+        _with_usual_heights(
+            [_line(order, *recognized_line, scale) for order, recognized_line in enumerate(best)]
+        ),
+        [],
     )
 
 
-def _evened(lines: list[Line]) -> list[Line]:
+def _with_usual_heights(lines: list[Line]) -> list[Line]:
     """The lines with the usual height unless theirs clearly differs: boxes fit their letters tightly."""
     usual = median(line.box.height for line in lines) if lines else 0.0
     return [_with_height(line, usual) if _is_near(line.box.height, usual) else line for line in lines]
@@ -104,7 +107,7 @@ def _with_height(line: Line, height: float) -> Line:
     return line._replace(box=box, size=round(height * _LETTERS))
 
 
-def _read(pixels: Any) -> list[tuple[Any, str, float]]:  # noqa: ANN401 see above
+def _recognized_lines(pixels: Any) -> list[tuple[Any, str, float]]:  # noqa: ANN401 see above
     """The corners, words and certainty of each line of a picture."""
     result = _engines[0](pixels)
     if result.txts is None or result.boxes is None:
@@ -112,8 +115,8 @@ def _read(pixels: Any) -> list[tuple[Any, str, float]]:  # noqa: ANN401 see abov
     return list(zip(result.boxes.tolist(), result.txts, map(float, result.scores), strict=True))
 
 
-def _weight(lines: list[tuple[Any, str, float]]) -> float:
-    return 0.0 if _runs_across(lines) else sum(len(text) * certainty for _, text, certainty in lines)
+def _amount_read(lines: list[tuple[Any, str, float]]) -> float:
+    return 0.0 if _is_sideways(lines) else sum(len(text) * certainty for _, text, certainty in lines)
 
 
 def _certainty(lines: list[tuple[Any, str, float]]) -> float:
@@ -121,7 +124,7 @@ def _certainty(lines: list[tuple[Any, str, float]]) -> float:
     return sum(len(text) * certainty for _, text, certainty in lines) / max(length, 1)
 
 
-def _runs_across(lines: list[tuple[Any, str, float]]) -> bool:
+def _is_sideways(lines: list[tuple[Any, str, float]]) -> bool:
     """Whether most lines are higher than wide."""
     boxes = [_box(corners, 1.0) for corners, _, _ in lines]
     return 2 * sum(box.height > _UPRIGHT * (box.right - box.left) for box in boxes) > len(boxes)

@@ -67,13 +67,13 @@ def _sections(
     after = level == 1
     ends = [*(definition.start for definition in siblings[1:]), end]
     for definition, following in zip(siblings, ends, strict=True):
-        yield from _between(text, start, definition.start, level, after=after)
+        yield from _code_between(text, start, definition.start, level, after=after)
         until = definition.end
         if _CLOSING.fullmatch(text, until, following):  # a brace alone says nothing
             until = following
         yield from _section(text, definition._replace(end=until), level)
         start, after = until, True
-    yield from _between(text, start, end, level, after=after)
+    yield from _code_between(text, start, end, level, after=after)
 
 
 def _section(text: str, definition: Definition, level: int) -> Iterator[Block]:
@@ -88,7 +88,7 @@ def _section(text: str, definition: Definition, level: int) -> Iterator[Block]:
         yield from block(text, "code", body_start, definition.end)
 
 
-def _between(text: str, start: int, end: int, level: int, *, after: bool) -> Iterator[Block]:
+def _code_between(text: str, start: int, end: int, level: int, *, after: bool) -> Iterator[Block]:
     span = trimmed(text, start, end)
     if not span:
         return
@@ -252,9 +252,9 @@ class _Finder:
 
     def among(self, parent: Node, depth: int) -> tuple[Definition, ...]:
         """The definitions directly in a node, with positions in bytes."""
-        return tuple(self._among(parent, depth)) if depth < MAX_NESTING else ()
+        return tuple(self._definitions_in(parent, depth)) if depth < MAX_NESTING else ()
 
-    def _among(self, parent: Node, depth: int) -> Iterator[Definition]:
+    def _definitions_in(self, parent: Node, depth: int) -> Iterator[Definition]:
         leading: list[Node] = []
         for node in parent.named_children:
             if node.type in _LEADING:
@@ -262,20 +262,20 @@ class _Finder:
                 continue
             if node.type == "ERROR":
                 self.broken += node.end_byte - node.start_byte
-            elif inner := _defined(node):
-                start = _start(node, leading)
-                yield Definition(start, node.end_byte, *self._described(inner, depth))
+            elif inner := _defining_node(node):
+                start = _start_with_comments(node, leading)
+                yield Definition(start, node.end_byte, *self._title_and_members(inner, depth))
             elif node.type in _TRANSPARENT:
-                yield from self._among(node, depth)
+                yield from self._definitions_in(node, depth)
             leading = []
 
-    def _described(self, node: Node, depth: int) -> tuple[str, tuple[Definition, ...]]:
+    def _title_and_members(self, node: Node, depth: int) -> tuple[str, tuple[Definition, ...]]:
         if node.type not in _CONTAINERS:
             return self._name(node), ()
         return self._signature(node), self.among(node, depth + 1)
 
     def _name(self, node: Node) -> str:
-        name = node.child_by_field_name("name") or _declared(node) or _first_name(node)
+        name = node.child_by_field_name("name") or _declared_name(node) or _first_name(node)
         receiver = node.child_by_field_name("receiver")
         owner = f"{self._text(receiver.start_byte, receiver.end_byte)} " if receiver else ""
         return f"{owner}{self._text(name.start_byte, name.end_byte)}" if name else self._signature(node)
@@ -295,7 +295,7 @@ class _Finder:
         return one_line(self.data[start:end].decode(errors="ignore"))
 
 
-def _defined(node: Node) -> Node | None:
+def _defining_node(node: Node) -> Node | None:
     """The function or class that a node defines, or None."""
     if node.type in _FUNCTIONS:
         return node
@@ -303,7 +303,7 @@ def _defined(node: Node) -> Node | None:
         bodiless = node.type.endswith("_specifier") or node.type == "namespace_definition"
         return None if bodiless and not node.child_by_field_name("body") else node
     if node.type in _WRAPPERS:
-        return next((inner for child in node.named_children if (inner := _defined(child))), None)
+        return next((inner for child in node.named_children if (inner := _defining_node(child))), None)
     if node.type in _ASSIGNMENTS:
         for variable in node.named_children:
             if variable.type in _CONTAINERS:  # a namespace of TypeScript
@@ -314,7 +314,7 @@ def _defined(node: Node) -> Node | None:
     return None
 
 
-def _start(node: Node, leading: Iterable[Node]) -> int:
+def _start_with_comments(node: Node, leading: Iterable[Node]) -> int:
     """The start of a definition, including the comments and attributes right above it."""
     first = node
     for comment in reversed([*leading]):
@@ -324,7 +324,7 @@ def _start(node: Node, leading: Iterable[Node]) -> int:
     return first.start_byte
 
 
-def _declared(node: Node) -> Node | None:
+def _declared_name(node: Node) -> Node | None:
     """The name in a C declarator, inside pointers and references."""
     declarator = node.child_by_field_name("declarator")
     while declarator and declarator.type not in _NAMES:

@@ -40,7 +40,7 @@ def parse(text: str, name: str) -> Document:
     Raises:
         ParseError: no line has a time.
     """
-    cues = [*_unrepeated(_dialogue(text) or _cues(text))]
+    cues = [*_without_repeats(_dialogue(text) or _cues(text))]
     if not cues:
         raise ParseError("it has no subtitles: no line has a time")
     body, blocks = compose(_parts(cues))
@@ -67,7 +67,7 @@ def _dialogue(text: str) -> list[_Cue]:
     return sorted(cues, key=lambda cue: cue.second)
 
 
-def _unrepeated(cues: Iterator[_Cue] | list[_Cue]) -> Iterator[_Cue]:
+def _without_repeats(cues: Iterator[_Cue] | list[_Cue]) -> Iterator[_Cue]:
     """The cues without lines that the cue before has shown already, as roll-up captions repeat them."""
     before: list[str] = []
     for cue in cues:

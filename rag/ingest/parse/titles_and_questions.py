@@ -188,7 +188,7 @@ def with_questions(
         return (*blocks,)
     finder = _Finder(text, frozenset(bold), labels)
     parts = [part for block in blocks for part in finder.parted(block)]
-    return tuple(_levelled(parts, sorted([*ends, *(tag.end() for tag in _DETAILS_END.finditer(text))])))
+    return tuple(_with_levels(parts, sorted([*ends, *(tag.end() for tag in _DETAILS_END.finditer(text))])))
 
 
 def starred(text: str, blocks: Iterable[Block]) -> frozenset[int]:
@@ -223,14 +223,14 @@ class _Finder:
         part = self.text[block.start : block.end]
         if block.start in self.bold and len(part) <= MAX_QUESTION and _ASKS.search(part):
             return [_Question(block.start, block.end, _title(part))]
-        lines = self._marked(block, part)
+        lines = self._marked_questions(block, part)
         if block.kind == "table":  # a record: the lines above its question belong to the question
             first = next((line for line in lines if line.start - block.start < MAX_QUESTION), None)
             is_record = first and not part.startswith("|")
             return [first._replace(start=block.start)] if first and is_record else []
-        return sorted([*self._labelled(block), *lines], key=lambda line: (line.start, not line.is_label))
+        return sorted([*self._labels(block), *lines], key=lambda line: (line.start, not line.is_label))
 
-    def _labelled(self, block: Block) -> Iterator[_Question]:
+    def _labels(self, block: Block) -> Iterator[_Question]:
         """The labels in a block: those of `labels`, and <summary> in Markdown."""
         inside = slice(bisect_left(self.labels, block.start), bisect_left(self.labels, block.end))
         for label in self.labels[inside]:
@@ -243,7 +243,7 @@ class _Finder:
             words = _QUESTION_TAG.sub(" ", summary[1])
             yield _Question(start, summary.end(), _title(words.strip()), is_label=True)
 
-    def _marked(self, block: Block, part: str) -> Iterator[_Question]:
+    def _marked_questions(self, block: Block, part: str) -> Iterator[_Question]:
         """The lines of a block that are bold questions, or marked by "Q:"."""
         is_tight = False
         for line in _QUESTION_LINE.finditer(part):
@@ -267,7 +267,7 @@ def _title(line: str) -> str:
     return heading_words(_PREFIX.sub("", line, count=1)).strip(" \t\n*_:\\")
 
 
-def _levelled(parts: Sequence[Block | _Question], ends: Iterable[int]) -> Iterator[Block]:
+def _with_levels(parts: Sequence[Block | _Question], ends: Iterable[int]) -> Iterator[Block]:
     """The blocks, with a heading for each question with an answer below."""
     outer, waiting, opened = 0, deque(ends), list[int]()
     for part, below in zip(parts, [*parts[1:], None], strict=True):

@@ -37,7 +37,7 @@ def is_installed() -> bool:
 def prepare() -> None:
     """Start xberg's event loop and threads, which can't be started once confined."""
     _loops[:] = [asyncio.new_event_loop()]
-    _loops[0].run_until_complete(_extracted(b"refdesk reads", "a.txt"))
+    _loops[0].run_until_complete(_extract(b"refdesk reads", "a.txt"))
 
 
 def parse(data: bytes, name: str) -> Document:
@@ -47,7 +47,7 @@ def parse(data: bytes, name: str) -> Document:
         ParseError: xberg can't read the file.
     """
     try:
-        extraction = _loops[0].run_until_complete(_extracted(data, name))
+        extraction = _loops[0].run_until_complete(_extract(data, name))
     except Exception as error:  # xberg raises all kinds of errors on damaged files
         raise ParseError("the file is damaged, or encrypted") from error
     if not extraction.results:
@@ -65,7 +65,7 @@ def parse(data: bytes, name: str) -> Document:
     )
 
 
-async def _extracted(data: bytes, name: str) -> Any:  # noqa: ANN401 of xberg
+async def _extract(data: bytes, name: str) -> Any:  # noqa: ANN401 of xberg
     import xberg  # noqa: PLC0415 of the extra
 
     source = xberg.ExtractInput(kind="bytes", bytes=data, filename=name)

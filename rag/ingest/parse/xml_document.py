@@ -75,10 +75,10 @@ def _document(text: str, name: str) -> Document:
     except ParseError as error:
         if "nested" in str(error):
             raise
-        return _as_it_stands(text, name, f"{error}, so it was read as it stands")
+        return _code_document(text, name, f"{error}, so it was read as it stands")
     kind = name_of(root)
     if kind in _SETTINGS:
-        return _as_it_stands(text, name)
+        return _code_document(text, name)
     if kind in ROOTS:
         return feed_document(root, name)
     if kind == "opml":
@@ -95,7 +95,7 @@ def _document(text: str, name: str) -> Document:
     )
 
 
-def _as_it_stands(text: str, name: str, remark: str = "") -> Document:
+def _code_document(text: str, name: str, remark: str = "") -> Document:
     text = clean(text)
     blocks = tuple(source_code.code_blocks(text))
     return Document(text, name, "application/xml", blocks, remarks=(remark,) if remark else ())
@@ -279,12 +279,12 @@ def _body(entry: Element) -> str:
         for element in entry:
             if name_of(element) == name:
                 inner = "".join(ET.tostring(child, encoding="unicode") for child in element)
-                content = _TODO.sub(_box, f"{element.text or ''}{inner}")
+                content = _TODO.sub(_checkbox, f"{element.text or ''}{inner}")
                 return html_page.content_of(content) if "<" in content or "&" in content else words(element)
     return ""
 
 
-def _box(todo: re.Match[str]) -> str:
+def _checkbox(todo: re.Match[str]) -> str:
     """An Evernote checkbox as HTML."""
     return f'<input type="checkbox" {"checked" if "true" in todo[1] else ""}>'
 

@@ -85,7 +85,7 @@ def raw_text(element: Element) -> str:
 def _pieces(element: Element, without: frozenset[str]) -> Iterator[str]:
     yield element.text or ""
     gap = "" if is_mixed(element) else " "
-    for child in _read(element):
+    for child in _read_children(element):
         name = name_of(child)
         if name in _BREAKS:
             yield " "
@@ -96,7 +96,7 @@ def _pieces(element: Element, without: frozenset[str]) -> Iterator[str]:
         yield (child.tail or "") + gap
 
 
-def _read(element: Element) -> list[Element]:
+def _read_children(element: Element) -> list[Element]:
     """The children to read; of alternative versions of a formula only the best."""
     inside = list(element)
     if name_of(element) in {"alternatives", "inlineequation"} and inside:
@@ -164,10 +164,10 @@ class _Body:
 
     def __init__(self, root: Element) -> None:
         self._nested: set[int] = set()
-        self._note(root)
+        self._note_nested(root)
 
-    def _note(self, element: Element) -> bool:
-        inside = [self._note(child) or name_of(child) in _BLOCKS for child in element]
+    def _note_nested(self, element: Element) -> bool:
+        inside = [self._note_nested(child) or name_of(child) in _BLOCKS for child in element]
         if any(inside):
             self._nested.add(id(element))
         return any(inside)

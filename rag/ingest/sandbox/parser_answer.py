@@ -69,7 +69,7 @@ def document_of(about: bytes, text: bytes) -> Document:
     if parsed.document is None:
         kind = EmptyFileError if parsed.empty else ParseError
         raise kind(title_line(parsed.error or "") or "the parser gave no reason", parsed.cause)
-    return _checked(parsed.document, decoded)
+    return _valid_document(parsed.document, decoded)
 
 
 def member_of(answer: bytes) -> Member:
@@ -89,7 +89,7 @@ def member_of(answer: bytes) -> Member:
     return Member(parsed.name, stated=stated, refused=title_line(parsed.refused), cause=parsed.cause)
 
 
-def _checked(document: _Document, text: str) -> Document:
+def _valid_document(document: _Document, text: str) -> Document:
     ends = [0]
     for _, start, end, _, _ in document.blocks:
         ends += [start, end]

@@ -75,7 +75,7 @@ def main() -> None:
 def import_lazy_modules(family: str) -> None:
     """Import what the functions of a parser module import later: after `confine` no file can be opened."""
     codecs.unregister(encodings.search_function)
-    codecs.register(_known_codec)
+    codecs.register(_codec_without_search)
     for name in ("_strptime", "encodings.*", *parsers.libraries_of(family)):
         with suppress(ImportError):  # of an extra that isn't installed
             package = importlib.import_module(name.removesuffix(".*"))
@@ -83,7 +83,7 @@ def import_lazy_modules(family: str) -> None:
                 _import_all_of(package)
 
 
-def _known_codec(name: str) -> codecs.CodecInfo | None:
+def _codec_without_search(name: str) -> codecs.CodecInfo | None:
     """A codec, or None for an unknown one, whose search would open files; codecs then raises LookupError."""
     try:
         return encodings.search_function(name)
@@ -106,7 +106,7 @@ def _members(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
                 "refused": member.refused,
                 "cause": member.cause,
             }
-            yield _written(about), member.data
+            yield _json_bytes(about), member.data
     except ParseError as error:
         yield _error(str(error), error.cause)
     except RecursionError:
@@ -120,7 +120,10 @@ def _members(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 def _answer(data: bytes, name: str, ocr_seconds: float = 0.0) -> tuple[bytes, bytes]:
     try:
         document = parsers.parse(data, name, ocr_seconds=ocr_seconds)
-        about, text = _written({"document": _values(document)}), document.text.encode("utf-8", "replace")
+        about, text = (
+            _json_bytes({"document": _document_values(document)}),
+            document.text.encode("utf-8", "replace"),
+        )
     except ParseError as error:
         return _error(str(error), error.cause, empty=isinstance(error, EmptyFileError))
     except MemoryError:
@@ -135,14 +138,14 @@ def _answer(data: bytes, name: str, ocr_seconds: float = 0.0) -> tuple[bytes, by
 
 
 def _error(reason: str, cause: Cause = "damaged", *, empty: bool = False) -> tuple[bytes, bytes]:
-    return _written({"error": reason, "cause": cause, "empty": empty}), b""
+    return _json_bytes({"error": reason, "cause": cause, "empty": empty}), b""
 
 
-def _written(answer: object) -> bytes:
+def _json_bytes(answer: object) -> bytes:
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _values(document: Document) -> dict[str, object]:
+def _document_values(document: Document) -> dict[str, object]:
     return {
         "title": document.title,
         "mime_type": document.mime_type,

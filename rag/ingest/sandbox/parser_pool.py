@@ -83,7 +83,7 @@ async def parse_safely(
     with_ocr = family == OCR
     if with_ocr:
         budget = Budget(max(budget.left, ocr_seconds))
-    async with _lent(family, budget, memory_bytes) as child:
+    async with _lend_process(family, budget, memory_bytes) as child:
         with anyio.fail_after(budget.patience):
             await child.ask(SCAN if with_ocr else PARSE, data, name, math.ceil(budget.left))
             about, text, seconds = await child.receive()
@@ -111,7 +111,7 @@ async def members_safely(
         ParseError: the file can't be unpacked within the limits. Members may have come before.
     """
     before = budget.spent
-    async with _lent(family_of(data, name), budget, memory_bytes) as child:
+    async with _lend_process(family_of(data, name), budget, memory_bytes) as child:
         with anyio.fail_after(budget.patience):
             await child.ask(MEMBERS, data, name, math.ceil(budget.left))
             while True:
@@ -135,10 +135,10 @@ async def end_idle() -> None:
 
 
 @asynccontextmanager
-async def _lent(family: str, budget: Budget, memory_bytes: int) -> AsyncIterator[_Child]:
+async def _lend_process(family: str, budget: Budget, memory_bytes: int) -> AsyncIterator[_Child]:
     """Lend a parser process; its crashes and timeouts become ParseErrors and are charged to the budget."""
     try:
-        async with _borrowed(memory_bytes, family) as child:
+        async with _borrow_process(memory_bytes, family) as child:
             yield child
     except (TimeoutError, _OutOfTimeError) as error:
         budget.spent = budget.seconds
@@ -225,18 +225,20 @@ _pools: RunVar[tuple[_Pool, AsyncGenerator[_Pool]]] = RunVar("parsing processes"
 
 
 @asynccontextmanager
-async def _borrowed(memory_bytes: int, family: str) -> AsyncIterator[_Child]:
+async def _borrow_process(memory_bytes: int, family: str) -> AsyncIterator[_Child]:
     """A process with this memory limit. It returns to the pool unless the file breaks it."""
     pool = await _pool()
     async with pool.limiter:
-        child = await _taken(pool, memory_bytes, family) or await _started(memory_bytes, family)
+        child = await _take_idle_process(pool, memory_bytes, family) or await _start_process(
+            memory_bytes, family
+        )
         try:
             yield child
         except ParseError as error:
             if error.cause == "crashed":  # it may lack memory for the next file
                 await child.end()
             else:
-                await _kept(pool, child)
+                await _return_process(pool, child)
             raise
         except anyio.IncompleteRead as error:
             is_out_of_time = await child.is_out_of_time()
@@ -247,10 +249,10 @@ async def _borrowed(memory_bytes: int, family: str) -> AsyncIterator[_Child]:
         except BaseException:
             await child.end()
             raise
-        await _kept(pool, child)
+        await _return_process(pool, child)
 
 
-async def _kept(pool: _Pool, child: _Child) -> None:
+async def _return_process(pool: _Pool, child: _Child) -> None:
     """Return a process to the pool unless it has ended; a full pool ends its least recently used one."""
     if child.process.returncode is None:
         pool.idle.append(child)
@@ -258,7 +260,7 @@ async def _kept(pool: _Pool, child: _Child) -> None:
         await pool.idle.pop(0).end()
 
 
-async def _taken(pool: _Pool, memory_bytes: int, family: str) -> _Child | None:
+async def _take_idle_process(pool: _Pool, memory_bytes: int, family: str) -> _Child | None:
     fitting = [child for child in pool.idle if (child.memory_bytes, child.family) == (memory_bytes, family)]
     for child in fitting:
         pool.idle.remove(child)
@@ -268,7 +270,7 @@ async def _taken(pool: _Pool, memory_bytes: int, family: str) -> _Child | None:
     return None
 
 
-async def _started(memory_bytes: int, family: str = "") -> _Child:
+async def _start_process(memory_bytes: int, family: str = "") -> _Child:
     """A new process that is ready. It imports from the same folders, but never from the working folder.
 
     Raises:

@@ -281,4 +281,4 @@ def _zip(names: Sequence[str], codepage: str, extra: bytes = b"") -> bytes:
 def test_a_property_of_an_old_office_file_is_in_its_code_page_or_what_its_bytes_are(
     written: bytes | str | None, codepage: int | None, text: str
 ) -> None:
-    assert xls._decoded(written, codepage) == text  # noqa: SLF001 no library writes such files
+    assert xls._property_text(written, codepage) == text  # noqa: SLF001 no library writes such files

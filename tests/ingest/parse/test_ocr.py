@@ -86,7 +86,7 @@ def saved(drawn: Any, form: str, **options: object) -> bytes:  # noqa: ANN401 se
 def test_letters_of_one_size_stay_so_whether_they_hang_below_the_line_or_not() -> None:
     heights = {"a line": 10.0, "on high": 12.0, "ace": 9.0, "Title": 20.0}
     lines = [Line(text, Box(0, 30.0 * n, 99, 30.0 * n + heights[text]), 9) for n, text in enumerate(heights)]
-    evened = {line.text: line.size for line in ocr._evened(lines)}  # noqa: SLF001 the models have no page that is so
+    evened = {line.text: line.size for line in ocr._with_usual_heights(lines)}  # noqa: SLF001 the models have no page that is so
     assert evened["a line"] == evened["on high"] == evened["ace"]
     assert evened["Title"] == 9
 

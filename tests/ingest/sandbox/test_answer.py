@@ -17,7 +17,7 @@ from rag.ingest.parse.document_parts import MAX_LEVEL
 from rag.ingest.parse.parsers import parse
 from rag.ingest.sandbox import parser_answer, parser_child
 from rag.ingest.sandbox.parser_answer import NoDocumentError, document_of
-from rag.ingest.sandbox.parser_child import MAX_ABOUT_BYTES, _answer, _values, _written
+from rag.ingest.sandbox.parser_child import MAX_ABOUT_BYTES, _answer, _document_values, _json_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def test_a_document_comes_back_as_it_was() -> None:
         metadata={"language": "en"},
     )
     assert _said() == document
-    assert document_of(_written({"document": _values(document)}), TEXT) == document
+    assert document_of(_json_bytes({"document": _document_values(document)}), TEXT) == document
 
 
 @given(st.text(), st.sampled_from(["a.md", "a.html", "a.txt", "a.rst", "a.py", "a.csv", "a.jsonl"]))

@@ -227,7 +227,7 @@ async def _kill_when_busy(before: set[int]) -> None:
 
 
 async def test_a_processor_is_lent_for_so_many_seconds_even_if_nobody_watches() -> None:
-    child = await sandbox._started(sandbox.MEMORY_BYTES, "rag.ingest.parse.pdf.pdf_document")  # noqa: SLF001 the outer limit would be faster
+    child = await sandbox._start_process(sandbox.MEMORY_BYTES, "rag.ingest.parse.pdf.pdf_document")  # noqa: SLF001 the outer limit would be faster
     await child.ask(PARSE, _pdf([HELLO]), "a.pdf", 0)
     assert (await child.receive())[1] == b"Hello"
     await child.ask(PARSE, SLOW, "a.pdf", 0)

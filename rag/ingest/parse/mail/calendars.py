@@ -18,7 +18,7 @@ _PARAMETER = re.compile(r";([A-Za-z-]+)=(\"[^\"]*\"|[^;:]*)")
 _ESCAPE = re.compile(r"\\([\\;,nN:])")
 _DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)(?:T(\d\d):?(\d\d)(?::?\d\d)?(Z?))?")
 _RECORDS = {"VEVENT", "VTODO", "VJOURNAL", "VCARD"}
-_SHOWN = {
+_LABELS = {
     "SUMMARY": "Event",
     "FN": "Name",
     "DTSTART": "Start",
@@ -78,10 +78,10 @@ def readable(text: str) -> str:
 def _records(entries: Iterator[_Entry] | list[_Entry]) -> list[dict[str, str]]:
     records: dict[int, dict[str, list[str]]] = {}
     for entry in entries:
-        if entry.kind in _RECORDS and (label := _SHOWN.get(entry.name.upper().rpartition(".")[2])):
+        if entry.kind in _RECORDS and (label := _LABELS.get(entry.name.upper().rpartition(".")[2])):
             record = records.setdefault(entry.record, {})
             record.setdefault(label, []).append(_value(entry))
-    order = list(_SHOWN.values())
+    order = list(_LABELS.values())
     return [
         {name: ", ".join(filter(None, record[name])) for name in sorted(record, key=order.index)}
         for record in records.values()

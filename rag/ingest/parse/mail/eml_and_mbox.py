@@ -91,7 +91,7 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
     about = {key: people(message, key) for key in ("from", "to", "cc")}
     lines = [f"{key.title()}: {', '.join(names)}" for key, names in about.items() if names]
     lines += [f"Date: {sent:%Y-%m-%d %H:%M} UTC"] if sent else []
-    lines += [f"Attachments: {attached}"] if (attached := _attached(parts)) else []
+    lines += [f"Attachments: {attached}"] if (attached := _attachment_list(parts)) else []
     if not (parts.bodies or attached or subject or parts.remarks):
         raise EmptyFileError("the mail has no content")
     text = "\n".join(lines)
@@ -111,7 +111,7 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
     return Document(text, subject or name, mime_type, tuple(blocks), (), sent, None, metadata, remarks)
 
 
-def _attached(parts: Parts) -> str:
+def _attachment_list(parts: Parts) -> str:
     return ", ".join(f"{attachment.name} ({_size(len(attachment.data))})" for attachment in parts.attached)
 
 
@@ -153,14 +153,14 @@ def without_layout(html: str) -> str:
     """
     done: list[str] = []
     at = 0
-    for start, end in _innermost(html):
+    for start, end in _innermost_tables(html):
         if _is_data(html[start:end]):
-            done += [_plain(html[at:start]), html[start:end]]
+            done += [_without_table_tags(html[at:start]), html[start:end]]
             at = end
-    return "".join([*done, _plain(html[at:])])
+    return "".join([*done, _without_table_tags(html[at:])])
 
 
-def _innermost(html: str) -> list[tuple[int, int]]:
+def _innermost_tables(html: str) -> list[tuple[int, int]]:
     """The spans of tables without tables inside, in order."""
     spans: list[tuple[int, int]] = []
     opened = -1
@@ -183,7 +183,7 @@ def _is_data(table: str) -> bool:
     return full >= _ROWS
 
 
-def _plain(html: str) -> str:
+def _without_table_tags(html: str) -> str:
     return _PART.sub(r"<\1div>", html)
 
 
@@ -229,7 +229,7 @@ def mailbox_members(data: bytes, name: str) -> Iterator[Member]:
 
 def _messages(data: bytes) -> Iterator[bytes]:
     end, separator = -1, b""
-    for line in filter(_separates, _LINE.finditer(data)):
+    for line in filter(_is_separator, _LINE.finditer(data)):
         if end >= 0:
             message = _APART.sub(rb"\1", data[end : line.start()])  # the empty line belongs to the next one
             yield _with_headers(_QUOTED.sub(b"", message), separator)
@@ -238,7 +238,7 @@ def _messages(data: bytes) -> Iterator[bytes]:
         yield _with_headers(_QUOTED.sub(b"", data[end:]), separator)
 
 
-def _separates(line: re.Match[bytes]) -> bool:
+def _is_separator(line: re.Match[bytes]) -> bool:
     """Whether a line "From ..." begins a message, rather than a sentence.
 
     It has a sender and a date, or headers follow. Without the empty line above that some programs omit, it

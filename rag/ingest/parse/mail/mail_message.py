@@ -51,7 +51,7 @@ def message_of(data: bytes) -> Message:
     """
     if not data.strip():
         raise EmptyFileError("the mail has no content")
-    message = email.parser.BytesParser().parsebytes(_in_bytes(data))
+    message = email.parser.BytesParser().parsebytes(_mail_bytes(data))
     if _USUAL.isdisjoint(name.lower() for name, _ in message.raw_items()):
         raise ParseError("it is not a mail: it has neither sender, nor subject, nor date")
     return message
@@ -119,7 +119,7 @@ def file_name(part: Message) -> str:
     return decoded(str(stated or ""))
 
 
-def _in_bytes(data: bytes) -> bytes:
+def _mail_bytes(data: bytes) -> bytes:
     """The mail in bytes as sent: some programs save mails as UTF-16."""
     data = data.lstrip(b"\r\n\t ") if data[:1].isspace() else data
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
@@ -214,7 +214,7 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
         parts.remarks += filter(None, [decoded.remark])
     elif _WRAPPED.fullmatch(kind) or file_name(part).lower() == "winmail.dat":
         _unwrap(part, parts)
-    elif not _is_hidden(part, kind):
+    elif not _is_omitted(part, kind):
         parts.attach(_name(part, kind), part)
 
 
@@ -245,12 +245,12 @@ def _collect_best(inner: list[Message], parts: Parts, depth: int) -> None:
         [offer.bodies for offer in offers if offer.bodies and offer.bodies[0][1] == kind]
         for kind in ("text/plain", "text/html", "text/calendar")
     )
-    is_better = _SHARE * _count(plain[:1]) < _count(rich[-1:])
+    is_better = _SHARE * _word_count(plain[:1]) < _word_count(rich[-1:])
     for bodies in [*(rich[-1:] if is_better else plain[:1] or rich[-1:]), *events[:1]]:
         parts.bodies += bodies
 
 
-def _count(offers: Iterable[list[tuple[str, str]]]) -> int:
+def _word_count(offers: Iterable[list[tuple[str, str]]]) -> int:
     return sum(len(words(_TAG.sub(" ", text))) for bodies in offers for text, _ in bodies)
 
 
@@ -268,7 +268,7 @@ def _body(text: str, part: Message, kind: str) -> list[tuple[str, str]]:
     return [(text, kind)] if text else []
 
 
-def _is_hidden(part: Message, kind: str) -> bool:
+def _is_omitted(part: Message, kind: str) -> bool:
     """Whether a part is a signature or an inline image."""
     if _SIGNATURES.match(kind):
         return True

@@ -89,11 +89,11 @@ class _Folder:
         """The message in this storage, with its bodies and files."""
         message = Message()
         self._address(message)
-        message["Subject"] = _encoded(self.text(_SUBJECT))
+        message["Subject"] = _encoded_header(self.text(_SUBJECT))
         if moment := self._moment():
             message["Date"] = format_datetime(moment)
         if id_ := self.text(_ID):
-            message["Message-ID"] = _encoded(id_)
+            message["Message-ID"] = _encoded_header(id_)
         message["MIME-Version"] = "1.0"
         files = [*self._files(depth)]
         encrypted = any(file.get_content_type() == "application/pgp-encrypted" for file in files)
@@ -106,7 +106,7 @@ class _Folder:
         if name or address:
             message["From"] = _person(name, address)
         people: dict[str, list[str]] = {}
-        for recipient in self._inside("__recip_version1.0_"):
+        for recipient in self._folders("__recip_version1.0_"):
             kind = _KINDS.get(int.from_bytes(recipient.numbers.get(_KIND_OF_RECIPIENT, b"\1")[:4], "little"))
             if kind:
                 people.setdefault(kind, []).append(
@@ -120,7 +120,7 @@ class _Folder:
         alternatives = [("plain", self.text(_BODY).encode("utf-8", "replace")), ("html", self._html())]
         parts = [_part(f"text/{kind}", data) for kind, data in alternatives if data.strip()]
         if not parts and (packed := self._stream(f"__substg1.0_{_RTF}0102")):
-            return _of_rich_text(packed)
+            return _rich_text_parts(packed)
         if len(parts) < len(alternatives):
             return parts
         container = Message()
@@ -132,7 +132,7 @@ class _Folder:
         return self.text(_HTML).encode("utf-8", "replace") or self._stream(f"__substg1.0_{_HTML}0102")
 
     def _files(self, depth: int) -> Iterator[Message]:
-        for attachment in self._inside("__attach_version1.0_"):
+        for attachment in self._folders("__attach_version1.0_"):
             name = attachment.first(_LONG_NAME, _SHORT_NAME, _NAME)
             inner = f"{attachment.path}__substg1.0_{_DATA}000D/"
             if self._ole.exists(f"{inner}__properties_version1.0"):
@@ -144,8 +144,8 @@ class _Folder:
             else:
                 part = _part(attachment.text(_MIME) or "application/octet-stream", attachment.data())
                 if id_ := attachment.text(_CONTENT_ID):
-                    part["Content-ID"] = _encoded(id_)
-            yield _named(part, name or "part")
+                    part["Content-ID"] = _encoded_header(id_)
+            yield _with_file_name(part, name or "part")
 
     def data(self) -> bytes:
         """The content of an attached file."""
@@ -170,7 +170,7 @@ class _Folder:
         except OverflowError:
             return None
 
-    def _inside(self, prefix: str) -> Iterator[_Folder]:
+    def _folders(self, prefix: str) -> Iterator[_Folder]:
         depth = self.path.count("/")
         names = {
             entry[depth]
@@ -187,12 +187,12 @@ class _Folder:
         return bytes(self._ole.openstream(path).read()) if self._ole.exists(path) else b""
 
 
-def _of_rich_text(packed: bytes) -> list[Message]:
+def _rich_text_parts(packed: bytes) -> list[Message]:
     data = uncompressed(packed)
     try:
         kind, text = body_of(data)
     except ParseError:
-        return [_named(_part("application/rtf", data), "message.rtf")]
+        return [_with_file_name(_part("application/rtf", data), "message.rtf")]
     return [_part(f"text/{kind}", text)] if text.strip() else []
 
 
@@ -204,7 +204,7 @@ def _part(kind: str, data: bytes) -> Message:
     return part
 
 
-def _named(part: Message, name: str) -> Message:
+def _with_file_name(part: Message, name: str) -> Message:
     part.add_header("Content-Disposition", "attachment", filename=("utf-8", "", name))
     return part
 
@@ -215,11 +215,11 @@ def _person(name: str, address: str) -> str:
     return (
         formataddr((display_name, address))
         if address.isascii() and "@" in address
-        else _encoded(display_name or address)
+        else _encoded_header(display_name or address)
     )
 
 
-def _encoded(words: str) -> str:
+def _encoded_header(words: str) -> str:
     words = " ".join(words.split())
     return words if words.isascii() else Header(words, "utf-8", maxlinelen=10_000).encode()
 
@@ -251,10 +251,10 @@ def uncompressed(data: bytes) -> bytes:
         return data[_HEADER.size : _HEADER.size + size]
     if kind != _COMPRESSED:
         raise ParseError("its rich text is damaged")
-    return _unpacked(data[_HEADER.size :], size)
+    return _decompressed(data[_HEADER.size :], size)
 
 
-def _unpacked(packed: bytes, size: int) -> bytes:
+def _decompressed(packed: bytes, size: int) -> bytes:
     window = bytearray(_USUAL.rjust(_WINDOW))  # followed by the decompressed bytes
     remaining = iter(packed)
     for flags in remaining:

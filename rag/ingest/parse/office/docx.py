@@ -74,7 +74,7 @@ def parse(data: bytes, name: str) -> Document:
         reader.blocks(body)
         reader.margins(body)
     draft = reader.draft
-    draft.pages = [0, *draft.pages] if _pages(package) == len(draft.pages) + 1 else []
+    draft.pages = [0, *draft.pages] if _noted_page_count(package) == len(draft.pages) + 1 else []
     comments = package.xml_if_there(package.related_as(main, "comments"))
     remarks = [
         *omission_remarks(reader.hidden, "hidden piece of text", "hidden pieces of text"),
@@ -91,7 +91,7 @@ def parse(data: bytes, name: str) -> Document:
     )
 
 
-def _pages(package: Package) -> int:
+def _noted_page_count(package: Package) -> int:
     """The number of pages that Word noted when it saved the document, else 0."""
     root = package.xml_if_there("docProps/app.xml")
     pages = child(root, "Pages")
@@ -115,8 +115,8 @@ class _Reader:
             kind: _by_id(package.xml_if_there(package.related_as(main, f"{kind}s")), kind)
             for kind in ("footnote", "endnote")
         }
-        self._referred: list[Element] = []
-        self._noted = 0
+        self._pending_notes: list[Element] = []
+        self._written_notes = 0
         self._drawn: list[Element] = []
         self._in_control = False
         self._package = package
@@ -140,10 +140,10 @@ class _Reader:
             elif block.tag == "tbl":
                 self._table(block)
             elif block.tag == "altChunk":
-                self._imported(block.get("r:id", ""))
+                self._imported_file(block.get("r:id", ""))
             self._write_notes()
 
-    def _imported(self, id_: str) -> None:
+    def _imported_file(self, id_: str) -> None:
         """Write a file that is imported as text of the document (altChunk)."""
         data = self._part(id_)
         try:
@@ -174,12 +174,12 @@ class _Reader:
         settings = self._package.xml_if_there(self._package.related_as(self._main, "settings"))
         even = is_on(settings, "evenAndOddHeaders")
         sections = [*body.iter("sectPr")]
-        paths = dict.fromkeys(path for section in sections for path in self._margins_of(section, even=even))
-        if lines := dict.fromkeys(line for path in paths for line in self._margin(path)):
+        paths = dict.fromkeys(path for section in sections for path in self._margin_paths(section, even=even))
+        if lines := dict.fromkeys(line for path in paths for line in self._margin_lines(path)):
             self.draft.heading("Headers and footers of the pages:", 1, title="")
             self.draft.paragraph("\n".join(lines))
 
-    def _margins_of(self, section: Element, *, even: bool) -> Iterator[str]:
+    def _margin_paths(self, section: Element, *, even: bool) -> Iterator[str]:
         """The parts with the visible headers and footers of a section."""
         shown_types = {
             "default",
@@ -191,7 +191,7 @@ class _Reader:
             if is_margin and reference.get("type", "default") in shown_types:
                 yield self._related.get(reference.get("r:id", ""), ("", ""))[1]
 
-    def _margin(self, path: str) -> Iterator[str]:
+    def _margin_lines(self, path: str) -> Iterator[str]:
         root = self._package.xml_if_there(path)
         for paragraph in root.iter("p") if root is not None else ():
             line = " ".join(self._inline(paragraph).replace(PAGE_BREAK, " ").split())
@@ -208,7 +208,7 @@ class _Reader:
         mark, depth = self._numbering.mark(about, style) if text.strip() else ("", 0)
         if style.name == "title" and not self.title:
             self.title = " ".join(text.split())
-        self._note_cover(paragraph, text, level)
+        self._collect_cover(paragraph, text, level)
         if level:
             self.draft.heading(f"{mark} {text}" if mark and mark != "-" else text, level)
         elif mark:
@@ -221,7 +221,7 @@ class _Reader:
 
     def _figure(self, drawn: Element) -> None:
         """Write the text of a frame, chart, diagram, embedded sheet or picture."""
-        for box in _outermost(drawn, "txbxContent"):
+        for box in _outermost_elements(drawn, "txbxContent"):
             self.blocks(box)
         for text in picture_words(drawn):
             self.draft.paragraph(text)
@@ -234,7 +234,7 @@ class _Reader:
                 for line in diagram_lines(self._xml(element.get("r:dm", ""))):
                     self.draft.item(line)
             elif element.tag == "OLEObject":
-                self._embedded(element)
+                self._embedded_object(element)
 
     def _figure_texts(self, drawn: Element) -> Iterator[str]:
         """The lines of a figure in a table cell."""
@@ -247,19 +247,19 @@ class _Reader:
     def _xml(self, id_: str) -> Element | None:
         return self._package.xml_if_there(self._related.get(id_, ("", ""))[1])
 
-    def _embedded(self, embedded: Element) -> None:
+    def _embedded_object(self, embedded: Element) -> None:
         """Write an embedded worksheet; other objects are counted."""
         if not embedded.get("ProgID", "").startswith("Equation"):
             self.unread += not xlsx.write_embedded(self.draft, self._part(embedded.get("r:id", "")))
 
-    def _note_cover(self, paragraph: Element, text: str, level: int) -> None:
+    def _collect_cover(self, paragraph: Element, text: str, level: int) -> None:
         """Collect the large words on the first page, until a heading is found."""
         if self._first_page_ended:
             return
         if level:
             self._cover, self._first_page_ended = [], True
             return
-        if (size := _size(paragraph)) >= _LARGE and text.strip():
+        if (size := _common_size(paragraph)) >= _LARGE and text.strip():
             self._cover.append((size, " ".join(text.split())))
         self._first_page_ended = any(map(_ends_page, paragraph.iter()))
 
@@ -283,7 +283,7 @@ class _Reader:
                 content = child(element, "sdtContent")
                 texts.append(self._inline(content) if content is not None else "")
             elif element.tag == "AlternateContent":
-                texts.append(self._inline(_chosen(element)))
+                texts.append(self._inline(_preferred_alternative(element)))
             elif element.tag in {"oMath", "oMathPara"}:
                 texts.append(f" {linear(element)} ")
         return "".join(texts)
@@ -311,7 +311,7 @@ class _Reader:
         if part.tag in {"footnoteReference", "endnoteReference"}:
             return self._note(part)
         if part.tag == "AlternateContent":
-            return "".join(self._character(inner) for inner in _chosen(part))
+            return "".join(self._character(inner) for inner in _preferred_alternative(part))
         if part.tag == "ruby":
             base = child(part, "rubyBase")
             return self._inline(base) if base is not None else ""
@@ -331,17 +331,17 @@ class _Reader:
         note = self._notes[reference.tag.removesuffix("Reference")].get(reference.get("id", ""))
         if note is None:
             return ""
-        self._referred.append(note)
-        return f"[^{self._noted + len(self._referred)}]"
+        self._pending_notes.append(note)
+        return f"[^{self._written_notes + len(self._pending_notes)}]"
 
     def _write_notes(self) -> None:
         """Write the notes that the last block refers to."""
-        while self._referred:
-            note = self._referred.pop(0)
-            self._noted += 1
+        while self._pending_notes:
+            note = self._pending_notes.pop(0)
+            self._written_notes += 1
             text = "\n".join(filter(None, (self._inline(paragraph).strip() for paragraph in note.iter("p"))))
             if text:
-                self.draft.paragraph(f"[^{self._noted}]: {text}")
+                self.draft.paragraph(f"[^{self._written_notes}]: {text}")
 
     def _table(self, table: Element) -> None:
         rows = [self._row(row) for row in _blocks(table) if row.tag == "tr"]
@@ -413,26 +413,26 @@ def _blocks(parent: Element) -> Iterator[Element]:
         elif element.tag in _TRANSPARENT:
             yield from _blocks(element)
         elif element.tag == "AlternateContent":
-            yield from _blocks(_chosen(element))
+            yield from _blocks(_preferred_alternative(element))
         elif element.tag == "tr" and child(element, "trPr", "del") is not None:
             continue
         else:
             yield element
 
 
-def _chosen(alternatives: Element) -> Element:
+def _preferred_alternative(alternatives: Element) -> Element:
     """The alternative that a recent program shows."""
     return next((alternative for alternative in alternatives if alternative.tag == "Choice"), alternatives)
 
 
-def _outermost(parent: Element, tag: str) -> Iterator[Element]:
+def _outermost_elements(parent: Element, tag: str) -> Iterator[Element]:
     for element in parent:
         if element.tag == tag:
             yield element
         elif element.tag == "AlternateContent":
-            yield from _outermost(_chosen(element), tag)
+            yield from _outermost_elements(_preferred_alternative(element), tag)
         else:
-            yield from _outermost(element, tag)
+            yield from _outermost_elements(element, tag)
 
 
 def _by_id(root: Element | None, kind: str) -> dict[str, Element]:
@@ -462,7 +462,7 @@ def _ends_page(element: Element) -> bool:
     return is_break or element.tag in {"sectPr", "pageBreakBefore", "lastRenderedPageBreak"}
 
 
-def _size(paragraph: Element) -> int:
+def _common_size(paragraph: Element) -> int:
     """The font size of all runs, in half points; 0 if they state none or differ."""
     sizes = {value(run, "rPr", "sz") for run in paragraph.iter("r") if child(run, "t") is not None}
     size = sizes.pop() if len(sizes) == 1 else ""

@@ -76,12 +76,12 @@ def _style(id_: str, elements: dict[str, Element]) -> Style:
         element = elements.get(id_)
         if element is None:
             break
-        style = _joined(style, element)
+        style = _with_base_style(style, element)
         id_ = value(element, "basedOn")
     return style
 
 
-def _joined(style: Style, above: Element) -> Style:
+def _with_base_style(style: Style, above: Element) -> Style:
     """A style, completed from the style that it is based on."""
     heading = _HEADING.fullmatch(value(above, "name").lower())
     outline = value(above, "pPr", "outlineLvl")
@@ -110,7 +110,7 @@ class Numbering:
         self._lists: dict[str, str] = {}
         self._restarts: dict[str, dict[int, int]] = {}
         self._counts: dict[str, list[int]] = {}
-        self._begun: set[str] = set()
+        self._started_lists: set[str] = set()
         linked = {}
         for definition in descendants(root, "abstractNum") if root is not None else ():
             id_ = definition.get("abstractNumId", "")
@@ -143,16 +143,20 @@ class Numbering:
             return "", 0
         depth = min(depth, _LEVELS - 1)
         level = levels.get(depth, _Level("bullet", "", 1))
-        counts = self._counted(list_id, abstract, levels, depth)
+        counts = self._advanced_counts(list_id, abstract, levels, depth)
         if level.kind == "bullet":
             return _BULLET, depth
-        label = re.sub(r"%([1-9])", lambda match: _shown(counts, levels, int(match[1]) - 1), level.text)
+        label = re.sub(
+            r"%([1-9])", lambda match: _level_number(counts, levels, int(match[1]) - 1), level.text
+        )
         return label.strip(), depth
 
-    def _counted(self, list_id: str, abstract: str, levels: dict[int, _Level], depth: int) -> list[int]:
+    def _advanced_counts(
+        self, list_id: str, abstract: str, levels: dict[int, _Level], depth: int
+    ) -> list[int]:
         counts = self._counts.setdefault(abstract, [0] * _LEVELS)
-        if list_id not in self._begun:
-            self._begun.add(list_id)
+        if list_id not in self._started_lists:
+            self._started_lists.add(list_id)
             for at, start in self._restarts.get(list_id, {}).items():
                 if at < _LEVELS:
                     counts[at] = start - 1
@@ -177,7 +181,7 @@ def _int(digits: str) -> int:
     return int(digits) if digits.isdecimal() and len(digits) < 9 else 0  # noqa: PLR2004 digits
 
 
-def _shown(counts: list[int], levels: dict[int, _Level], at: int) -> str:
+def _level_number(counts: list[int], levels: dict[int, _Level], at: int) -> str:
     number, kind = counts[at], levels[at].kind if at in levels else "decimal"
     if kind in {"lowerLetter", "upperLetter"} and number > 0:
         letters = chr(ord("a") + (number - 1) % 26) * min(1 + (number - 1) // 26, 9)

@@ -60,11 +60,11 @@ def _points(parent: Element | None) -> list[str]:
     for point in parent.iter("pt") if parent is not None else ():
         at, text = point.get("idx", ""), child(point, "v")
         if at.isdecimal() and len(at) < 5 and text is not None:  # noqa: PLR2004 digits
-            points[int(at)] = _plain(text.text or "")
+            points[int(at)] = _plain_number(text.text or "")
     return [points.get(at, "") for at in range(max(points) + 1)] if points else []
 
 
-def _plain(number: str) -> str:
+def _plain_number(number: str) -> str:
     """A number as people write it: "4.3000000000000007" -> "4.3"."""
     try:
         return f"{float(number):.12g}"
@@ -136,40 +136,40 @@ def _linear(part: Element) -> str:  # noqa: PLR0911 a table
         case "f":
             return f"{_grouped(part, 'num')}/{_grouped(part, 'den')}"
         case "sSup" | "sSub" | "sSubSup" | "sPre":
-            return _of(part, "e") + _script(part, "_", "sub") + _script(part, "^", "sup")
+            return _linear_child(part, "e") + _script(part, "_", "sub") + _script(part, "^", "sup")
         case "rad":
             return (
-                f"sqrt({_of(part, 'e')})"
-                if not _of(part, "deg")
-                else f"root({_of(part, 'deg')}, {_of(part, 'e')})"
+                f"sqrt({_linear_child(part, 'e')})"
+                if not _linear_child(part, "deg")
+                else f"root({_linear_child(part, 'deg')}, {_linear_child(part, 'e')})"
             )
         case "nary":
             sign = value(part, "naryPr", "chr") or "∫"
-            return f"{sign}{_script(part, '_', 'sub')}{_script(part, '^', 'sup')} {_of(part, 'e')}"
+            return f"{sign}{_script(part, '_', 'sub')}{_script(part, '^', 'sup')} {_linear_child(part, 'e')}"
         case "d":
             opening = value(part, "dPr", "begChr") if child(part, "dPr", "begChr") is not None else "("
             closing = value(part, "dPr", "endChr") if child(part, "dPr", "endChr") is not None else ")"
             return opening + ", ".join(linear(element) for element in part if element.tag == "e") + closing
         case "func":
-            return f"{_of(part, 'fName')} {_of(part, 'e')}"
+            return f"{_linear_child(part, 'fName')} {_linear_child(part, 'e')}"
         case "mr":
             return ", ".join(linear(element) for element in part if element.tag == "e") + "; "
         case _:
             return "".join(map(_linear, part))
 
 
-def _of(part: Element, name: str) -> str:
+def _linear_child(part: Element, name: str) -> str:
     inner = child(part, name)
     return linear(inner) if inner is not None else ""
 
 
 def _grouped(part: Element, name: str) -> str:
-    text = _of(part, name)
+    text = _linear_child(part, name)
     return text if text.isalnum() else f"({text})"
 
 
 def _script(part: Element, sign: str, name: str) -> str:
-    return f"{sign}{_grouped(part, name)}" if _of(part, name) else ""
+    return f"{sign}{_grouped(part, name)}" if _linear_child(part, name) else ""
 
 
 T = TypeVar("T")
@@ -197,18 +197,18 @@ def in_reading_order(items: Sequence[T], box_of: Callable[[T], Box | None]) -> l
     placed = [(box, item) for item in items if (box := box_of(item))]
     if len(placed) > MAX_BOXES:
         return list(items)
-    return [item for item in items if box_of(item) is None] + [item for _, item in _ordered(placed)]
+    return [item for item in items if box_of(item) is None] + [item for _, item in _in_order(placed)]
 
 
-def _ordered(placed: list[tuple[Box, T]]) -> list[tuple[Box, T]]:
+def _in_order(placed: list[tuple[Box, T]]) -> list[tuple[Box, T]]:
     """The boxes in order: cut at the widest gap, preferring gaps between rows."""
     if len(placed) < 2:  # noqa: PLR2004 there is nothing to order
         return placed
-    gap, before, after = max(_cut(placed, 1, 3), _cut(placed, 0, 2), key=lambda cut: cut[0])
-    return _ordered(before) + _ordered(after) if gap > -math.inf else placed
+    gap, before, after = max(_widest_cut(placed, 1, 3), _widest_cut(placed, 0, 2), key=lambda cut: cut[0])
+    return _in_order(before) + _in_order(after) if gap > -math.inf else placed
 
 
-def _cut(
+def _widest_cut(
     placed: list[tuple[Box, T]], start: int, end: int
 ) -> tuple[float, list[tuple[Box, T]], list[tuple[Box, T]]]:
     """The widest gap along an axis (minus infinity without a gap), and the boxes before and after it."""
@@ -279,9 +279,9 @@ def fill_controls(root: Element) -> None:
         if content is None:
             continue
         if (box := child(about, "checkbox")) is not None:
-            _show(content, ticked(is_on(box, "checked")))
+            _set_text(content, ticked(is_on(box, "checked")))
         elif not any((text.text or "").strip() for text in content.iter("t")):
-            _show(content, _choice(about))
+            _set_text(content, _choice(about))
 
 
 def open_controls(body: Element) -> dict[str, str]:
@@ -330,7 +330,7 @@ def _choice(about: Element | None) -> str:
     return moment.get("fullDate", "")[:10] if moment is not None else ""
 
 
-def _show(content: Element, text: str) -> None:
+def _set_text(content: Element, text: str) -> None:
     """Replace the texts of a control by this one."""
     if not text:
         return

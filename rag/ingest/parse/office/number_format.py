@@ -124,7 +124,7 @@ def _number(number: float, tokens: list[_Token]) -> str:
     percents = sum(token.kind == "percent" for token in tokens)
     digits = [token.text for token in tokens if token.kind == "digits"]
     if len(digits) > 1 and not any("." in digit_group or "," in digit_group for digit_group in digits):
-        return _filled(number, tokens)
+        return _digits_between_marks(number, tokens)
     scientific = any(token.kind == "scientific" for token in tokens)
     texts, first = [], True
     for token in tokens:
@@ -159,7 +159,7 @@ def _digits(number: float, pattern: str, *, scientific: bool) -> str:
     return f"{sign}{before}{dot}{after}"
 
 
-def _filled(number: float, tokens: list[_Token]) -> str:
+def _digits_between_marks(number: float, tokens: list[_Token]) -> str:
     """The digits of a number between marks: 5551234 as "000-0000" -> "555-1234"."""
     remaining = f"{abs(number):.0f}"
     texts: list[str] = []

@@ -122,7 +122,7 @@ def _sheet(reader: Reader, table: Element, names: Collection[str]) -> Sheet:
     sheet = Sheet(table.get("name", ""))
     sheet.charts = [figure for object_ in objects for figure in reader.figures(object_, names)]
     column = 1
-    for column_element in _inside(table, "table-column", _COLUMN_GROUPS):
+    for column_element in _elements_in_groups(table, "table-column", _COLUMN_GROUPS):
         count = min(times(column_element, "number-columns-repeated"), MAX_COLUMNS)
         if column_element.get("visibility", "visible") != "visible":
             sheet.hidden_columns.update(range(column, min(column + count, MAX_COLUMNS)))
@@ -131,7 +131,7 @@ def _sheet(reader: Reader, table: Element, names: Collection[str]) -> Sheet:
         (1, 1, text) for child_ in table if child_.tag == "shapes" if (text := reader.cell_text(child_))
     ]
     number = 1
-    for row in _inside(table, "table-row", _GROUPS):
+    for row in _elements_in_groups(table, "table-row", _GROUPS):
         cells = _cells(reader, sheet, row, number)
         for at in range(number, number + repeated(row, "number-rows-repeated")) if cells else ():
             sheet.rows[at] = dict(cells)
@@ -141,12 +141,12 @@ def _sheet(reader: Reader, table: Element, names: Collection[str]) -> Sheet:
     return sheet
 
 
-def _inside(parent: Element, tag: str, groups: frozenset[str]) -> Iterator[Element]:
+def _elements_in_groups(parent: Element, tag: str, groups: frozenset[str]) -> Iterator[Element]:
     for element in parent:
         if element.tag == tag:
             yield element
         elif element.tag in groups:
-            yield from _inside(element, tag, groups)
+            yield from _elements_in_groups(element, tag, groups)
 
 
 def _cells(reader: Reader, sheet: Sheet, row: Element, number: int) -> dict[int, str]:
@@ -186,7 +186,9 @@ def read_slides(reader: Reader, presentation: Element) -> None:
 
 
 def _slide(reader: Reader, page: Element, number: int) -> None:
-    shapes = [shape for shape in _ordered(page) if shape.get("class") not in _FURNITURE and _has_text(shape)]
+    shapes = [
+        shape for shape in _shapes_in_order(page) if shape.get("class") not in _FURNITURE and _has_text(shape)
+    ]
     title = next((shape for shape in shapes if shape.get("class") == "title"), None)
     body_shapes = [shape for shape in shapes if shape is not title]
     if title is not None:
@@ -209,11 +211,11 @@ def _slide(reader: Reader, page: Element, number: int) -> None:
             reader.draft.paragraph(f"Speaker notes:\n{text}")
 
 
-def _ordered(parent: Element) -> Iterator[Element]:
+def _shapes_in_order(parent: Element) -> Iterator[Element]:
     """The shapes of a page in reading order; the shapes of a group are at its position."""
-    for shape in in_reading_order([shape for shape in parent if shape.tag != "notes"], _place):
+    for shape in in_reading_order([shape for shape in parent if shape.tag != "notes"], _box_of):
         if shape.tag == "g":
-            yield from _ordered(shape)
+            yield from _shapes_in_order(shape)
         else:
             yield shape
 
@@ -225,10 +227,10 @@ def _has_text(shape: Element) -> bool:
     return words or any(shape.find(f".//{tag}") is not None for tag in ("object", "desc"))
 
 
-def _place(shape: Element) -> Box | None:
+def _box_of(shape: Element) -> Box | None:
     """The box of a shape; None if it is unknown, and for titles, which go first."""
     if shape.tag == "g":
-        boxes = [box for member in shape if (box := _place(member))]
+        boxes = [box for member in shape if (box := _box_of(member))]
         if not boxes:
             return None
         lefts, tops, rights, bottoms = zip(*boxes, strict=True)

@@ -100,7 +100,7 @@ class Reader:
         self._opened = opened
         self._controls = controls
         self._notes: list[Element] = []
-        self._noted = 0
+        self._written_notes = 0
         self._frames: list[Element] = []
         self._counts: dict[str, int] = {}
 
@@ -218,10 +218,10 @@ class Reader:
         """The text of a paragraph."""
         texts = [_SPACE.sub(" ", parent.text or "")]
         for child_ in parent:
-            texts += [self._part(child_), _SPACE.sub(" ", child_.tail or "")]
+            texts += [self._inline_part(child_), _SPACE.sub(" ", child_.tail or "")]
         return "".join(texts)
 
-    def _part(self, element: Element) -> str:  # noqa: PLR0911 a table
+    def _inline_part(self, element: Element) -> str:  # noqa: PLR0911 a table
         match element.tag:
             case "s":
                 return " " * min(int(element.get("c", "1")[:3]), 99)
@@ -233,7 +233,7 @@ class Reader:
                 return PAGE_BREAK
             case "note":
                 self._notes.append(element)
-                return f"[^{self._noted + len(self._notes)}]"
+                return f"[^{self._written_notes + len(self._notes)}]"
             case "annotation" | "hidden-text" | "hidden-paragraph":
                 self.hidden["comment" if element.tag == "annotation" else "text"] += 1
                 return ""
@@ -255,7 +255,7 @@ class Reader:
     def _write_notes(self) -> None:
         while self._notes:
             note = self._notes.pop(0)
-            self._noted += 1
+            self._written_notes += 1
             lines = (
                 self.inline(paragraph).strip()
                 for body in note
@@ -263,7 +263,7 @@ class Reader:
                 for paragraph in body.iter("p")
             )
             if text := "\n".join(filter(None, lines)):
-                self.draft.paragraph(f"[^{self._noted}]: {text}")
+                self.draft.paragraph(f"[^{self._written_notes}]: {text}")
 
     def _list(self, element: Element, depth: int, style_name: str = "") -> None:
         name = element.get("style-name", style_name)

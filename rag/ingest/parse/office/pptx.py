@@ -86,7 +86,7 @@ class _Reader:
             sum(comment.tag in _COMMENTS for comment in comments.iter()) if comments is not None else 0
         )
         boxes = self._boxes_of_layout(self._package.related_as(path, "slideLayout"))
-        shown_shapes = list(self._ordered(child(slide, "cSld", "spTree"), boxes))
+        shown_shapes = list(self._shapes_in_order(child(slide, "cSld", "spTree"), boxes))
         shapes = [shape for shape in shown_shapes if _placeholder(shape)[0] not in _FURNITURE]
         title = next((shape for shape in shapes if _placeholder(shape)[0] in _TITLES and _texts(shape)), None)
         self._heading(title, [shape for shape in shapes if shape is not title], path)
@@ -115,13 +115,13 @@ class _Reader:
             self._footers.add(text)
             self.draft.paragraph(text)
 
-    def _ordered(self, tree: Element | None, boxes: dict[tuple[str, str], Box]) -> Iterator[Element]:
+    def _shapes_in_order(self, tree: Element | None, boxes: dict[tuple[str, str], Box]) -> Iterator[Element]:
         """The shapes in a tree in reading order; the shapes of a group are at its position."""
         shapes = [shape for shape in _shapes(tree) if not self._is_hidden(shape)]
-        for shape in in_reading_order(shapes, lambda shape: _place(shape, boxes)):
+        for shape in in_reading_order(shapes, lambda shape: _reading_box(shape, boxes)):
             if shape.tag == "grpSp":
-                yield from self._ordered(shape, boxes)
-            elif _placeholder(shape)[0] not in _COUNTING and _says(shape):
+                yield from self._shapes_in_order(shape, boxes)
+            elif _placeholder(shape)[0] not in _COUNTING and _has_words(shape):
                 yield shape
 
     def _is_hidden(self, shape: Element) -> bool:
@@ -157,9 +157,9 @@ class _Reader:
                 for line in diagram_lines(self._package.xml_if_there(part)):
                     self.draft.item(line)
             for embedded in element.iter("oleObj"):
-                self._embedded(embedded, slide)
+                self._embedded_object(embedded, slide)
 
-    def _embedded(self, embedded: Element, slide: str) -> None:
+    def _embedded_object(self, embedded: Element, slide: str) -> None:
         """Write an embedded worksheet; other objects are counted."""
         _, part = self._package.related(slide).get(embedded.get("r:id", ""), ("", ""))
         try:
@@ -204,7 +204,7 @@ def _placeholder(shape: Element) -> tuple[str, str]:
     return "", ""
 
 
-def _place(shape: Element, boxes: dict[tuple[str, str], Box]) -> Box | None:
+def _reading_box(shape: Element, boxes: dict[tuple[str, str], Box]) -> Box | None:
     """The box of a shape for the reading order, None for titles, which go first."""
     placeholder = _placeholder(shape)
     return None if placeholder[0] in _TITLES else _box(shape) or boxes.get(placeholder)
@@ -262,6 +262,6 @@ def _rows(table: Element) -> list[list[str]]:
     return rows
 
 
-def _says(shape: Element) -> bool:
+def _has_words(shape: Element) -> bool:
     """Whether there is anything to read in a shape."""
     return shape.tag == "graphicFrame" or bool(_texts(shape)) or any(picture_words(shape))

@@ -51,7 +51,7 @@ class _Row(NamedTuple):
 def write_sheet(draft: Draft, sheet: Sheet) -> int:
     """Write a sheet unless it is empty. Returns the number of its hidden rows and columns."""
     _repeat_merged(sheet)
-    hidden = _without_hidden(sheet)
+    hidden = _remove_hidden(sheet)
     rows = [_Row(number, cells) for number, cells in sorted(sheet.rows.items()) if cells]
     if not (rows or sheet.boxes or sheet.charts):
         return hidden
@@ -59,7 +59,7 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
     writer = _Writer(draft)
     for group in _groups(rows, sheet.hidden_rows):
         for columns in _side_by_side(group, sheet.hidden_columns):
-            part = [_Row(row.number, _only(columns, row.cells)) for row in group]
+            part = [_Row(row.number, _cells_in(columns, row.cells)) for row in group]
             writer.table([row for row in part if row.cells])
     for row, column, text in sheet.boxes:
         draft.paragraph(text, cells=cell_range((row, column), (row, column)))
@@ -69,7 +69,7 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
     return hidden
 
 
-def _only(columns: Iterable[int], cells: dict[int, str]) -> dict[int, str]:
+def _cells_in(columns: Iterable[int], cells: dict[int, str]) -> dict[int, str]:
     return {at: cells[at] for at in columns if at in cells}
 
 
@@ -82,7 +82,7 @@ def _repeat_merged(sheet: Sheet) -> None:
                     sheet.rows[number].setdefault(first, text)
 
 
-def _without_hidden(sheet: Sheet) -> int:
+def _remove_hidden(sheet: Sheet) -> int:
     rows = [number for number in sheet.hidden_rows if sheet.rows.pop(number, None)]
     columns = {at for row in sheet.rows.values() for at in row if at in sheet.hidden_columns}
     for row in sheet.rows.values():
@@ -95,7 +95,7 @@ def _groups(rows: Iterable[_Row], hidden: set[int]) -> Iterator[list[_Row]]:
     """Groups of rows without a blank row between them; hidden rows don't count as blank."""
     group: list[_Row] = []
     for row in rows:
-        if group and any(number not in hidden for number in _between(group[-1].number, row.number)):
+        if group and any(number not in hidden for number in _numbers_between(group[-1].number, row.number)):
             yield group
             group = []
         group.append(row)
@@ -103,7 +103,7 @@ def _groups(rows: Iterable[_Row], hidden: set[int]) -> Iterator[list[_Row]]:
         yield group
 
 
-def _between(first: int, last: int) -> Iterable[int]:
+def _numbers_between(first: int, last: int) -> Iterable[int]:
     return range(first + 1, min(last, first + 2_000))
 
 
@@ -112,7 +112,7 @@ def _side_by_side(group: list[_Row], hidden: set[int]) -> list[list[int]]:
     used = sorted({at for row in group for at in row.cells})
     parts = [[used[0]]]
     for column, following in pairwise(used):
-        if any(at not in hidden for at in _between(column, following)):
+        if any(at not in hidden for at in _numbers_between(column, following)):
             parts.append([])
         parts[-1].append(following)
     for part in parts:
@@ -131,7 +131,7 @@ class _Writer:
 
     def table(self, rows: list[_Row]) -> None:
         columns = sorted({at for row in rows for at in row.cells})
-        while rows and not self._continues(rows[0]) and (len(rows[0].cells) == 1 or _is_above(rows)):
+        while rows and not self._continues(rows[0]) and (len(rows[0].cells) == 1 or _names_groups(rows)):
             self._caption(rows.pop(0), columns)
         if not rows:
             return
@@ -141,7 +141,7 @@ class _Writer:
         columns = sorted(self._header or columns)
         lines = [pipe_row([row.cells.get(at, "")[:MAX_CELL] for at in columns]) for row in rows]
         if self._header and self._is_wide(lines):
-            self._lists(rows[0 if continues else 1 :])
+            self._rows_as_lists(rows[0 if continues else 1 :])
             return
         if self._header and not continues:
             lines[0] += f"\n{rule(len(columns))}"
@@ -169,7 +169,7 @@ class _Writer:
             line = pipe_row([row.cells.get(at, "")[:MAX_CELL] for at in columns])
             self._draft.row(line, _cells(row, columns), continues=False)
 
-    def _lists(self, rows: list[_Row]) -> None:
+    def _rows_as_lists(self, rows: list[_Row]) -> None:
         for row in rows:
             lines = [
                 f"{self._header.get(at) or f'column {column_name(at)}'}: {one_line(text[:MAX_CELL])}"
@@ -187,7 +187,7 @@ def _header_of(rows: list[_Row], columns: list[int]) -> dict[int, str]:
     return {at: one_line(first.get(at, "")) for at in columns} if is_named else {}
 
 
-def _is_above(rows: list[_Row]) -> bool:
+def _names_groups(rows: list[_Row]) -> bool:
     """Whether the first row names groups of columns, and the second one the columns."""
     if len(rows) < 2 or not is_header(list(rows[1].cells.values())):  # noqa: PLR2004 both
         return False

@@ -176,16 +176,16 @@ def ole_properties(data: bytes) -> Properties:
     codepage = about.codepage
     saved = about.last_saved_time
     return Properties(
-        title=_decoded(about.title, codepage),
-        author=_decoded(about.author, codepage),
-        keywords=_decoded(about.keywords, codepage),
-        subject=_decoded(about.subject, codepage),
-        description=_decoded(about.comments, codepage),
+        title=_property_text(about.title, codepage),
+        author=_property_text(about.author, codepage),
+        keywords=_property_text(about.keywords, codepage),
+        subject=_property_text(about.subject, codepage),
+        description=_property_text(about.comments, codepage),
         modified=saved.isoformat() if saved else "",
     )
 
 
-def _decoded(text: bytes | str | None, codepage: int | None) -> str:
+def _property_text(text: bytes | str | None, codepage: int | None) -> str:
     """A property in the stated code page, or another one: many programs state 1252 whatever they write."""
     if not isinstance(text, bytes):
         return (text or "").strip("\x00 ")

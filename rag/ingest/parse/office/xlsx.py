@@ -107,7 +107,7 @@ class _Book:
         sheet.boxes, sheet.charts = drawn.boxes, drawn.charts
         for control in drawn.controls:
             cells = sheet.rows.setdefault(control.row, {})
-            texts = (control.text, self._chosen(control, sheet), cells.get(control.column, ""))
+            texts = (control.text, self._chosen_entries(control, sheet), cells.get(control.column, ""))
             cells[control.column] = " ".join(filter(None, texts))
         self.left_out += Counter(shape=drawn.hidden, chart=drawn.charts_left, control=drawn.controls_left)
         return sheet
@@ -133,7 +133,7 @@ class _Book:
                 sheet.merged += merged_cells(element.get("ref", ""))
         return sheet
 
-    def _chosen(self, control: Control, sheet: Sheet) -> str:
+    def _chosen_entries(self, control: Control, sheet: Sheet) -> str:
         """The chosen entries of a list control, which has entries of its own or takes them from cells."""
         entries = control.entries or self._range(control.source, sheet)
         return ", ".join(
@@ -200,7 +200,7 @@ class _Book:
             case "n":
                 return self._number(value, _int(cell.get("s", "")))
             case _:
-                return _unescaped(value)
+                return _without_escapes(value)
 
     def _number(self, value: str, style: int) -> str:
         form = self._formats[style] if style < len(self._formats) else ""
@@ -246,10 +246,10 @@ def _text(item: Element) -> str:
     """The text of a shared or inline string, without its phonetic reading."""
     texts = [child_ for child_ in item if child_.tag == "t"]
     texts += [text for run in item if run.tag == "r" for text in run if text.tag == "t"]
-    return _unescaped("".join(text.text or "" for text in texts))
+    return _without_escapes("".join(text.text or "" for text in texts))
 
 
-def _unescaped(text: str) -> str:
+def _without_escapes(text: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "_x" in text else text
 
 

@@ -25,10 +25,10 @@ def additions_on(pdf: Any, page: Any) -> list[Addition]:  # noqa: ANN401 of pypd
     """The words that form fields, comments and pictures add to a page."""
     import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
-    return [*_annotated(pdfium, pdf.formenv, page.raw), *_described(pdfium, page.raw)]
+    return [*_annotation_words(pdfium, pdf.formenv, page.raw), *_alternative_texts(pdfium, page.raw)]
 
 
-def _annotated(pdfium: Any, form: Any, page: Any) -> Iterator[Addition]:  # noqa: ANN401 see above
+def _annotation_words(pdfium: Any, form: Any, page: Any) -> Iterator[Addition]:  # noqa: ANN401 see above
     rectangle = pdfium.FS_RECTF()
     for number in range(min(pdfium.FPDFPage_GetAnnotCount(page), _MOST)):
         drawn = pdfium.FPDFPage_GetAnnot(page, number)
@@ -66,7 +66,7 @@ def _field(pdfium: Any, form: Any, drawn: Any, box: Box) -> Iterator[Addition]: 
         case pdfium.FPDF_FORMFIELD_CHECKBOX | pdfium.FPDF_FORMFIELD_RADIOBUTTON:
             yield Addition(TICKED if pdfium.FPDFAnnot_IsChecked(form, drawn) else EMPTY, box, replaces=True)
         case pdfium.FPDF_FORMFIELD_LISTBOX:
-            yield Addition(", ".join(_chosen(pdfium, form, drawn)), box, replaces=True)
+            yield Addition(", ".join(_chosen_options(pdfium, form, drawn)), box, replaces=True)
         case pdfium.FPDF_FORMFIELD_COMBOBOX:
             yield Addition(_text(pdfium.FPDFAnnot_GetFormFieldValue, form, drawn), box)
         case pdfium.FPDF_FORMFIELD_TEXTFIELD:
@@ -74,20 +74,20 @@ def _field(pdfium: Any, form: Any, drawn: Any, box: Box) -> Iterator[Addition]: 
                 yield Addition(_text(pdfium.FPDFAnnot_GetFormFieldValue, form, drawn), box)
 
 
-def _chosen(pdfium: Any, form: Any, drawn: Any) -> Iterator[str]:  # noqa: ANN401 see above
+def _chosen_options(pdfium: Any, form: Any, drawn: Any) -> Iterator[str]:  # noqa: ANN401 see above
     for number in range(min(pdfium.FPDFAnnot_GetOptionCount(form, drawn), _MOST)):
         if pdfium.FPDFAnnot_IsOptionSelected(form, drawn, number):
             yield _text(pdfium.FPDFAnnot_GetOptionLabel, form, drawn, number)
 
 
-def _described(pdfium: Any, page: Any) -> Iterator[Addition]:  # noqa: ANN401 see above
+def _alternative_texts(pdfium: Any, page: Any) -> Iterator[Addition]:  # noqa: ANN401 see above
     """The alternative texts of pictures, each below its picture."""
     tree = pdfium.FPDF_StructTree_GetForPage(page)
     if not tree:
         return
     try:
         texts = dict(_alternatives(pdfium, tree))
-        places = _marked(pdfium, page) if texts else {}
+        places = _marked_boxes(pdfium, page) if texts else {}
         for mark, text in texts.items():
             box = places.get(mark, Box(0, 0, 0, 0))
             below = box._replace(top=box.top, bottom=box.top + _LINE)  # of the file: y grows upwards
@@ -117,7 +117,7 @@ def _alternatives(pdfium: Any, tree: Any) -> Iterator[tuple[int, str]]:  # noqa:
         waiting[:0] = [(child, depth + 1) for child in children]
 
 
-def _marked(pdfium: Any, page: Any) -> dict[int, Box]:  # noqa: ANN401 see above
+def _marked_boxes(pdfium: Any, page: Any) -> dict[int, Box]:  # noqa: ANN401 see above
     """The boxes of marked content, by its id."""
     edges = [ctypes.c_float() for _ in range(4)]
     places: dict[int, Box] = {}

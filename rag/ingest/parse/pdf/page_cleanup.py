@@ -43,7 +43,7 @@ def without_running_lines(sheets: Sequence[Sheet]) -> list[list[Line]]:
     largest = _LARGEST * body_size(line for sheet in sheets for line in sheet.lines)
     edges = [edge for page, sheet in enumerate(sheets) for edge in _edges(page, sheet, largest)]
     left_out = defaultdict[int, set[int]](set)
-    for edge in _repeated(edges):
+    for edge in _repeated_edges(edges):
         left_out[edge.page].update(map(id, edge.lines))
     return [
         [line for line in sheet.lines if id(line) not in left_out[page]] or sheet.lines
@@ -82,12 +82,12 @@ def _is_of_table(row: Row, inner: Row) -> bool:
     return apart < _NEXT * row[0].box.height
 
 
-def _repeated(edges: Sequence[_Edge]) -> Iterator[_Edge]:
+def _repeated_edges(edges: Sequence[_Edge]) -> Iterator[_Edge]:
     """The edges that number the pages, and all but the first of equal edges."""
     by_text, by_count = defaultdict[object, list[_Edge]](list), defaultdict[object, list[_Edge]](list)
     for edge in edges:
         by_text[edge.height, edge.text].append(edge)
-        for text, first in _counts(edge):
+        for text, first in _numberings(edge):
             by_count[edge.height, text, first].append(edge)
     for repeats in by_text.values():
         if len({edge.page for edge in repeats}) >= _PAGES:
@@ -97,7 +97,7 @@ def _repeated(edges: Sequence[_Edge]) -> Iterator[_Edge]:
             yield from repeats
 
 
-def _counts(edge: _Edge) -> Iterator[tuple[str, int]]:
+def _numberings(edge: _Edge) -> Iterator[tuple[str, int]]:
     """For each number in an edge: the text with # in its place, and what the number is on the first page."""
     if _ROMAN.fullmatch(edge.text):
         yield "#", _roman(edge.text) - edge.page
@@ -130,7 +130,7 @@ def dehyphenator(text: str) -> Callable[[str], str]:
     words = frozenset(word.casefold() for word in _WORD.findall(_CUT.sub(" ", text)))
     cuts = sum(_is_cut(match["one"], match["other"]) for match in _CUT.finditer(text))
     is_rare = cuts * _RARE < len(_LONG_LINE.findall(text))
-    cuts_words = any(_is_sure(match, words) for match in _CUT.finditer(text))
+    cuts_words = any(_is_certainly_cut(match, words) for match in _CUT.finditer(text))
 
     def joined(match: re.Match[str]) -> str:
         start, end = match["one"], match["other"]
@@ -160,7 +160,7 @@ def _is_cut(start: str, end: str) -> bool:
     return start[-1].islower() and end[0].islower() and not any(map(str.isdigit, start + end))
 
 
-def _is_sure(match: re.Match[str], words: frozenset[str]) -> bool:
+def _is_certainly_cut(match: re.Match[str], words: frozenset[str]) -> bool:
     """Whether a line certainly hyphenates a word: a half isn't in the vocabulary, or the whole is."""
     start, end = match["one"].casefold(), match["other"].casefold()
     return _is_cut(match["one"], match["other"]) and (start + end in words or not {start, end} <= words)

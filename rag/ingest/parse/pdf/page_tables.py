@@ -48,7 +48,7 @@ class PagePart(NamedTuple):
         if not self.is_table:
             return "\n".join(" ".join(row) for row in self.rows).replace(SEAM, "")
         width = max(map(len, self.rows))
-        lines = [_piped([*row, *[""] * (width - len(row))]) for row in self.rows]
+        lines = [_pipe_row([*row, *[""] * (width - len(row))]) for row in self.rows]
         rule = [] if _is_numbers(self.rows[0]) else ["|" + " --- |" * width]
         return "\n".join([lines[0], *rule, *lines[1:]]).replace(SEAM, "")
 
@@ -61,7 +61,7 @@ def _is_numbers(row: Sequence[str]) -> bool:
     )
 
 
-def _piped(cells: Sequence[str]) -> str:
+def _pipe_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -328,7 +328,7 @@ def _header(lines: Sequence[Line]) -> Line:
     first, box, text = lines[0], lines[0].box, ""
     for line in lines:
         box = box.around(line.box)
-    for row in level_rows([line._replace(box=_levelled(line)) for line in lines]):
+    for row in level_rows([line._replace(box=_level_box(line)) for line in lines]):
         words = row[0].text
         for before, line in pairwise(row):
             apart = line.box.left - before.box.right > _WITHIN * line.size
@@ -337,7 +337,7 @@ def _header(lines: Sequence[Line]) -> Line:
     return first._replace(text=text, box=box, turned=0, words=())
 
 
-def _levelled(line: Line) -> Box:
+def _level_box(line: Line) -> Box:
     """The box of a turned line in its own reading direction."""
     box = line.box
     return as_read(Box(box.left, -box.bottom, box.right, -box.top), line.turned)

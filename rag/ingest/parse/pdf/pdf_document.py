@@ -207,7 +207,7 @@ class About(NamedTuple):
 def about_of(data: bytes) -> About:
     """The properties of a PDF. If they can't be read, a remark says so: its pages may be readable."""
     try:
-        return _about(_open_with_pypdf(data))
+        return _properties(_open_with_pypdf(data))
     except RecursionError:
         raise
     except Exception:  # noqa: BLE001 pypdf raises all kinds of errors on damaged files
@@ -263,17 +263,17 @@ def _open_with_pypdf(data: bytes) -> PdfReader:
     return PdfReader(io.BytesIO(data))
 
 
-def _about(reader: PdfReader) -> About:
+def _properties(reader: PdfReader) -> About:
     """The document properties, completed from the XMP."""
     stated, xmp = reader.metadata, reader.xmp_metadata
-    author = _joined(re.split(r"\s*;\s*", (stated and stated.author) or ""))
-    author = author or _joined((xmp and xmp.dc_creator) or ())
+    author = _joined_names(re.split(r"\s*;\s*", (stated and stated.author) or ""))
+    author = author or _joined_names((xmp and xmp.dc_creator) or ())
     title = _line(stated and stated.title) or _line(next(iter(((xmp and xmp.dc_title) or {}).values()), ""))
     subject = _line(stated and stated.subject)
     language = str(reader.root_object.get("/Lang", ""))
     properties = {
         "author": "" if _NO_AUTHOR.fullmatch(author) else author,
-        "keywords": _line(stated and stated.keywords) or _joined((xmp and xmp.dc_subject) or ()),
+        "keywords": _line(stated and stated.keywords) or _joined_names((xmp and xmp.dc_subject) or ()),
         "subject": "" if _NO_SUBJECT.fullmatch(subject) else subject,
         "language": language if _LANGUAGE.fullmatch(language) else "",
     }
@@ -285,5 +285,5 @@ def _line(value: object) -> str:
     return title_line(str(value or "")).strip("\ufffd ")
 
 
-def _joined(names: Iterable[object]) -> str:
+def _joined_names(names: Iterable[object]) -> str:
     return ", ".join(filter(None, map(_line, names)))

@@ -49,17 +49,17 @@ class Missing(NamedTuple):
     def remarks(self) -> Iterator[str]:
         """The pages that could not be read, or not reliably."""
         if self.damaged:
-            yield f"{_pages(self.damaged)} can't be read"
+            yield f"{_page_list(self.damaged)} can't be read"
         if self.garbled:
-            yield f"{_pages(self.garbled)} left out: {NO_CHARACTERS}; run OCR on it first"
+            yield f"{_page_list(self.garbled)} left out: {NO_CHARACTERS}; run OCR on it first"
         if self.images:
-            yield f"{_pages(self.images)} left out: {NO_TEXT}; run OCR on it first"
+            yield f"{_page_list(self.images)} left out: {NO_TEXT}; run OCR on it first"
         if self.beyond:
             yield f"pages after {MAX_PAGES:,} left out"
         if self.recognised:
-            yield f"{_pages(self.recognised)} read by OCR"
+            yield f"{_page_list(self.recognised)} read by OCR"
         if self.plain:
-            yield f"{_pages(self.plain)} read as plain text: columns and tables may be lost"
+            yield f"{_page_list(self.plain)} read as plain text: columns and tables may be lost"
 
     def error(self) -> ParseError:
         """Why a PDF has no text at all."""
@@ -72,7 +72,7 @@ class Missing(NamedTuple):
         return ParseError("the PDF has no text", "no text")
 
 
-def _pages(numbers: Sequence[int]) -> str:
+def _page_list(numbers: Sequence[int]) -> str:
     first_numbers = ", ".join(map(str, numbers[:_NAMED]))
     remainder = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
     return f"page{'s' if len(numbers) > 1 else ''} {first_numbers}{remainder}"
@@ -120,9 +120,9 @@ def _sheet(
             sheet = sheet_of(page, additions)
             if _is_whole(page, sheet, is_strict=reader is not None):
                 return sheet
-            plain = _plain(second(number - 1))
+            plain = _plain_sheet(second(number - 1))
             if _runs_down(sheet) and not set(_text_of(sheet)) <= {*_text_of(plain), "\n"}:
-                plain = _stacked(_columns_of(sheet))  # the second reader reads something else
+                plain = _stacked_lines(_columns_of(sheet))  # the second reader reads something else
             if plain.lines and _readable_length(plain) >= _readable_length(sheet) + (not _runs_down(sheet)):
                 missing.plain.append(number)
                 return plain
@@ -182,11 +182,11 @@ def _runs_down(sheet: Sheet) -> bool:
     return 2 * alone > len(sheet.lines)
 
 
-def _plain(text: str) -> Sheet:
+def _plain_sheet(text: str) -> Sheet:
     """A sheet of the lines of a text, empty if it is noise."""
     if is_garbled(text) or sum(bool(_ODD.match(character)) for character in text) > _ODDEST * len(text):
         return Sheet([], [])
-    return _stacked(text.splitlines())
+    return _stacked_lines(text.splitlines())
 
 
 def _columns_of(sheet: Sheet) -> list[str]:
@@ -201,7 +201,7 @@ def _columns_of(sheet: Sheet) -> list[str]:
     return columns
 
 
-def _stacked(texts: Sequence[str]) -> Sheet:
+def _stacked_lines(texts: Sequence[str]) -> Sheet:
     """A sheet of lines below each other."""
     lines = [text for text in texts if text.strip()]
     return Sheet(
@@ -280,7 +280,7 @@ def is_garbled(text: str) -> bool:
         return True
     return not _is_spoken(text, len(visible)) and (
         strange > STRANGE
-        or _switches(text) > SWITCHED
+        or _script_switches(text) > SWITCHED
         or _consists_of_symbols(visible)
         or _has_odd_letters(visible)
     )
@@ -301,7 +301,7 @@ def _is_strange(character: str) -> bool:
     return character == "\ufffd" or unicodedata.category(character) in {"Cc", "Cn", "Co", "Cs"}
 
 
-def _switches(text: str) -> float:
+def _script_switches(text: str) -> float:
     """The share of neighbouring letters in a word that belong to different scripts."""
     words = _WORD.findall(unicodedata.normalize("NFKC", text))
     pairs = [script != following for word in words for script, following in pairwise(map(_script, word))]
