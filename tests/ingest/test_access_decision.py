@@ -19,7 +19,7 @@ from rag.ingest.rights.access_decision import TABLE, Claims, Floor, Place, Situa
 from rag.ingest.rights.access_history import Recorded
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.ingest.source_paths import place_of
-from rag.store.write.access_claim import Policy, settle
+from rag.store.write.access_claim import Policy, limits, settle
 from rag.store.write.table_rows import KnownSource
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Scene:
     def settled(self, claim: Claim) -> set[str]:
         """Who is denied in the end."""
         fresh = AccessRecord("own", "docs", self.uri, claim.access, claim.content, claim.requested)
-        others = [self.records[id_].access for id_ in sorted(claim.floor)]
+        others = limits(claim, self.records, lambda _record: False)
         record = settle(self.own, claim, others, fresh)
         assert record.access
         return {entry.removeprefix("user:") for entry in record.access.deny}

@@ -38,6 +38,7 @@ from rag.store.write.access_claim import Policy, revised
 from rag.store.write.access_writer import AccessTable, access_table
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
+from tests.ingest.shelf import mail
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -329,6 +330,21 @@ async def what_is_revoked_in_the_middle_of_a_run_stays_so(office: Office) -> Non
         assert f"user:{name}" in report.outcomes[0].reason
 
 
+async def an_attachment_is_as_narrow_as_its_mail_was_made_in_the_middle_of_a_run(office: Office) -> None:
+    (office.folder / "a.eml").write_bytes(mail(SALARIES))
+    await office.ingest()
+
+    def revoke() -> None:
+        revoking = threading.Thread(target=anyio.run, args=(office.change, "a.eml", _denied("user:bob")))
+        revoking.start()
+        revoking.join()
+
+    (office.folder / "a.eml").write_bytes(mail(SALARIES, more_md=b"# More\n\nA pendulum.\n"))
+    await office.ingest("", RequestedAccess("tenant"), set_access=True, meanwhile=revoke)
+    control(await office.seen(ANYBODY) == {"a.eml", "a.eml#more.md"})
+    assert await office.seen(Principal("default", "bob")) == set()
+
+
 async def what_is_removed_in_the_middle_of_a_run_stays_away(office: Office) -> None:
     office.write("menu.md", "A pendulum for lunch.")
     for name, text in (("edited.md", f"{SALARIES} New ones."), ("same.md", f"{SALARIES} The same.")):
@@ -587,6 +603,12 @@ BROKEN = [
         "rag.store.write.access_writer.settle",
         lambda real: lambda *given, **_: real(*given),
         what_is_revoked_in_the_middle_of_a_run_stays_so,
+    ),
+    Broken(
+        "a run with --set-access gives a part more than its mail, which was revoked since it began",
+        "rag.store.write.access_writer.CollectionAccess._is_overtaken",
+        lambda _real: lambda _access, _record: False,
+        an_attachment_is_as_narrow_as_its_mail_was_made_in_the_middle_of_a_run,
     ),
     Broken(
         "a run stores what was removed since it began",

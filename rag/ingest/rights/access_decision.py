@@ -97,9 +97,8 @@ TABLE: Mapping[Situation, Row] = {
 }
 # fmt: on
 """A record that is kept can only become narrower: so moving a file into a confidential folder hides it, but
-moving it into an open one doesn't expose it. In all rows what contains a part belongs to its floor (where the
-policy is `REPLACE`, both get the same), and what a document requests for itself narrows its record when that
-request changes."""
+moving it into an open one doesn't expose it. In all rows what contains a part belongs to its floor, and what
+a document requests for itself narrows its record when that request changes."""
 
 
 def situation(

@@ -14,7 +14,7 @@ from rag.corpus import Access, AccessRecord, Collection, FileState, Language, Ve
 from rag.errors import StoreError
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, engine_errors, open_if_there, table_folder
-from rag.store.write.access_claim import Claim, settle
+from rag.store.write.access_claim import Claim, limits, settle
 from rag.store.write.access_writer import AccessTable
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import read_key
@@ -70,10 +70,10 @@ class Rehearsal(CollectionWriter):
     def _settled(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
         settled = {}
         for id_, (uri, claim) in claims.items():
-            floor = [self.after[other].access for other in sorted(claim.floor) if other in self.after]
+            others = limits(claim, self.after, lambda _record: False)
             name = self.collection.name
             fresh = AccessRecord(id_, name, uri, claim.access, claim.content, claim.requested)
-            settled[id_] = settle(self.after.get(id_), claim, floor, fresh)
+            settled[id_] = settle(self.after.get(id_), claim, others, fresh)
         self.after |= settled
         return settled
 

@@ -1,13 +1,14 @@
 """Which access record a source gets when it is ingested.
 
 A source that has a record keeps it. Whatever else may apply to the document, such as the record of another
-document with the same content, can only narrow that record. Only a run with `--set-access` replaces it.
+document with the same content, can only narrow that record. Only a run with `--set-access`, or the document's
+origin, replaces it (`Policy`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -74,6 +75,21 @@ class Claim:
     requested_access: Access | None = None
 
 
+def limits(
+    claim: Claim, records: Mapping[str, AccessRecord], is_overtaken: Callable[[AccessRecord], bool]
+) -> list[Access | None]:
+    """What the access of a claim is never wider than: the records of its floor.
+
+    `is_overtaken` tells whether somebody else changed a record after the run began.
+    """
+    floor = [records[id_] for id_ in sorted(claim.floor) if id_ in records]
+    if claim.policy is Policy.REPLACE:
+        # What contains a part gets the same access in this run, perhaps later than the part. So of its record
+        # counts only what somebody else took away meanwhile.
+        floor = [record for record in floor if is_overtaken(record)]
+    return [record.access for record in floor]
+
+
 def settle(
     own: AccessRecord | None,
     claim: Claim,
@@ -85,7 +101,7 @@ def settle(
     """The record that the source gets.
 
     `own` is the record under its id, kept even if the source was removed meanwhile; None for a new source.
-    `fresh` is the record that a new source would get. `others` are the records of `claim.floor`.
+    `fresh` is the record that a new source would get. `others` are the `limits` of the claim.
     `overtaken` is whether somebody else changed the record after the run began. That change must survive, so
     even `set_access` can only narrow it.
     """
@@ -94,7 +110,7 @@ def settle(
     if own is None:
         return replace(fresh, access=_first_revision(narrower(fresh.access, *others)))
     replaces = claim.policy is Policy.REPLACE
-    access = _replaced(own, claim, overtaken=overtaken) if replaces else _kept(own, claim, others)
+    access = _replaced(own, claim, others, overtaken=overtaken) if replaces else _kept(own, claim, others)
     updated = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
     return updated if same_access(own.access, access) else revised(updated, access)
 
@@ -148,8 +164,11 @@ def decided_by_origin(record: AccessRecord) -> bool:
     return _noted(record.requested)[0] is not None
 
 
-def _replaced(own: AccessRecord, claim: Claim, *, overtaken: bool) -> Access | None:
-    return narrower(own.access, claim.access) if overtaken else claim.access
+def _replaced(
+    own: AccessRecord, claim: Claim, others: Iterable[Access | None], *, overtaken: bool
+) -> Access | None:
+    access = narrower(own.access, claim.access) if overtaken else claim.access
+    return narrower(access, *others)
 
 
 def _kept(own: AccessRecord, claim: Claim, others: Iterable[Access | None]) -> Access | None:

@@ -38,7 +38,7 @@ from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
 from rag.store.read.schema import original_id
 from rag.store.write import table_maintenance, table_rows
-from rag.store.write.access_claim import Claim, revised, settle
+from rag.store.write.access_claim import Claim, limits, revised, settle
 from rag.store.write.desk_folder import prepare, spending_reserve
 from rag.store.write.locks import locked
 from rag.store.write.source_ids import PURGED, SourceIds, is_uri
@@ -257,17 +257,14 @@ class CollectionAccess:
             overtaken, removed = set[str](), set[str]()
             for id_, (uri, claim) in claims.items():
                 present = stored | settled  # a part may come with what contains it, and after it
-                others = [present[one].access for one in sorted(claim.floor) if one in present]
                 own = stored.get(id_)
                 if own and self._was_removed(own):
                     settled[id_] = own
                     removed.add(id_)
                     continue
-                # The run computed its claims from the records as they were when it began. A record that
-                # changed since was changed by somebody else, who knew what they took away.
-                if own and own.access != self._began.get(id_, own).access:
+                if own and self._is_overtaken(own):
                     overtaken.add(id_)
-                fresh = self._record(id_, uri, claim)
+                fresh, others = self._record(id_, uri, claim), limits(claim, present, self._is_overtaken)
                 settled[id_] = settle(own, claim, others, fresh, overtaken=id_ in overtaken)
             changed = {id_: one for id_, one in settled.items() if one != stored.get(id_)}
             with self._around({id_: (stored.get(id_), one) for id_, one in changed.items()}):
@@ -283,6 +280,14 @@ class CollectionAccess:
         """Whether somebody removed the source since this writer read the records, or stored it."""
         before = self._began.get(record.id)
         return not record.present and before is not None and before.present
+
+    def _is_overtaken(self, record: AccessRecord) -> bool:
+        """Whether somebody else changed the record since this writer read the records.
+
+        The run computed its claims from the records as they were then, and somebody else knew what they took
+        away.
+        """
+        return record.access != self._began.get(record.id, record).access
 
     def _record(self, id_: str, uri: str, claim: Claim) -> AccessRecord:
         return AccessRecord(id_, self._collection.name, uri, claim.access, claim.content, claim.requested)
