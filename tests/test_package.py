@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
 import pytest
-from grimp import build_graph
 
 import rag
 
@@ -341,18 +340,6 @@ def name_of(requirement: str) -> str:
     """The distribution that a requirement names: "Foo_bar[x]>=1; y" -> "foo-bar"."""
     (name,) = re.findall(r"^[\w.-]+", requirement)
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def test_no_module_of_the_search_needs_itself_not_even_for_its_types() -> None:
-    graph = build_graph("rag", exclude_type_checking_imports=False, cache_dir=None)
-    imports = [
-        (module, imported)
-        for module in sorted(graph.find_descendants("rag.search"))
-        for imported in graph.find_modules_directly_imported_by(module)
-    ]
-    assert len(imports) > 100
-    circles = [graph.find_shortest_chain(importer=imported, imported=module) for module, imported in imports]
-    assert [circle for circle in circles if circle] == []
 
 
 def test_a_contract_breaks_where_the_server_or_a_reader_imports_what_writes(tmp_path: Path) -> None:
