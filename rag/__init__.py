@@ -1,33 +1,43 @@
 """refdesk as a library: documents in, cited passages out. Knows nothing of MCP.
 
-`Desk` searches (`SyncDesk` without `await`), `Settings` configure it, a `Principal` asks, a `SearchRequest`
-says more than a query.
+`Desk` searches (`SyncDesk` without `await`), `Settings` configure it, a `Principal` asks, and a
+`SearchRequest` says more than a query.
 
-The words that are used everywhere:
+The words of this code, each with one meaning:
 
 - **source**: one document of a collection. **chunk**: a stored piece of a source, numbered within it.
-  **passage**: a chunk before it is stored, or text as a reader sees it. **hit**: a chunk as an answer.
+  **passage**: a chunk before it is stored, or its text as a reader sees it. **hit**: a chunk in an answer.
   **excerpt**: the part of a source that is shown of a hit.
-- **collection**: sources with one embedder and one set of metadata fields. **tenant**: whoever owns
-  collections; nothing crosses from one tenant to another. **principal**: who asks: tenant, user and groups.
-  **binding**: what narrows a principal beyond its rights, set for a tool, an API key or an OAuth scope.
-- **record**: a stored row; above all the access record, which says who may see a source.
-- **detail**: how much is shown of a hit. **flag**: what a reader is warned of in a text. **stale**: whose
-  file has changed or gone since it was ingested.
+- **collection**: sources with one embedder and one set of metadata fields. **tenant**: the owner of
+  collections; nothing crosses from one tenant to another.
+- **principal**: on whose behalf a request runs: tenant, user and groups. **access**: who may see a source.
+  **access record**: the stored access of a source, which outlives it. **binding**: a limit on a principal
+  beyond access, set for a tool, an API key or an OAuth scope. **view**: a collection as a principal sees it.
 - **profile**: named retrieval settings. **plan**: a request completed from its profile. **stage**: a
   configured part of a profile, for queries or for hits. **step**: one timed line of a search's **trace**.
+- **ranking**: chunks with scores, best first, of one table. **candidate**: a chunk of a ranking before the
+  access check. **gate**: that check, against the source's own access record.
+- **detail**: how much is shown of a hit. **flag**: a warning about a text. **stale**: of a source whose file
+  has changed or gone since it was ingested; of a copy, older than its original.
 
-The packages, each of which imports only from those below it (`pyproject.toml` holds them to it):
+The packages. Each imports only from those in lines below it (`pyproject.toml` holds them to it):
 
-- `admin`: the commands of `refdesk-admin`. `evaluate`: how good the search is.
+- `admin`: the commands of `refdesk-admin`.
+- `evaluate`: measures how good the search is.
 - `ingest`: from files to chunks. `search`: from a question to an answer.
 - `store`: tables, the only package that imports LanceDB. `rank`: pure functions on scores and texts.
   `confined`: processes that can do one thing only.
 - `models`: embedding, reranking and chat models, built in or behind an endpoint.
-- `config`: the settings. `access`: who may see what.
-- `filters`: conditions on metadata. `needles`: on texts. `report`: HTML.
-- `run_history`, `answers`, `originals`, `home`, `corpus`, `uris`: the values that all of them exchange.
-- `errors`, `text`, `runtime`: what needs nothing else of refdesk.
+- `config`: the settings.
+- `access`: who may see what.
+- `filters`: conditions on metadata. `needles`: exact texts to search for.
+- `report`: HTML.
+- `run_history`: the record of ingestion runs.
+- `answers`: the values of a search.
+- `originals`: the files of sources. `home`: the data folder or bucket.
+- `corpus`: the stored values.
+- `uris`: ids and addresses.
+- `errors`, `text`, `runtime`: import nothing else of refdesk.
 """
 
 from __future__ import annotations

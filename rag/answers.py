@@ -44,7 +44,7 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """What mode exact searched for, in a source: `source.text[start:end]`, beginning on a line from 1."""
+    """A match of mode exact: `source.text[start:end]`, beginning on this 1-based line."""
 
     line: int
     start: int
@@ -55,15 +55,16 @@ class Occurrence:
 class Hit:
     """A chunk as an answer. Hits are ordered by `score`, which is at most 1; higher is better.
 
-    `similarity` is the cosine to the query, on a scale whose 0 is the baseline of the embedding model, so it
-    is comparable between collections and modes. It is None if it isn't known, because the model failed, or
-    another one made the collection. `vector` is the chunk's embedding; its text can be guessed from it.
-    `fields` are the declared fields of the source. `excerpts` are shown instead of the chunk, in the order of
-    the source: more of the source around it, or only parts of it. If they exceed the chunk, `around` has all
-    chunks that they may touch, in order. Hits of chunks in a row are one hit: the best of them, with the text
-    of all and the best similarity. `tokens` counts the excerpts, in tokens of the embedder; None if there are
-    none. In mode exact, `occurrences` are the first matches that begin in the chunk, or in all that are one
-    hit, and `occurrence_count` is the number of all of them.
+    `similarity` is the cosine to the query on a scale whose 0 is the baseline of the embedding model, so it
+    is comparable between collections and modes. It is None if the model failed, or another one made the
+    collection. `vector` is the chunk's embedding; the text can be guessed from it. `fields` are the declared
+    fields of the source.
+
+    `excerpts` are shown instead of the chunk, in the order of the source: more text around it, or only parts
+    of it. If they extend beyond the chunk, `around` has all chunks that they may touch, in order. Adjacent
+    chunks can be joined to one hit: the best of them, with the text of all and the best similarity. `tokens`
+    counts the excerpts, in tokens of the embedder; None without excerpts. In mode exact, `occurrences` are
+    the first matches that begin in these chunks, and `occurrence_count` is their total number.
     """
 
     chunk: Chunk
@@ -80,12 +81,12 @@ class Hit:
 
     @property
     def shown_tokens(self) -> int | None:
-        """The tokens of the text that is shown, None if they were not counted."""
+        """The number of tokens of the shown text; None if they were not counted."""
         return self.tokens if self.excerpts else self.chunk.tokens
 
     @property
     def shown_chunks(self) -> tuple[Chunk, ...]:
-        """The chunks of which something is shown, in order; the hit's own if nothing else is."""
+        """The chunks that the excerpts touch, in order; at least the hit's own."""
         if not self.around:
             return (self.chunk,)
         touched = tuple(
@@ -97,20 +98,20 @@ class Hit:
 
     @property
     def cited(self) -> str:
-        """The id that covers what is shown: the chunk's, or that of a range of chunks, as "mfzq/5-8"."""
+        """The id that covers the shown text: a chunk's, or a range of chunks, as "mfzq/5-8"."""
         first, last = self.shown_chunks[0], self.shown_chunks[-1]
         return first.id if first is last else range_id(first.source_id, first.seq, last.seq)
 
     @property
     def span(self) -> Span:
-        """Where in the source that is which is shown: from the first character to the last one."""
+        """The span of the source from the first shown character to the last."""
         if not self.excerpts:
             return Span(self.chunk.start, self.chunk.end)
         return Span(self.excerpts[0].start, self.excerpts[-1].end)
 
     @property
     def header(self) -> str:
-        """The header row of the table, or first line of the record, that the shown text continues."""
+        """The header row of the table, or the first line of the record, that the shown text continues."""
         first = self.shown_chunks[0]
         passed = first.text[: max(0, self.span.start - first.start)]
         is_row = (
@@ -120,7 +121,7 @@ class Hit:
 
     @property
     def text(self) -> str:
-        """The text that is shown of the hit, with an ellipsis where text between excerpts is left out."""
+        """The shown text, with an ellipsis between excerpts."""
         if not self.excerpts:
             return self.chunk.text
         return BETWEEN_EXCERPTS.join(excerpt.text for excerpt in self.excerpts)
@@ -128,24 +129,23 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """One search. None stands for the value of the profile, or else of the settings.
+    """One search. None means the value of the profile, or else of the settings.
 
-    `search.overrides` of the settings says which values a request may set. `thresholds` has keys of
+    `search.overrides` of the settings lists the values that a request may set. `thresholds` has keys of
     [search.thresholds], `stages` may have the keys "of" (a profile) and "without" (names of stages), and
-    `distance` is the metric of the thresholds, in place of that of each collection.
-    A request with a `detail` is not shown what the stages of its profile add or leave out.
-    If `joined`, chunks in a row are one hit, as assistants read them, and without a `limit`, what says little
-    more about a document gives way to other documents.
-    `match` and `case` are for mode exact: what the query is, and whether letter case counts. Every hit
-    contains all texts of `must_contain`, in any letter case, besides those of the profile.
+    `distance` is the metric of the thresholds instead of each collection's own. `detail` replaces the display
+    stages of the profile. If `joined`, adjacent chunks are one hit, as assistants read them; and without a
+    `limit`, hits that add little about a document give way to other documents.
 
-    With a `vector`, no embedding model is called. It is compared with the collections whose vectors are as
-    long; it must come from the model that made theirs, and need not be of unit length. It needs no `query`;
-    the mode is then dense. A query beside it is searched for by its words.
+    `match` and `case` are for mode exact: how the query matches, and whether letter case counts. Every hit
+    contains all texts of `must_contain`, in any letter case, and those of the profile.
 
-    With `related`, the id of a passage or a source, what belongs to it is found: documents that it names or
-    links to, documents that name it, and similar passages, none of them its own. A query beside it says what
-    of these is wanted.
+    With a `vector`, no embedding model is called. It is compared with collections whose vectors have the same
+    length; it must come from their model, and needn't have unit length. Without a `query` the mode is dense;
+    a query is searched for by its words.
+
+    With `related`, the id of a passage or a source, the hits are documents that it names or links to,
+    documents that name it, and similar passages of other documents. A query narrows these by its words.
     """
 
     query: str = ""
@@ -174,7 +174,7 @@ class SearchRequest:
 
 
 class RequestValues(TypedDict, total=False):
-    """What `Desk.search` takes beside the query: the fields of a `SearchRequest`, with lists for tuples."""
+    """The keyword arguments of `Desk.search`: the fields of a `SearchRequest`, with lists for tuples."""
 
     profile: str | None
     limit: int | None
@@ -204,9 +204,8 @@ class RequestValues(TypedDict, total=False):
 class SubQuery:
     """One of the queries of a search. The scores of its hits are multiplied by `weight`, from 0 to 1.
 
-    `collections` and `filter` narrow what the request covers; without them, the query covers all of it.
-    `reason` says what the query is for. If a `planned` query is narrowed, the queries that aren't planned are
-    searched for only if the planned ones find nothing.
+    `collections` and `filter` narrow the request further. `reason` says what the query is for. If a `planned`
+    query is narrowed, queries that aren't planned are searched for only if the planned ones find nothing.
     """
 
     text: str
@@ -251,7 +250,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a search: its duration, and its usage of models.
+    """A step of a search: its duration and model usage.
 
     A `failed` step changed nothing; `warnings` say why, or what else the reader must know. The other fields
     are set only in a trace: the number of queries or hits before and after, and the first hits after it.
@@ -271,11 +270,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A chunk's rank in a list, from 1, and its score there.
+    """A chunk's rank in a ranking, from 1, and its score there, for the trace's query of this index.
 
-    The score is a similarity (dense), a share of the best (sparse), or what the matches are worth (exact).
-
-    `query` is the index of the query in the trace.
+    The score is a similarity (dense), a share of the best score (sparse), or the score of matches (exact).
     """
 
     query: int
@@ -286,7 +283,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How a search went: its queries, and the ranks of each chunk in its lists, by chunk id."""
+    """How a search went: its queries, and the ranks of each chunk in their rankings, by chunk id."""
 
     queries: tuple[SubQuery, ...]
     listings: Mapping[str, tuple[Listing, ...]]
@@ -296,8 +293,7 @@ class Trace:
 class Context:
     """Passages as one text, each under its citation.
 
-    `chunk_ids` are the hits in it, in order. If `cut`, the last one is truncated. `left_out` counts the hits
-    that are not in it.
+    `chunk_ids` are its hits, in order. If `cut`, the last one is truncated. `left_out` hits didn't fit.
     """
 
     text: str
@@ -311,11 +307,10 @@ class Context:
 class Answer:
     """The hits of a search, best first, notes that their reader must know, and the steps of the search.
 
-    `context` is the hits as one text for a prompt, if the request asks for it. `degraded` names what is
-    missing because something failed: the "dense" or "sparse" list, of all collections or of some, the
-    "similarity" of hits, "collections" that are attached, or a stage. The notes say why.
-    `stale` is what became of files since they were ingested, by source id, and `flags` what the hits contain,
-    by chunk id, as far as `Desk.with_warnings` found it out.
+    `context` has the hits as one text for a prompt, if the request asks for it. `degraded` names what is
+    missing because something failed: the "dense" or "sparse" ranking of some or all collections, the
+    "similarity" of hits, attached "collections", or a stage. The notes say why. `Desk.with_warnings` fills
+    `stale`, changed and missing files by source id, and `flags`, warnings about texts by chunk id.
     """
 
     hits: tuple[Hit, ...]
@@ -330,10 +325,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is asked for of a source: `start`, its first character, and at most one of the others.
+    """The requested part of a source: its first character `start`, and at most one of the others.
 
-    `around` is a number of chunks before and after those that are named. `section` is a heading, `lines` are
-    the first and the last line, from 1, and `outline` means the headings alone.
+    `around` is a number of chunks before and after the named ones. `section` is a heading, `lines` are the
+    first and last line, from 1, and `outline` means the headings alone.
     """
 
     start: int | None = None
@@ -350,10 +345,10 @@ WHOLE = Part()
 class Extract:
     """A window on a source: `text` is `source.text[start:end]`, and `chunks` are those that overlap it.
 
-    `until` is where that which was asked for ends: the end of the source, of the section, or of the last
-    chunk or line. `fields` are the declared fields of the source. The text begins on line `first_line` of
-    `line_count`. The `outline` is that of the source, or of the section or lines that were asked for. If only
-    the outline was asked for, it begins at `start`, and there is no text.
+    `until` is the end of the requested part: of the source, the section, or the last chunk or line. `fields`
+    are the declared fields of the source. The text begins on line `first_line` of `line_count`. The `outline`
+    is that of the source, or of the requested section or lines. An extract of the outline alone has no text;
+    its outline begins at `start`.
     """
 
     source: Source

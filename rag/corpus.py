@@ -47,11 +47,11 @@ Language = Literal[
     "Vietnamese",
     "none",
 ]
-"""A language by whose rules words are analysed for the full-text index; `none` disables stemming."""
+"""A language whose rules analyse words for the full-text index; `none` disables stemming."""
 LanguageChoice: TypeAlias = Language | Literal["auto"]
-"""What a collection says of it: `auto` means each document's own."""
+"""The language setting of a collection; `auto` means each document's own."""
 USUAL_LANGUAGE: Language = "English"
-"""That of documents whose language nobody knows, in a collection that has no others."""
+"""The fallback if no document's language was detected."""
 FieldType = Literal["string", "integer", "number", "boolean", "datetime", "string list"]
 Value: TypeAlias = "str | int | float | bool | datetime | tuple[str, ...]"
 """A value of a declared metadata field, by the field's type; never an empty list."""
@@ -75,15 +75,15 @@ Pooling = Literal["graph", "cls", "mean", "max", "last", "weighted"]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a request reaches at most, set by the operator for a tool, an API key or an OAuth scope.
+    """A limit on what a request can reach, set by the operator for a tool, an API key or an OAuth scope.
 
-    None leaves a part open. `collections` are the only ones there are; none of them means nothing. `filter`
-    is a condition on declared fields, as in a request; a collection that doesn't declare them shows nothing.
-    `profile` is the only one, and `limit` the highest. `tools` are the only ones of a server. `any_of` adds
-    that at least one of these bindings must admit a source too. `rag.access.bindings` applies it.
+    None sets no limit. Only `collections` exist for the request; an empty tuple means no collection. `filter`
+    is a condition on declared fields, as in a request; collections that don't declare them show nothing.
+    `profile` is fixed, `limit` is the maximum, and only `tools` can be called. With `any_of`, at least one of
+    these bindings must admit a source, too. `rag.access.bindings` applies it.
 
     Raises:
-        ConfigurationError: the collections or tools are one string instead of several names.
+        ConfigurationError: the collections or tools are a single string.
     """
 
     collections: tuple[str, ...] | None = None
@@ -95,7 +95,7 @@ class Binding:
     filter_json: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Keep the filter as text, too, to compare bindings by: Python takes 1, 1.0 and True for equal."""
+        """Keep the filter as JSON to compare bindings: in Python, 1, 1.0 and True are equal."""
         if isinstance(self.collections, str) or isinstance(self.tools, str):  # each part would be a name
             raise ConfigurationError(
                 'The collections and tools of a binding are tuples of names, like ("handbook",).'
@@ -105,16 +105,15 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """On whose behalf a search runs.
+    """On whose behalf a request runs.
 
-    For requests, the settings (`rag.access.tenants`), an API key (`rag.access.keys`) or a verified OAuth
-    token (`server.http.oauth`) determine it, never a request's arguments. Commands and the library's callers,
-    which have the operator's rights, may name any principal. Each of the `bindings` narrows what it may do.
-
-    Without a tenant it is nobody: a desk refuses it.
+    In a server, the settings (`rag.access.tenants`), an API key (`rag.access.keys`) or a verified OAuth token
+    (`server.http.oauth`) determine it, never a request's arguments. Commands and callers of the library have
+    the operator's rights and may name any principal. Each of the `bindings` narrows it. A desk refuses a
+    principal without a tenant.
 
     Raises:
-        ConfigurationError: the groups are one string instead of several names.
+        ConfigurationError: the groups are a single string.
     """
 
     tenant: str
@@ -131,8 +130,7 @@ class Principal:
 class Access:
     """Who may see a source: everybody in its tenant, or those in `allow`; never those in `deny`.
 
-    Entries have the form user:NAME or group:NAME. `revision` counts the changes. `rag.access.rule` applies
-    it.
+    Entries are user:NAME or group:NAME. `revision` counts changes. `rag.access.rule` applies it.
     """
 
     visibility: Visibility
@@ -145,12 +143,12 @@ class Access:
 class AccessRecord:
     """The stored access of a document, or of future documents in a folder. It outlives the source.
 
-    So a document that is removed and ingested again has its former access. `content` is a digest of the
-    document's bytes. `requested` is the access that the document last requested in its own metadata, as JSON;
-    empty if its metadata was never consulted. Where the origin of a document decides, it is a note of that
-    (`rag.store.write.access_claim`). `present` tells whether the source exists now. `copied` tells whether
-    the chunks already have the labels of this revision; until then, searches use this record. `former` are
-    earlier digests and URIs of the document, latest first. A folder has neither content nor a collection.
+    So a document that is removed and ingested again keeps its access. `content` is a digest of the document's
+    bytes. `requested` is the access that its metadata last requested, as JSON; empty if its metadata was
+    never consulted; if its origin decides, a note of that (`rag.store.write.access_claim`). `present` is
+    whether the source exists. `copied` is whether the chunks have this revision; until then, searches use
+    this record. `former` are earlier digests and URIs, latest first. A folder has neither content nor a
+    collection.
     """
 
     id: str
@@ -170,7 +168,7 @@ class AccessRecord:
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether the source was removed while its rows are still stored: nobody can read these."""
+        """Whether the source was removed but its rows are still stored. Nobody can read these."""
         return not self.present and not self.copied
 
 
@@ -178,9 +176,9 @@ class AccessRecord:
 class Block:
     """A structural part of a document's text: `text[start:end]`.
 
-    A document's blocks are in order, don't overlap, and leave out nothing but white space. `level` is set for
-    headings only; 1 is the outermost. `title` is that of a heading, or the cells of a sheet, as "A2:F2". A
-    heading without a title ends the section above it, and may be empty.
+    Blocks are in order, don't overlap, and cover all but white space. `level` is set for headings only; 1 is
+    the outermost. `title` is that of a heading, or the cells of a sheet, as "A2:F2". A heading without a
+    title ends the section above it, and may be empty.
     """
 
     kind: BlockKind
@@ -195,8 +193,8 @@ class Document:
     """A parsed file.
 
     `pages` holds the start of every page in `text`; it is empty if the format has no pages. `date` is the
-    document's own date, if it states one. `url` is where a person can open it. `remarks` say what of the file
-    could not be read, for the report.
+    document's own date, if it states one. `url` is where a person can open it. `remarks` tell
+    the report which parts could not be read.
     """
 
     text: str
@@ -223,10 +221,10 @@ class Document:
 class Passage:
     """A chunk before it is stored: `document.text[start:end]` and its position.
 
-    `context` precedes the text when it is embedded and indexed, but not when it is shown: a line with the
-    title, other names of the document and the headings, and another one with the header row, if the text
-    continues a table, or with the first line of a record. `tokens` counts the text without it, in tokens of
-    the embedder. `page` is the 1-based page of the first character.
+    `context` is put before the text for embedding and indexing, but not shown: a line with the title, other
+    names of the document and the headings; and the header row of a table, or the first line of a record, that
+    the text continues. `tokens` counts the text without it, in tokens of the embedder. `page` is the 1-based
+    page of the first character.
     """
 
     seq: int
@@ -243,8 +241,8 @@ class EmbedderIdentity:
     """What a collection stores about its embedder; `may_compare` tells whether its vectors are comparable.
 
     The `dimension` of a model behind an endpoint is 0 before its first vector. `document_body` is what the
-    settings add to the requests that embed documents, as JSON with sorted keys; empty if they add nothing.
-    The identity `NO_VECTORS` is that of a collection without any.
+    settings add to requests that embed documents, as sorted JSON, or empty. A collection without vectors has
+    the identity `NO_VECTORS`.
     """
 
     provider: str
@@ -255,9 +253,9 @@ class EmbedderIdentity:
     document_body: str = ""
 
     def may_compare(self, identity: EmbedderIdentity) -> bool:
-        """Whether vectors of both are comparable, as far as it is known: an unknown dimension may be any.
+        """Whether vectors of both can be comparable; an unknown dimension matches any.
 
-        Prefixes of queries may differ, because no stored vector depends on them.
+        Query prefixes may differ, because no stored vector depends on them.
         """
         dimensions = {self.dimension, identity.dimension} - {0}
         ours, theirs = (replace(each, dimension=0, query_prefix="") for each in (self, identity))
@@ -265,7 +263,7 @@ class EmbedderIdentity:
 
 
 NO_VECTORS = EmbedderIdentity("none", "", 1)
-"""Its chunks are read with a vector of one dimension, which is 0."""
+"""The identity of a collection without vectors. Its chunks have a zero vector of one dimension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,12 +349,12 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """How the documents that a glob pattern matches are cut.
+    """How documents are chunked whose file name or path matches the glob pattern `match`.
 
-    Sizes are in tokens of the embedder. `max_tokens` counts what is embedded of a passage; None: as the
-    settings say. A passage under `min_tokens` is joined to a neighbor in its section if both fit. A passage
-    begins with up to `overlap` tokens of the one before it. With `headers`, title and headings are embedded
-    and indexed with each passage. `match` is compared with a file's name and with its path for readers.
+    Sizes are in tokens of the embedder. `max_tokens` counts the embedded text; None means the settings'. A
+    passage under `min_tokens` is joined to a neighbor in its section if both fit. A passage begins with up to
+    `overlap` tokens of the one before it. With `headers`, title and headings are embedded and indexed with
+    each passage.
     """
 
     strategy: Strategy = "structure"
@@ -369,11 +367,11 @@ class Chunking:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """A passage that a retriever of the operator's found.
+    """A passage from an operator's retriever.
 
-    `id` is the retriever's own. `score` is from 0 to 1: 1 is as good as a passage that has every word of the
-    query. `allow` names who may see it (user:NAME, group:NAME); nobody, if it is empty. With the visibility
-    `tenant`, everybody in the tenant may, and `allow` is empty. `fields` are values of declared fields.
+    `id` is the retriever's own. A `score` of 1 counts like a passage with every word of the query; 0 is the
+    lowest. `allow` lists who may see it (user:NAME, group:NAME): empty means nobody, unless the visibility is
+    `tenant`, which means everybody in the tenant. `fields` are values of declared fields.
     """
 
     id: str
@@ -389,11 +387,10 @@ class Retrieved:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What the cosines of a collection's embedder mean.
+    """The cosines that an embedder gives: to `unrelated` texts, and to a question and its answer (`related`).
 
-    `unrelated` is the cosine of texts that have nothing in common, `related` that of a question and a passage
-    that answers it, if it was measured. They are the model's own, or if there are `passages`, an estimate
-    from so many chunks of the collection.
+    `related` is None if it was not measured. The values are the model's own or, with `passages`, an estimate
+    from this number of the collection's chunks.
     """
 
     unrelated: float
@@ -416,20 +413,21 @@ class Build:
 class Collection:
     """A named set of sources of one tenant, and how they are indexed.
 
-    `fields` are the declared metadata fields, which searches can filter by. `visibility` is the default for
-    new sources; somebody chose it if `visibility_is_set`, else it is what the desk's was when it was made.
-    `description` says what the collection holds; `link` is where a person finds more about it.
-    `embedder_name` is the name in the settings of the embedder that searches and ingestions use; it has to
-    have the identity `embedder`.
-    If it is `attached`, its sources are the rows of a table that refdesk only reads. The first of `chunking`
-    that matches a document says how it is cut; if none does, the settings say it.
-    `build` is the number of the tables that readers open. The tables of `former` are kept for an undo, and
-    those of `coming` are being made by a rebuild (`rag.store.write.collection_tables`).
-    `calibration` is None if nothing was measured: cosines count as they are. With the language `auto`,
-    `languages` are those by whose rules its documents were analysed, most frequent first.
-    A collection that is a `tag_of` another one is a copy of that one (`rag.store.write.make_collection`).
-    `personal_data` has the policy for each kind that isn't just allowed. Sources expire `keep_days` after
-    their date, unless that is 0; it is `expiring` if any of them stated by itself when it expires.
+    Searches can filter by the declared `fields`. `visibility` is the default for new sources; without
+    `visibility_is_set` it is the desk's default at the time of creation. `description` says what the
+    collection holds; people find more at `link`. `embedder_name` names the embedder in the settings, which
+    must have the identity `embedder`.
+
+    The sources of an `attached` collection are the rows of a table that refdesk only reads. The first match
+    of `chunking` decides how a document is chunked, or else the settings. `build` is the number of the tables
+    that readers open. The tables of `former` are kept for an undo; a rebuild is writing those of `coming`
+    (`rag.store.write.collection_tables`).
+
+    Without `calibration`, similarities are cosines. With the language `auto`, `languages` are those that its
+    documents were analysed in, most frequent first. A `tag_of` another collection is a copy of it
+    (`rag.store.write.make_collection`). `personal_data` has the policy for each kind that isn't allowed.
+    Sources expire `keep_days` after their date, unless that is 0; `expiring` is whether a source states an
+    expiry of its own.
     """
 
     tenant: str
@@ -458,7 +456,7 @@ class Collection:
 
     @property
     def usual_language(self) -> Language:
-        """That of a document whose own is unknown."""
+        """The language of documents whose own is unknown."""
         if self.language == "auto":
             return self.languages[0] if self.languages else USUAL_LANGUAGE
         return self.language
@@ -469,14 +467,14 @@ COARSE_NS = 2_000_000_000  # FAT and some archives keep times to two seconds
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The time of a file's last modification, in nanoseconds since 1970 by its file system, and its bytes."""
+    """A file's last modification, in nanoseconds since 1970 by its file system, and its size in bytes."""
 
     modified: int
     size: int
 
     def same_as(self, state: FileState) -> bool:
-        """Whether both can be of one content: of one size, and of one time as far as file systems keep it.
+        """Whether both can have the same content: the same size, and the same time within `COARSE_NS`.
 
-        Times are compared with each other, never with a clock of ours: a file server's may be behind.
+        Times are never compared with the local clock: a file server's may differ.
         """
         return self.size == state.size and abs(self.modified - state.modified) < COARSE_NS
