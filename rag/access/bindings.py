@@ -91,14 +91,15 @@ def _walls(binding: Binding, collection: Collection) -> tuple[Filter, ...] | Non
     if binding.filter is not None:
         try:
             conditions = (parse_filter(binding.filter, collection.fields),)
-        except InvalidRequestError:
+        except InvalidRequestError:  # the filter doesn't fit the fields of this collection
             return None
     if binding.any_of is None:
         return conditions
     alternatives = [_walls(alternative, collection) for alternative in binding.any_of]
-    admitting = [walls_of_one for walls_of_one in alternatives if walls_of_one is not None]
+    admitting = [conditions for conditions in alternatives if conditions is not None]
     if not admitting:
         return None
+    # An alternative without conditions admits everything, and so do all alternatives together.
     return conditions if () in admitting else (*conditions, AnyOf(tuple(map(AllOf, admitting))))
 
 

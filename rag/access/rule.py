@@ -122,16 +122,20 @@ def labels_of(access: Access | None) -> list[str]:
 
 def access_of(labels: Iterable[str], revision: int) -> Access | None:
     """The record that these labels were made of; None if they stand for no record, whose revision is 0."""
-    there = {*labels}
-    if NOBODY in there and not revision:
+    distinct = {*labels}
+    if NOBODY in distinct and not revision:  # with a revision, `-` is a record that allows nobody
         return None
-    allow, deny = (frozenset(label[1:] for label in there if label[0] == sign and label[1:]) for sign in "+-")
-    return Access("tenant" if EVERYBODY in there else "restricted", allow, deny, revision)
+    # Labels with folded case begin with ~ and repeat what the others say.
+    allow, deny = (
+        frozenset(label[1:] for label in distinct if label[0] == sign and label[1:]) for sign in "+-"
+    )
+    return Access("tenant" if EVERYBODY in distinct else "restricted", allow, deny, revision)
 
 
 def predicate(principal: Principal, case: LetterCase = "allow") -> str:
     """The access rule as a SQL condition on the labels column, in parentheses."""
     mine = entries_of(principal)
+    # A source without a record has only the label `-`, which neither condition mentions: it stays hidden.
     allowed = _hold([EVERYBODY, *_signed("+", mine, exact=case != "never")])
     denied = _signed("-", mine, exact=case == "always")
     return f"({allowed} AND (NOT {_hold(denied)}))" if mine else allowed

@@ -134,7 +134,9 @@ def _restore_keys(data: Path, result: RestoreResult, backup: Archive, *, exact: 
         present = read_keys(keys_file(data)).keys
         has_keys, ended = _keys_in_log(data)
         has_keys = has_keys or keys_file(data).exists()
-        missing = [key for key in theirs if key.id not in {key.id for key in present}]
+        present_ids = {key.id for key in present}
+        missing = [key for key in theirs if key.id not in present_ids]
+        # A key names its tenant, so none is restored under another name.
         allowed = result.tenant == backup.about.tenant and (exact or not has_keys)
         restored = [key for key in missing if allowed and key.id not in ended]
         if restored:

@@ -160,12 +160,9 @@ def _coming(  # noqa: PLR0913 what a build is made of
 ) -> Build:
     """The build to make: with `undo` the former one, else the unfinished one if it is equal, or a new one."""
     begun = collection.coming
-    number = 1 + max(
-        [
-            collection.build,
-            *collection_tables.build_numbers(settings.data, collection.tenant, collection.name),
-        ]
-    )
+    # Above all tables on the disk: a killed rebuild may have left some that the catalog doesn't know.
+    numbers = collection_tables.build_numbers(settings.data, collection.tenant, collection.name)
+    number = 1 + max([collection.build, *numbers])
     if undo and collection.former:
         former = collection.former
         if not former.embedder.may_compare(embedder):
@@ -177,15 +174,10 @@ def _coming(  # noqa: PLR0913 what a build is made of
     if chunking is None:
         chunking = begun.chunking if begun else collection.chunking
     new_build = Build(number, embedder, name, chunking)
-    if embedder == collection.embedder:
+    if embedder == collection.embedder:  # a calibration depends on the model alone
         new_build = replace(new_build, calibration=collection.calibration)
-    if (
-        begun
-        and not restart
-        and replace(begun, number=number, calibration=new_build.calibration) == new_build
-    ):
-        return begun
-    return new_build
+    is_same = begun and replace(begun, number=number, calibration=new_build.calibration) == new_build
+    return begun if begun and is_same and not restart else new_build
 
 
 def _state(build: Build) -> dict[str, object]:

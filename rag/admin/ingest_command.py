@@ -369,13 +369,13 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                             verbose=verbose, as_log=as_log, only_failures=only_news, before=before
                         ) as progress:
                             report = await ingest(writer, cached, run or paths, instructions, progress)
-                    except InterruptedRunError as error:
+                    except InterruptedRunError as error:  # what was committed counts, and was paid for
                         error.report = entry.report = with_bill(error.report, cached, model)
                         print_summary(error.report, name, usual, quiet=quiet, before=before)
                         raise
                     report = await _with_notes(settings, target, report)
                     entry.report = report = with_bill(report, cached, model)
-                if run:
+                if run:  # the origin's state follows the commit: a crash before it only repeats work
                     await to_thread.run_sync(run.keep, await writer.known_sources(), report.outcomes)
     if report.fruitless and target.created_at == began:
         await drop_if_empty(settings.data, target)

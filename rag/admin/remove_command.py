@@ -89,6 +89,7 @@ async def remove_command(
         records = await access.records()
     sources_there = await table.listing()
     there, names = {source.id: source.uri for source in sources_there}, reply_names(sources_there)
+    # With --forget, sources that were removed earlier can be named, too, by their access records.
     past = {
         id_: record.uri for id_, record in records.items() if forget and record.collection in {"", collection}
     }
@@ -101,6 +102,7 @@ async def remove_command(
         await _remove_all(settings, table, gone, forget=chosen if forget else ())
     else:
         with log_act(settings.data, _act(table.collection, records, chosen, gives=forget)):
+            # The tombstones hide the sources at once; deleting their rows may have to wait for a lock.
             await mark_removed(settings.data, table.collection.tenant, gone)
             await _delete(settings.data, table.collection, gone, forget=chosen if forget else ())
     comes_back = [path_of(there[id_]) for id_ in gone if _still_exists(there[id_], settings)]
