@@ -83,9 +83,8 @@ def commands(context: click.Context) -> None:
 
 def main() -> None:
     """Run a command. Every expected error ends in one message and an exit code."""
-    cast("TextIOWrapper", sys.stdout).reconfigure(
-        errors="replace"
-    )  # a pipe on Windows can't encode every letter
+    # A pipe on Windows can't encode every letter.
+    cast("TextIOWrapper", sys.stdout).reconfigure(errors="replace")
     try:
         sys.exit(commands(standalone_mode=False))
     except click.ClickException as error:

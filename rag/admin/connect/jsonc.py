@@ -1,6 +1,6 @@
-"""Edit JSON in its own text: comments, order, indentation and trailing commas stay as they are.
+"""Edit the text of JSON with comments: comments, order, indentation and trailing commas stay as they are.
 
-VS Code and Zed allow comments and trailing commas in their JSON, and people write them into other hosts' too.
+VS Code and Zed allow comments and trailing commas, and people write them into the files of other hosts, too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class _Token:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A value and where it stands. Of members with the same key the last one counts.
+    """A value and its position in the text. Of members with the same key the last one counts.
 
-    The keys of an array are its positions: "0", "1", …
+    The keys of an array are its indexes: "0", "1", …
     """
 
     value: Any
@@ -44,7 +44,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """Where a member begins, with its key if it has one; its value, and where the comma behind it is."""
+    """The start of a member, at its key if it has one; its value; and the position of the comma after it."""
 
     start: int
     node: _Node
@@ -52,87 +52,86 @@ class _Member:
 
 
 def parse(text: str) -> Any:  # noqa: ANN401 any JSON
-    """The value; None of a blank text, as of one that holds comments only.
+    """The value; None for a text that is blank or holds only comments.
 
     Raises:
-        ValueError: it isn't JSON, with or without comments. The message names the line.
+        ValueError: the text isn't JSON, with or without comments. The message names the line.
     """
     root = _parsed(text)
     return root.value if root else None
 
 
 def put(text: str, path: Sequence[str], entry: Any) -> str:  # noqa: ANN401 any JSON
-    """The text with this value at a path of keys. What is missing above it is added.
+    """The text with this value at a path of keys. Missing objects on the path are added.
 
     Raises:
-        ValueError: the text isn't JSON, or something on the path is no object.
+        ValueError: the text isn't JSON, or a value on the path isn't an object.
     """
     newline = "\r\n" if "\r\n" in text else "\n"
     root = _parsed(text)
     if root is None:
-        made = _written(_nested(path, entry), "", INDENT, newline)
-        return text + (newline if text and not text.endswith("\n") else "") + made + newline
-    node, rest = _deepest(root, path)
+        json_text = _written(_nested(path, entry), "", INDENT, newline)
+        return text + (newline if text and not text.endswith("\n") else "") + json_text + newline
+    node, missing = _deepest(root, path)
     step = _step(text, root)
-    if not rest:
-        made = _written(
+    if not missing:
+        json_text = _written(
             entry, _indentation(text, node.start), step, newline, like=text[node.start : node.end]
         )
-        return text[: node.start] + made + text[node.end :]
+        return text[: node.start] + json_text + text[node.end :]
     if not isinstance(node.value, dict) and not (
-        isinstance(node.value, list) and rest[0] == str(len(node.members))
+        isinstance(node.value, list) and missing[0] == str(len(node.members))
     ):
-        raise ValueError(f"{'.'.join(path[: len(path) - len(rest)]) or 'it'} is not an object")
-    return _inserted(text, node, rest[0], _nested(rest[1:], entry), step)
+        raise ValueError(f"{'.'.join(path[: len(path) - len(missing)]) or 'it'} is not an object")
+    return _inserted(text, node, missing[0], _nested(missing[1:], entry), step)
 
 
 def drop(text: str, path: Sequence[str]) -> str:
-    """The text without what is at a path of keys, which is there."""
+    """The text without the value at a path of keys, which must exist."""
     root = _parsed(text)
     assert root is not None  # noqa: S101 the caller's part
     parent, _ = _deepest(root, path[:-1])
     keys = list(parent.members)
     member, at = parent.members[path[-1]], keys.index(path[-1])
     start, end = member.start, (member.comma or member.node.end - 1) + 1
-    if text[:start].rpartition("\n")[2].isspace() and (rest := re.compile(r"[ \t]*\r?\n").match(text, end)):
-        start, end = text.rfind("\n", 0, start) + 1, rest.end()
+    if text[:start].rpartition("\n")[2].isspace() and (
+        line_end := re.compile(r"[ \t]*\r?\n").match(text, end)
+    ):
+        start, end = text.rfind("\n", 0, start) + 1, line_end.end()
     elif member.comma is None:
         start = len(text[:start].rstrip(" \t"))
     else:
         end += len(text[end:]) - len(text[end:].lstrip(" \t"))
     text = text[:start] + text[end:]
     before = parent.members[keys[at - 1]].comma if at else None
-    if (
-        before is not None and member.comma is None
-    ):  # it was the last one, and the comma before it is left over
-        text = text[:before] + text[before + 1 :]
+    if before is not None and member.comma is None:
+        text = text[:before] + text[before + 1 :]  # it was the last member: the comma before it goes, too
     return text
 
 
 def _inserted(text: str, node: _Node, key: str, value: Any, step: str) -> str:  # noqa: ANN401 any JSON
     """The text with a new member at the end of an object or array."""
     newline = "\r\n" if "\r\n" in text else "\n"
-    outer, name = (
-        _indentation(text, node.start),
-        f"{json.dumps(key)}: " if isinstance(node.value, dict) else "",
-    )
+    outer = _indentation(text, node.start)
+    name = f"{json.dumps(key)}: " if isinstance(node.value, dict) else ""
     if not node.members:
         inner = outer + step
-        made = name + _written(value, inner, step, newline)
+        member = name + _written(value, inner, step, newline)
         body = text[node.start + 1 : node.end - 1].rstrip()  # comments, if anything
-        return f"{text[: node.start + 1]}{body}{newline}{inner}{made}{newline}{outer}{text[node.end - 1 :]}"
+        return f"{text[: node.start + 1]}{body}{newline}{inner}{member}{newline}{outer}{text[node.end - 1 :]}"
     last = list(node.members.values())[-1]
     if "\n" not in text[node.start : last.start]:  # all on one line
-        made = name + json.dumps(value, ensure_ascii=False)
-        return f"{text[: last.node.end]}, {made}{text[last.node.end :]}"
+        member = name + json.dumps(value, ensure_ascii=False)
+        return f"{text[: last.node.end]}, {member}{text[last.node.end :]}"
     inner = _indentation(text, last.start)
-    made = newline + inner + name + _written(value, inner, step, newline)
+    member = newline + inner + name + _written(value, inner, step, newline)
     if last.comma is not None:  # the file's own style, kept
-        made += ","
-    rest = _REST_OF_LINE.match(text, last.node.end)
-    at = rest.end() if rest else (last.comma or last.node.end - 1) + 1  # behind a comment on the same line
+        member += ","
+    trailing = _REST_OF_LINE.match(text, last.node.end)
+    # After a comment on the same line, which belongs to the member before.
+    at = trailing.end() if trailing else (last.comma or last.node.end - 1) + 1
     comma = "" if last.comma is not None else ","
-    return f"{text[: last.node.end]}{comma}{text[last.node.end : at]}{made}{text[at:]}"
+    return f"{text[: last.node.end]}{comma}{text[last.node.end : at]}{member}{text[at:]}"
 
 
 def _nested(keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 any JSON
@@ -143,7 +142,7 @@ def _nested(keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 any JSON
 
 
 def _written(value: Any, indentation: str, step: str, newline: str, like: str = "\n") -> str:  # noqa: ANN401 any JSON
-    """A value as JSON whose first line stands at an indentation; on one line if what it replaces is."""
+    """A value as JSON at an indentation; on one line if the text that it replaces (`like`) is."""
     if "\n" not in like and value:
         return json.dumps(value, ensure_ascii=False)
     lines = json.dumps(value, ensure_ascii=False, indent=step).split("\n")
@@ -151,13 +150,13 @@ def _written(value: Any, indentation: str, step: str, newline: str, like: str = 
 
 
 def _indentation(text: str, at: int) -> str:
-    """The blanks at the beginning of the line of a place."""
+    """The indentation of the line of a position."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _step(text: str, root: _Node) -> str:
-    """By how much the file indents: that of its first member, if this stands on a line of its own."""
+    """The file's step of indentation: that of its first member, if that has a line of its own."""
     first = next(iter(root.members.values()), None)
     if first is None or "\n" not in text[root.start : first.start]:
         return INDENT
@@ -165,7 +164,7 @@ def _step(text: str, root: _Node) -> str:
 
 
 def _deepest(node: _Node, path: Sequence[str]) -> tuple[_Node, Sequence[str]]:
-    """The last value on a path that is there, and the rest of the path."""
+    """The last existing value on a path, and the rest of the path."""
     for at, key in enumerate(path):
         if key not in node.members:
             return node, path[at:]
@@ -189,7 +188,7 @@ def _parsed(text: str) -> _Node | None:
 
 
 def _value(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
-    """The value that begins with a token, and the number of the token behind it."""
+    """The value that begins with a token, and the index of the token after it."""
     token = tokens[at]
     if token.text == "{":
         return _object(tokens, at)
@@ -213,7 +212,7 @@ def _object(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
         if comma is None and tokens[at].text != "}":
             raise _unexpected(tokens[at])
         name = str(_scalar(key))
-        members.pop(name, None)  # in the order of those that count
+        members.pop(name, None)  # so that the last one also has the last place
         members[name] = _Member(key.start, node, comma)
         at += comma is not None
     value = {name: member.node.value for name, member in members.items()}
@@ -230,7 +229,7 @@ def _array(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
             raise _unexpected(tokens[at])
         members[str(len(members))] = _Member(begins, node, comma)
         at += comma is not None
-    return _Node([one.node.value for one in members.values()], start, tokens[at].end, members), at + 1
+    return _Node([member.node.value for member in members.values()], start, tokens[at].end, members), at + 1
 
 
 def _scalar(token: _Token) -> Any:  # noqa: ANN401 any JSON
@@ -243,12 +242,12 @@ def _scalar(token: _Token) -> Any:  # noqa: ANN401 any JSON
 def _tokens(text: str) -> list[_Token]:
     tokens, at, line = [], 0, 1
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise ValueError(f"line {line} has something that is not JSON")
-        if found.lastgroup != "blank":
-            tokens.append(_Token(str(found.lastgroup), found[0], at, found.end(), line))
-        at, line = found.end(), line + found[0].count("\n")
+        if match.lastgroup != "blank":
+            tokens.append(_Token(str(match.lastgroup), match[0], at, match.end(), line))
+        at, line = match.end(), line + match[0].count("\n")
     return tokens
 
 

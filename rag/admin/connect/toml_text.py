@@ -1,4 +1,4 @@
-"""Edit a table of tables in TOML in its own text: all else, comments too, stays as it is.
+"""Edit a table of tables in the text of a TOML file: all else, comments too, stays as it is.
 
 tomlkit (0.15) was tried in its place. Replacing or deleting a table takes along the comment above the
 next one, a new table comes between a comment and the table that it is about, and a file with CRLF gets
@@ -18,39 +18,35 @@ _SAYS_NOTHING = re.compile(r"[ \t]*(#.*)?\r?\n?$")  # blank, or a comment
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The values.
-
-    Raises:
-        ValueError: it isn't TOML.
-    """
+    """The values; raises ValueError if the text isn't TOML."""
     return tomllib.loads(text)
 
 
 def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
-    """The text with this table at a path of two keys, in the place of one that is there, or at the end."""
+    """The text with this table at a path of two keys, replacing an existing one, or else at the end."""
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = [f"[{'.'.join(path)}]", *(f"{key} = {_written(value)}" for key, value in entry.items())]
-    made = newline.join(lines) + newline
-    kept = text.splitlines(keepends=True)
-    if path[1] in parse(text).get(path[0], {}) and (ours := _lines_of(kept, path)):
-        rest = "".join(line for at, line in enumerate(kept) if at > ours[0] and at not in ours)
-        return "".join(kept[: ours[0]]) + made + rest
+    table = newline.join(lines) + newline
+    existing = text.splitlines(keepends=True)
+    if path[1] in parse(text).get(path[0], {}) and (ours := _lines_of(existing, path)):
+        after = "".join(line for at, line in enumerate(existing) if at > ours[0] and at not in ours)
+        return "".join(existing[: ours[0]]) + table + after
     if text and not text.endswith("\n"):
         text += newline
-    return text + (newline if text.strip() else "") + made
+    return text + (newline if text.strip() else "") + table
 
 
 def drop(text: str, path: Sequence[str]) -> str:
     """The text without the table at a path of two keys, and the blank line above it."""
-    kept = text.splitlines(keepends=True)
-    ours = _lines_of(kept, path)
-    if ours and ours[0] and not kept[ours[0] - 1].strip():
+    existing = text.splitlines(keepends=True)
+    ours = _lines_of(existing, path)
+    if ours and ours[0] and not existing[ours[0] - 1].strip():
         ours = [ours[0] - 1, *ours]
-    return "".join(line for at, line in enumerate(kept) if at not in ours)
+    return "".join(line for at, line in enumerate(existing) if at not in ours)
 
 
 def _lines_of(lines: Sequence[str], path: Sequence[str]) -> list[int]:
-    """The numbers of the lines of a table and those below it, without the comments above the next one."""
+    """The indexes of the lines of a table and its subtables, without the comments above the next table."""
     names = r"[ \t]*\.[ \t]*".join(
         rf"(?:{re.escape(key)}|([\"']){re.escape(key)}\{at})" for at, key in enumerate(path, 1)
     )
@@ -70,8 +66,8 @@ def _lines_of(lines: Sequence[str], path: Sequence[str]) -> list[int]:
 
 
 def _written(value: Any) -> str:  # noqa: ANN401 any JSON
-    """A value as TOML, whose strings, numbers and arrays are written as those of JSON."""
+    """A value as TOML. Strings, numbers and arrays have the same form as in JSON."""
     if isinstance(value, dict):
-        members = (f"{json.dumps(key)} = {_written(one)}" for key, one in value.items())
+        members = (f"{json.dumps(key)} = {_written(member)}" for key, member in value.items())
         return f"{{ {', '.join(members)} }}" if value else "{}"
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Edit a mapping of mappings in YAML in its own text: all else, comments too, stays as it is.
+"""Edit a mapping of mappings in the text of a YAML file: all else, comments too, stays as it is.
 
 ruamel.yaml (0.19, round trip with quotes preserved) was tried in its place. It indents lists and mappings
 in its own way, drops `---` and a file's only comment, and rewrites `~` and escapes. A file with CRLF
@@ -17,11 +17,7 @@ STEP = 2
 
 
 def parse(text: str) -> Any:  # noqa: ANN401 any YAML
-    """The values.
-
-    Raises:
-        ValueError: it isn't YAML.
-    """
+    """The values; raises ValueError if the text isn't YAML."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -29,18 +25,18 @@ def parse(text: str) -> Any:  # noqa: ANN401 any YAML
 
 
 def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
-    """The text with this mapping at a path of two keys, in the place of one that is there.
+    """The text with this mapping at a path of two keys, replacing an existing one.
 
     Raises:
-        ValueError: the mapping that it belongs into is written in braces.
+        ValueError: the outer mapping is written in braces.
     """
     above, name = path
     newline = "\r\n" if "\r\n" in text else "\n"
-    found = _member(yaml.compose(text, Loader=yaml.SafeLoader), above)
-    if found is None:
+    pair = _member(yaml.compose(text, Loader=yaml.SafeLoader), above)
+    if pair is None:
         text += newline if text and not text.endswith("\n") else ""
         return f"{text}{above}:{newline}{_written(name, entry, STEP, newline)}"
-    key, section = found
+    key, section = pair
     if not section.value:  # nothing below it yet
         text = text[: key.end_mark.index] + ":" + text[section.end_mark.index :]
         at, column = _line_end(text, key.end_mark.index), key.start_mark.column + STEP
@@ -57,15 +53,15 @@ def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
 
 
 def drop(text: str, path: Sequence[str]) -> str:
-    """The text without what is at a path of two keys, which is there.
+    """The text without the mapping at a path of two keys, which must exist.
 
     Raises:
-        ValueError: the mapping that it belongs to is written in braces.
+        ValueError: the outer mapping is written in braces.
     """
-    found = _member(yaml.compose(text, Loader=yaml.SafeLoader), path[0])
-    if found is None or found[1].flow_style:
+    pair = _member(yaml.compose(text, Loader=yaml.SafeLoader), path[0])
+    if pair is None or pair[1].flow_style:
         raise ValueError(f"{path[0]} is not a mapping with a line for each key")
-    (above, section), (start, end) = found, _span(text, found[1], path[1])
+    (above, section), (start, end) = pair, _span(text, pair[1], path[1])
     text = text[:start] + text[end:]
     if len(section.value) == 1:  # an empty value would be null
         text = f"{text[: above.end_mark.index]}: {{}}{text[above.end_mark.index + 1 :]}"
@@ -73,7 +69,7 @@ def drop(text: str, path: Sequence[str]) -> str:
 
 
 def _written(name: str, entry: Mapping[str, Any], column: int, newline: str) -> str:
-    """A key and its mapping from a column on. Values are written as in JSON, which is YAML, too."""
+    """A key and its mapping, indented to a column. Values are JSON, which is valid YAML."""
     inner = " " * (column + STEP)
     lines = (
         f"{inner}{key}: {json.dumps(value, ensure_ascii=False)}{newline}" for key, value in entry.items()
@@ -89,15 +85,15 @@ def _member(mapping: Any, name: str) -> tuple[Any, Any] | None:  # noqa: ANN401 
 
 
 def _span(text: str, section: Any, name: str) -> tuple[int, int]:  # noqa: ANN401 the same
-    """From where to where the lines of a key and its value go."""
-    found = _member(section, name)
-    assert found is not None  # noqa: S101 the caller's part
-    key, value = found
+    """The start and end of the lines of a key and its value."""
+    pair = _member(section, name)
+    assert pair is not None  # noqa: S101 the caller's part
+    key, value = pair
     return text.rfind("\n", 0, key.start_mark.index) + 1, _line_end(text, _end(value) or key.end_mark.index)
 
 
 def _end(node: Any) -> int:  # noqa: ANN401 the same
-    """Where a value ends. A block's own mark stands behind the comments that follow it."""
+    """The end of a value. The end mark of a block comes after the comments that follow it, so it's no use."""
     if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]
@@ -105,7 +101,7 @@ def _end(node: Any) -> int:  # noqa: ANN401 the same
 
 
 def _line_end(text: str, at: int) -> int:
-    """The beginning of the next line; of this one if the place is its beginning."""
+    """The start of the next line; the position itself if a line starts there."""
     if at and text[at - 1] == "\n":
         return at
     return (text.find("\n", at) + 1) or len(text)
