@@ -1,12 +1,11 @@
-"""Fetches a desk from a bucket into a data folder without one: where documents can be ingested again.
+"""Fetches a desk from a bucket into an empty data folder, so that documents can be ingested there.
 
-For a machine that replaces one that was lost, and for one that keeps nothing between two runs. What is
-fetched is one state of the bucket: it is listed before and after, and a copy in between is an error.
+For a machine that replaces a lost one, or that keeps nothing between two runs. The result is one state of the
+bucket: it is listed before and after, and a copy in between is an error.
 
-Objects go to `fetching`, a folder inside the data folder, and take their places when all are there: access
-records before what they protect, the catalog after the tables that it names, the key last. Nobody makes a key
-while `fetching` is there, so a fetch that was killed at any moment can only be run again. It takes over what
-it had fetched.
+Objects go to `fetching`, a folder inside the data folder, and are moved into place when all have arrived:
+access records before what they protect, the catalog after the tables that it names, the key last. While
+`fetching` exists no key is made, so after a kill nothing works but another fetch, which reuses the objects.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ WAIT_SECONDS = 15
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """How many objects came, and the documents of each collection, by tenant and name."""
+    """The number of fetched objects, and of the documents of each collection, by tenant and name."""
 
     objects: int
     bytes: int
@@ -49,12 +48,12 @@ class Fetched:
 
 
 async def fetch_from_bucket(bucket: Bucket, data: Path) -> Fetched:
-    """Fetch a desk. Copies from this folder go on from what the bucket holds now.
+    """Fetch a desk. From then on, this folder may be copied to the bucket.
 
     Raises:
         ConfigurationError: the folder holds a desk or something else, or the bucket holds no desk.
-        BusyError: somebody copies to the bucket meanwhile, or works in the folder.
-        StoreError: the bucket can't be read, an object isn't what was copied, or the disk is full.
+        BusyError: somebody copied to the bucket meanwhile, or works in the folder.
+        StoreError: the bucket can't be read, an object differs from what was copied, or the disk is full.
     """
     _check_room(data)
     prepare(data)
@@ -101,7 +100,7 @@ def _fetched(bucket: Bucket, data: Path) -> dict[str, int]:
                 pass
         if (last_turn(bucket), desk_objects(bucket)) != (turn, there):
             raise BusyError(f"Somebody copied to {bucket} meanwhile. Run the same command again.")
-        for path in _places(data):  # what a fetch that was killed has put there
+        for path in _places(data):  # left by a killed fetch
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         note_fetched(data, bucket, token)
         for name in sorted(names, key=_order):

@@ -1,6 +1,6 @@
-"""What `refdesk-admin doctor` looks at in a data folder. Most checks are functions of an opened folder.
+"""The checks of `refdesk-admin doctor` on a data folder. Most of them take an opened folder.
 
-A check only reads. Its findings may bring a function that mends what is wrong; a mend that can lose a text
+A check only reads. Its findings may have a function that repairs the problem; a repair that can lose a text
 says so in `loses`. Nothing here widens a right: a damaged access record is never replaced by an older one.
 """
 
@@ -37,10 +37,10 @@ Mend: TypeAlias = "Callable[[], Awaitable[None]]"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found of a part of the desk; nothing is wrong if `problem` is empty.
+    """The result of a check on a part of the desk, which is fine if `problem` is empty.
 
-    `remedy` says what a person does, and `mend` does what --fix can do. `loses` says what that may lose. A
-    `note` is of what is not wrong, but could be.
+    `remedy` tells a person what to do, `mend` repairs it with --fix, and `loses` says what that may lose. A
+    `note` is something to look at, which needn't be a problem.
     """
 
     check: str
@@ -71,7 +71,7 @@ Check: TypeAlias = "Callable[[OpenFolder], Awaitable[list[Finding]]]"
 
 
 async def check_files(data: Path) -> list[Finding]:
-    """The parts of the folder that are plain files. The catalog need not be readable."""
+    """The plain files of the folder. They are checked even if the catalog can't be read."""
     return [_check_reserve(data), _check_key(data)]
 
 
@@ -115,7 +115,7 @@ def _check_key(data: Path) -> Finding:
 
 
 async def open_folder(data: Path) -> tuple[OpenFolder | None, Finding]:
-    """The folder with its catalog, and what was found of that; None if it can't be read."""
+    """The folder with its catalog, None if that can't be read; and the finding on the catalog."""
     folder = table_folder(data, schema.COLLECTIONS)
     database = await connect(data)
     locks = frozenset(held_locks(data))
@@ -140,7 +140,7 @@ async def open_folder(data: Path) -> tuple[OpenFolder | None, Finding]:
 
 
 def lock_name(collection: Collection) -> str:
-    """The name of a collection's lock, by which findings name it."""
+    """The name of a collection's lock; findings use it for the collection."""
     return f"{collection.tenant}.{collection.name}"
 
 
@@ -150,7 +150,7 @@ async def repair(folder: Path) -> None:
 
 
 async def check_tenants(desk: OpenFolder) -> list[Finding]:
-    """Whether every tenant that has collections is known, so that it can be named."""
+    """Whether every tenant that has collections is in the list of tenants."""
     findings = []
     for tenant in sorted({collection.tenant for collection in desk.collections}):
         missing = not tenant_file(desk.data, tenant).exists()
@@ -165,7 +165,7 @@ async def _note_tenant(data: Path, tenant: str) -> None:
 
 
 async def check_access(desk: OpenFolder) -> list[Finding]:
-    """Whether the access records of each tenant can be read. Older ones are never put in their place."""
+    """Whether the access records of each tenant can be read. Older ones never replace them."""
     findings = []
     for tenant in sorted({collection.tenant for collection in desk.collections}):
         folder = table_folder(desk.data, schema.access_table(tenant))
@@ -190,7 +190,7 @@ async def _records_of(desk: OpenFolder, tenant: str) -> Finding:
 
 
 async def check_stray(desk: OpenFolder) -> list[Finding]:
-    """Whether there is something in the folder that nothing uses."""
+    """Whether the folder has leftovers that nothing uses."""
     findings = []
     restoring = desk.data / RESTORING
     if restoring.exists() and LOCK not in desk.locks:
@@ -218,7 +218,7 @@ async def _remove_spool(desk: OpenFolder, folder: Path) -> None:
 
 
 def _stray_tables(desk: OpenFolder) -> list[Finding]:
-    """Tables of collections that the catalog doesn't have: a killed command left them."""
+    """Tables without a collection in the catalog, left by a killed command, and unfinished rebuilds."""
     named = {f"{name}.lance" for own in desk.own for name in collection_tables.named_tables(own)}
     folder = database_folder(desk.data)
     findings = [_unfinished(own) for own in desk.own if own.coming and lock_name(own) not in desk.locks]
@@ -247,7 +247,7 @@ def _unfinished(collection: Collection) -> Finding:
 
 
 async def _drop(desk: OpenFolder, tenant: str, name: str) -> None:
-    """Drop the tables of a collection that the catalog doesn't have, or of builds that its row lacks."""
+    """Drop the tables of a collection, or of builds, that the catalog doesn't name."""
     name, _, _ = name.partition("__build_")
     collection = next((own for own in desk.own if lock_name(own) == f"{tenant}.{name}"), None)
     with (

@@ -1,7 +1,7 @@
-"""The tables that a rebuild fills, beside those that readers open.
+"""The tables that a rebuild fills, while readers use the present ones.
 
-A source in a build that is being made has the generation of the source that it was made from. So a rebuild
-that was interrupted, or one that goes back to a former build, knows what it still has to do.
+A source in a coming build has the generation of the source that it was made from. So a rebuild that was
+interrupted, or that returns to a former build, knows what is left to do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RebuildTarget:
         self._opened_at = time.time()
 
     async def rows(self) -> dict[str, dict[str, Any]]:
-        """The summaries of the sources that it has, by id."""
+        """The summaries of its sources, by id."""
         with engine_errors("reading sources"):
             rows = (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
         return {row["id"]: row for row in rows}
@@ -50,13 +50,13 @@ class RebuildTarget:
         return await sample_vectors(self._chunks, limit)
 
     async def ids(self) -> set[str]:
-        """The ids of the sources that it has anything of: a kill can leave chunks without their source."""
+        """The ids of its sources, those included that a kill left with chunks alone."""
         with engine_errors("reading chunks"):
             column = (await self._chunks.query().select(["source_id"]).to_arrow())["source_id"]
         return {*filter(None, column.unique().to_pylist()), *await self.rows()}
 
     async def put(self, sources: Sequence[WholeSource]) -> None:
-        """Store sources with their chunks, in place of what it has of them."""
+        """Store sources with their chunks, in place of their earlier rows."""
         rows = [source.row for source in sources]
         chunks = [source.table for source in sources if source.table.num_rows]
         with engine_errors("writing"):
@@ -67,7 +67,7 @@ class RebuildTarget:
             await upsert.execute(pa.Table.from_pylist(list(rows), schema=schema.SOURCES_SCHEMA))
 
     async def describe(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Give sources whose text and chunks stay these summaries."""
+        """Update the summaries of sources whose text and chunks stay."""
         if not rows:
             return
         kinds = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in schema.SUMMARY_COLUMNS])
@@ -76,14 +76,14 @@ class RebuildTarget:
             await update.execute(pa.Table.from_pylist(list(rows), schema=kinds))
 
     async def remove(self, ids: Sequence[str]) -> None:
-        """Remove sources that the collection doesn't have any more."""
+        """Remove sources that the collection no longer has."""
         if ids:
             with engine_errors("removing"):
                 await self._chunks.delete(schema.one_of("source_id", ids))
                 await self._sources.delete(schema.one_of("id", ids))
 
     async def relabel(self, access: Mapping[str, Access | None]) -> None:
-        """Give chunks the labels of these records where they hold those of another revision."""
+        """Update the labels of chunks that hold another revision of these records."""
         columns = ["source_id", "revision"]
         alike: dict[str, list[str]] = defaultdict(list)
         with engine_errors("copying access records"):
@@ -96,10 +96,10 @@ class RebuildTarget:
                 await self._chunks.update(json.loads(labels), where=schema.one_of("source_id", ids))
 
     async def finish(self, generations: Mapping[str, str]) -> None:
-        """Complete the indexes and flush everything. `wanted` are the generations of all sources, by id.
+        """Complete the indexes and flush everything. `generations` are those of all sources, by id.
 
         Raises:
-            StoreError: a source or a chunk is missing; then nothing may switch to this build.
+            StoreError: a source or a chunk is missing; then the catalog must not switch to this build.
         """
         with engine_errors("indexing"):
             await table_maintenance.compact(self._chunks, self._sources, self.collection)
@@ -124,7 +124,7 @@ class RebuildTarget:
 
 
 async def open_target(data: Path, collection: Collection, coming: Build) -> RebuildTarget:
-    """The tables of a build that is to come, made anew if they don't have the collection's columns."""
+    """The tables of a coming build, made again if they lack columns of the collection."""
     build = with_build(collection, coming)
     names = table_names(build)
     for name in names:
@@ -148,7 +148,7 @@ def _existing(table: lancedb.AsyncTable | None) -> lancedb.AsyncTable:
 
 
 def same_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether the chunks made from one row of a source are also those of the other."""
+    """Whether the same chunks are made from both rows of a source."""
     return first["generation"] == second["generation"] and _declared(first) == _declared(second)
 
 

@@ -1,4 +1,4 @@
-"""A collection as a run would change it, without writing: for `--dry-run` and `--estimate`."""
+"""A writer that stores nothing: for `--dry-run` and `--estimate`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NO_KEY = b"no data folder yet"
 
 
 class Rehearsal(CollectionWriter):
-    """Answers as the writer of a collection would, and keeps to itself what it would have written.
+    """Answers as the writer of a collection would, and keeps in memory what it would have written.
 
-    It holds no lock, so what it says is true of the moment when it read. `before` and `after` are the access
-    records of the tenant. Documents go into a spool below `spools_in`, outside of the data folder.
+    It holds no lock, so its answers are those of the moment when it read the tables. `before` and `after` are
+    the tenant's access records. Documents are spooled below `spools_in`, outside of the data folder.
     """
 
     writes = False
@@ -161,7 +161,7 @@ def _not_rehearsed() -> StoreError:
 
 
 class _WithLost(dict[str, AccessRecord]):
-    """Records; a source whose record was lost has one that nobody can see it by, as after a repair."""
+    """Access records; a lost one counts as deny-all, as after a repair."""
 
     def __init__(self, records: Mapping[str, AccessRecord], collection: str) -> None:
         super().__init__(records)

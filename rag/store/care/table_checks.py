@@ -23,7 +23,7 @@ NAMED = 5  # documents in a finding; --fix mends all
 
 
 async def check_tables(desk: OpenFolder) -> list[Finding]:
-    """Whether every row of every collection can be read, and every index."""
+    """Whether all rows of each collection can be read."""
     return [await _check_tables(desk, collection) for collection in desk.own]
 
 
@@ -61,7 +61,7 @@ async def _check_tables(desk: OpenFolder, collection: Collection) -> Finding:
 
 
 async def repair_collection(desk: OpenFolder, collection: Collection) -> None:
-    """Remove what a killed run left in the tables of a collection, whatever is noted of them."""
+    """Remove the leftovers of a killed run from a collection's tables, even if they are noted as swept."""
     forget_swept(desk.data, collection.tenant, collection.name)
     async with open_writer(desk.data, collection):  # which repairs and sweeps
         pass
@@ -81,12 +81,12 @@ async def _roll_back(desk: OpenFolder, collection: Collection, folder: Path) -> 
 
 
 async def _let_readers_open_anew(desk: OpenFolder, collection: Collection) -> None:
-    """Commit to the catalog, so that servers forget rows in memory: versions and addresses now come again."""
+    """Commit to the catalog, so that servers drop rows in memory: versions and addresses are reused now."""
     await change_collection(desk.data, collection.tenant, collection.name, lambda now: now)
 
 
 async def check_indexes(desk: OpenFolder) -> list[Finding]:
-    """Whether every index is there, can be read and has its rows."""
+    """Whether every index exists, can be read and covers its rows."""
     findings = []
     for collection in desk.own:
         problem = await index_problem(desk.database, collection)
@@ -129,7 +129,7 @@ async def _leftovers(desk: OpenFolder, collection: Collection) -> tuple[str, str
 
 
 async def check_rights(desk: OpenFolder) -> list[Finding]:
-    """Whether the chunks hold copies of the access records that are there."""
+    """Whether the labels of chunks match the access records."""
     findings = []
     for collection in desk.own:
         copies: Mapping[str, Access | None] = {}

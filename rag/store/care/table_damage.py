@@ -1,9 +1,9 @@
-"""Finds out what is wrong with tables, and goes back to a version that can be read.
+"""Diagnoses damaged tables, and rolls a table back to a readable version.
 
-A writer marks an access record as copied when the chunks hold its labels, in its revision. If they hold
-another one then (`torn_copies`), the newest versions of a table were lost, as when a copy of the folder is
-put back in part. The engine still filters by the copy and the gate still checks the record, so a search shows
-only what both let in.
+A writer marks an access record as copied once the chunks hold its labels in its revision. If a copied record
+and the chunks have different revisions (`torn_copies`), the newest versions of a table were lost, as after a
+partial restore of the folder. The engine filters by the chunks' labels and the gate checks the record, so a
+search shows only what both allow.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ASIDE = ".damaged"
 
 
 async def table_damage(database: lancedb.AsyncConnection, table: str) -> str:
-    """What is wrong with a table, as part of a sentence; empty if all its rows can be read.
+    """The damage of a table as part of a sentence; empty if all its rows can be read.
 
     Raises:
-        StoreError: the disk fails, so that can't be told.
+        StoreError: the disk fails, so the table may be whole.
     """
     wrong = "it can't be opened"
     try:
@@ -51,7 +51,7 @@ async def table_damage(database: lancedb.AsyncConnection, table: str) -> str:
 
 
 async def index_problem(database: lancedb.AsyncConnection, collection: Collection) -> str:
-    """What is wrong with the indexes of a collection, as a sentence; empty if nothing is."""
+    """The problem of a collection's indexes as a sentence; empty if they are fine."""
     try:
         chunks = await database.open_table(table_names(collection)[0])
         needed = await table_maintenance.needed_indexes(chunks, collection)
@@ -72,7 +72,7 @@ async def index_problem(database: lancedb.AsyncConnection, collection: Collectio
 
 @dataclass(frozen=True, slots=True)
 class Disagreements:
-    """How many chunks belong to no source, access records don't fit the sources, and sources lack chunks."""
+    """The numbers of chunks without a source, of access records that don't fit, and of incomplete sources."""
 
     orphans: int
     records: int
@@ -111,9 +111,9 @@ def _put_back(aside: Iterable[tuple[Path, Path]]) -> None:
 
 
 async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
-    """Go back to the newest version of a table that can be read. The caller has the collection's lock.
+    """Roll a table back to its newest readable version. The caller holds the collection's lock.
 
-    The versions after it are put aside, as files that end in `.damaged`.
+    The later manifests are put aside, with names that end in `.damaged`.
 
     Raises:
         StoreError: no version can be read, or the disk fails; then nothing has changed.
@@ -141,7 +141,7 @@ async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
 async def torn_copies(
     database: lancedb.AsyncConnection, collection: Collection, ids: Iterable[str] | None = None
 ) -> dict[str, Access | None]:
-    """The copies of another revision than the record, by the ids of their sources: of all, or of these.
+    """The access in chunks whose revision differs from the record's, by source id: of all sources, or these.
 
     Raises:
         StoreError: a table can't be read.

@@ -1,4 +1,4 @@
-"""The file of a backup, and writing one of a tenant while servers search and ingestions run.
+"""Backs up a tenant into a file, while servers search and ingestions run.
 
 The file is a plain tar archive of JSON and Arrow files, with their SHA-256 digests at its end:
 
@@ -10,11 +10,11 @@ The file is a plain tar archive of JSON and Arrow files, with their SHA-256 dige
     collections/NAME/chunks/00000.arrow, …
     checksums.json    the digest of each file above
 
-An archive without its last file was cut short. Everything is written and read part by part, so neither needs
-memory or disk space for more than one part.
+An archive without its last file was cut short. It is written and read part by part, so neither needs memory
+or disk space for more than one part.
 
-A backup holds the state of one moment: the versions of all tables of the tenant are read twice, and taken if
-nobody has committed in between. What is committed later goes into other versions, which it doesn't read.
+A backup is a consistent snapshot: the versions of all tables of the tenant are read twice, and used if nobody
+has committed in between. Later commits make other versions, which the backup doesn't read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class BackupCollection(BaseModel):
 
 
 class BackupHeader(BaseModel):
-    """What a backup is of. `at` is the moment whose state it holds, in ISO 8601."""
+    """The header of a backup. `at` is the moment of its snapshot, in ISO 8601."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -114,7 +114,7 @@ class ArchiveWriter:
 
 @contextmanager
 def writing_archive(file: Path) -> Iterator[ArchiveWriter]:
-    """An archive for its owner alone, which is at its path when the block has ended without an error.
+    """An archive that only its owner may read. It appears at its path if the block ends without an error.
 
     Raises:
         ConfigurationError: it can't be written.
@@ -146,7 +146,7 @@ def archive_parts(file: Path) -> Iterator[tuple[str, bytes]]:
     """The parts of an archive by name, in order.
 
     Raises:
-        ConfigurationError: it can't be read, or it is no archive.
+        ConfigurationError: it can't be read, or it isn't an archive.
     """
     try:
         with tarfile.open(file, mode="r:") as archive:
@@ -250,7 +250,7 @@ class BackupResult:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A tenant at one moment: its rows of the catalog, its tables, fixed at their versions, and its keys."""
+    """A snapshot of a tenant: its rows of the catalog, its tables, pinned to their versions, and its keys."""
 
     rows: list[dict[str, Any]]
     tables: dict[str, lancedb.AsyncTable]
@@ -258,7 +258,7 @@ class _Moment:
 
 
 async def back_up(data: Path, tenant: str, file: Path) -> BackupResult:
-    """Write a backup of a tenant to a file, which is there when it is complete.
+    """Write a backup of a tenant to a file, which appears when it is complete.
 
     Raises:
         NotFoundError: the tenant has no collections.
@@ -293,7 +293,7 @@ async def back_up(data: Path, tenant: str, file: Path) -> BackupResult:
 async def _collection(
     archive: ArchiveWriter, collection: Collection, tables: dict[str, lancedb.AsyncTable]
 ) -> SavedCollection:
-    """Add the tables of a collection; an attached one has none."""
+    """Add the tables of a collection, none for an attached one."""
     counts = {"sources": 0, "chunks": 0}
     for table, kind, count in _tables_of(collection):
         if table in tables:
@@ -303,13 +303,13 @@ async def _collection(
 
 
 def _tables_of(collection: Collection) -> tuple[tuple[str, str, int], ...]:
-    """The tables of a collection, with the kinds and numbers of their rows in a part."""
+    """The tables of a collection, each with the kind of its rows and their number in a part."""
     chunks, sources = table_names(collection)
     return (sources, "sources", SOURCES_AT_ONCE), (chunks, "chunks", CHUNKS_AT_ONCE)
 
 
 async def _moment(database: lancedb.AsyncConnection, data: Path, tenant: str) -> _Moment:
-    """A moment at which nobody committed."""
+    """A snapshot between two equal readings of all versions, so nobody committed in between."""
     for _ in range(ATTEMPTS):
         catalog = await database.open_table(schema.COLLECTIONS)
         version = await catalog.version()
@@ -354,7 +354,7 @@ async def _rows(archive: ArchiveWriter, table: lancedb.AsyncTable, folder: str, 
         async for batch in await table.query().to_batches(max_batch_length=count):
             await to_thread.run_sync(archive.add_rows, f"{folder}/{part:05}.arrow", batch)
             part, total = part + 1, total + batch.num_rows
-        if not part:  # the columns all the same
+        if not part:  # an empty table has columns, too
             empty = pa.RecordBatch.from_pylist([], schema=await table.schema())
             archive.add_rows(f"{folder}/{part:05}.arrow", empty)
     return total

@@ -1,16 +1,16 @@
-"""Bringing a backup of a tenant back into force.
+"""Restores a backup of a tenant.
 
 1. The archive is read to its end and compared with its checksums, before anything is written.
 2. Its tables are made in `restoring`, a folder inside the data folder that nobody reads, and flushed to disk.
 3. Under the locks of the collections, of the catalog and of the access records:
    the collections leave the catalog, so nobody sees them; the access records are merged, in one commit; the
-   tables take their places; the collections enter the catalog again, in one commit.
+   tables are moved into place; the collections enter the catalog again, in one commit.
 
 A process that is killed in step 1 or 2 changes nothing. One that is killed in step 3, which takes some
 milliseconds, leaves collections that nobody sees: run it again.
 
-Rights only become narrower: a document that has an access record gets the narrower of both, unless the
-operator asks for exactly the backup's. What a purge removed since stays away.
+Rights only become narrower: a document with an access record gets the narrower of both, unless the operator
+asks for exactly the backup's. Documents that were purged since the backup stay away.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ LOCK = "restore"
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """What a restore did. Sources are named by their paths.
+    """The effects of a restore. Sources are named by their paths.
 
-    `narrowed` have narrower rights than in the backup. `returned` were removed since the backup. `purged`
-    were removed and purged since, and stay away. `dropped` were added since, and are gone. `others` are
-    collections that the backup doesn't have, and that stay as they are. `keys` is the backup's part of keys.
+    `narrowed` sources have narrower rights than in the backup. Since the backup, `returned` ones were removed
+    and are back, `purged` ones stay away, and `dropped` ones were added and are gone now. `untouched` are the
+    collections that the backup doesn't have. `keys` are the API keys of the backup.
     """
 
     tenant: str
@@ -83,9 +83,9 @@ class RestoreResult:
 
 @dataclass(slots=True)
 class _Loaded:
-    """What was read from an archive.
+    """The content of an archive but its tables.
 
-    `sources` are the collections of the restored sources by id, `purged` the URIs of those that stay away.
+    `sources` has the collection of each restored source by id, `purged` the URIs of sources that stay away.
     """
 
     key: bytes = b""
@@ -95,7 +95,7 @@ class _Loaded:
     purged: dict[str, str] = field(default_factory=dict)
 
     def wanted_rows(self, collection: str, kind: str, rows: pa.Table, away: frozenset[str]) -> pa.Table:
-        """The rows of sources that don't stay away, nor do their copies in tags; sources are noted."""
+        """The rows except those of purged sources and of their copies in tags. Notes the sources."""
         column = "id" if kind == "sources" else "source_id"
         for row in rows.select(["id", "uri"]).to_pylist() if kind == "sources" else ():
             if (schema.original_id(row["id"]) or row["id"]) in away:
@@ -115,14 +115,14 @@ async def restore(
     overwrite: bool = False,
     forgotten: Iterable[str] = (),
 ) -> RestoreResult:
-    """Bring a checked backup into force, as this tenant.
+    """Restore a checked backup as this tenant.
 
-    With `exact` access records are those of the backup, and purged sources come back. `forgotten` are ids of
-    sources that were purged without leaving an access record.
+    With `exact`, the backup's access records count unchanged, and purged sources come back. `forgotten` are
+    ids of sources that were purged without leaving an access record.
 
     Raises:
-        ConfigurationError: the tenant has one of the collections and `overwrite` is false, or the data folder
-            belongs to another key and has collections; or the backup gives access to what isn't its tenant's.
+        ConfigurationError: the tenant has one of the collections and `overwrite` is false; or the backup has
+            keys of another tenant, or attaches a table of this desk.
         BusyError: another process writes to one of them.
         StoreError: the storage failed.
     """
@@ -163,7 +163,7 @@ async def restore(
 
 @contextmanager
 def _folder(data: Path) -> Iterator[Path]:
-    """The folder for tables that are not in force yet."""
+    """A temporary folder for tables that aren't in force yet."""
     folder = data.absolute() / RESTORING
     shutil.rmtree(folder, ignore_errors=True)  # of a restore that was killed
     folder.mkdir(mode=0o700)
@@ -191,7 +191,7 @@ def _collection(member: tenant_backup.BackupCollection, tenant: str) -> Collecti
 
 
 def _narrowed(collection: Collection, present: Collection | None) -> Collection:
-    """The collection, hidden by default if it is that now."""
+    """The collection, restricted by default if the present one is."""
     hidden = present is not None and present.visibility == "restricted"
     return replace(collection, visibility="restricted") if hidden else collection
 
@@ -214,7 +214,7 @@ async def _records(data: Path, tenant: str) -> dict[str, AccessRecord]:
 
 
 def _refuse_foreign_tables(data: Path, collections: Iterable[Collection]) -> None:
-    """Refuse a collection that is attached to a table of this desk: it would pass by that table's rights."""
+    """Refuse a collection that attaches a table of this desk, because it would bypass that table's rights."""
     tables = database_folder(data).resolve()
     for collection in collections:
         attached = collection.attached
@@ -242,7 +242,7 @@ def _keys_of(backup: Archive, content: bytes) -> bytes:
 async def _load(
     folder: Path, backup: Archive, collections: Sequence[Collection], away: frozenset[str]
 ) -> _Loaded:
-    """Make the tables of the backup in a folder, without the sources that stay away."""
+    """Make the tables of the backup in a folder, without the sources that stay `away`."""
     loaded = _Loaded()
     database = await connect_to(str(folder))
     tables: dict[str, lancedb.AsyncTable] = {}
@@ -274,7 +274,7 @@ async def _add(
     kind: str,
     rows: pa.Table,
 ) -> None:
-    """Add rows to a table, which the first ones make."""
+    """Add rows to a table, which the first rows create."""
     chunks, sources = _names(collection)
     name = chunks if kind == "chunks" else sources
     if name not in tables:
@@ -303,7 +303,7 @@ async def _switch(
     *,
     exact: bool,
 ) -> RestoreResult:
-    """Bring the tables and the access records into force. The caller holds the locks of the collections."""
+    """Put the tables and the access records in force. The caller holds the locks of the collections."""
     tenant, names = collections[0].tenant, [collection.name for collection in collections]
     started = time.time()
     table_maintenance.sync_to_disk(folder, 0)
@@ -348,10 +348,10 @@ def _paths(records: Iterable[AccessRecord]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MergedRecords:
-    """The records to write.
+    """The `records` to write, and which of them to report.
 
-    Among them those that are narrower than in the backup (`narrowed`), those of sources that were removed
-    since (`returned`), and those of sources that the backup doesn't have (`dropped`).
+    `narrowed` ones are narrower than in the backup, `returned` ones are of sources that were removed since,
+    `dropped` ones of sources that the backup doesn't have.
     """
 
     records: Sequence[AccessRecord]
@@ -370,8 +370,8 @@ def merged_records(
 ) -> MergedRecords:
     """The records of a tenant whose `collections` get the state of a backup, with the sources `restored`.
 
-    A record that both have becomes the narrower of both, unless `exact`. Records of sources that are not
-    restored stay: they apply if the document comes back.
+    If both have a record, the narrower access counts, unless `exact`. Records of sources that aren't restored
+    stay: they apply if the document comes back.
     """
     put, narrowed, returned = [], [], []
     for id_, record in backup.items():
@@ -413,7 +413,7 @@ def with_ids_of(
     tenant: str,
     old: bytes,
 ) -> dict[str, AccessRecord]:
-    """The records by id, with folders under the ids that they have in a data folder with this key.
+    """The records by id, with folders under the ids that this key gives them.
 
     The records were made with the key `old`, for `tenant`; `collections` are of the tenant that gets them.
     """
