@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-EVERY = 4  # 298 of 1,190 questions differ by less than 0.007 from all, and take a quarter of the time
+EVERY = 10  # 119 of 1,190 questions, which take a tenth of the time
 
 
 @pytest.fixture
@@ -52,6 +52,6 @@ async def test_words_alone_find_the_paragraph_that_answers(
     chosen = contenders(settings, ["default"], ["sparse"])
     async with prepare_fresh(some, settings, {}, language=language, progress=watching.ingesting) as room:
         (run,) = await evaluate(some, room, {}, chosen, watching)
-    assert run.summary.queries == 298
+    assert run.summary.queries == 119
     assert run.summary.leaks == 0
     assert run.summary.metrics["nDCG@10"] >= floor
