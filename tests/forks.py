@@ -45,8 +45,8 @@ SERVER = ("server.handlers", "server.lazy_desk", "server.http.application", "uvi
 
 `server.stdio` is not: it goes by the parent that the server had at its start.
 """
-READ_LATE = re.compile(r"REFDESK_|AWS_|\w+_(KEY|TOKEN)$")
-"""The variables that a process reads when it needs them: settings, object stores and keys."""
+READ_LATE = re.compile(r"REFDESK_|AWS_|GIT_|SSH_|(HOME|PATH|TERM)$|\w+_(KEY|TOKEN)$")
+"""The variables that a process reads when it needs them: of settings, stores, keys and other programs."""
 PARSE = "from rag.ingest.sandbox.parser_child import main; main()"
 CLIENT = """import _socket, array, os, sys
 caller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
