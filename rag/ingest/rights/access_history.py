@@ -59,26 +59,26 @@ class Recorded:
         self._new: set[str] = set()
         self._missing_of_name: dict[str, list[AccessRecord]] = defaultdict(list)
         self._groups: dict[tuple[str, str], Sequence[AccessRecord]] = {}
-        for one in records.values():
-            if original_id(one.id):
+        for record in records.values():
+            if original_id(record.id):
                 continue  # a tag's: it says how things were
-            if one.is_folder:
-                self.folders |= {one.uri: one.access} if one.access else {}
+            if record.is_folder:
+                self.folders |= {record.uri: record.access} if record.access else {}
                 continue
-            self._by_folder[folder_of(one.uri)].append(one)
-            for known_by in (one.uri, one.content, *one.former):
-                self._known_by[known_by].append(one)
+            self._by_folder[folder_of(record.uri)].append(record)
+            for known_by in (record.uri, record.content, *record.former):
+                self._known_by[known_by].append(record)
 
     def same_uri(self, id_: str, uri: str, access: Access | None) -> Narrowing:
         """The other records that have or had this URI."""
         records = self._known_by[uri] + self._known_by[self._purged(uri)]
-        others = [one for one in records if one.id != id_]
+        others = [record for record in records if record.id != id_]
         if not others:
             return NONE
-        ids, one = frozenset(one.id for one in others), _narrowest(others, access)
-        if one.uri in {uri, self._purged(uri)}:
-            return Narrowing(ids, f"as in the collection {one.collection}")
-        return Narrowing(ids, f"{document_name(one)} had this path before")
+        ids, narrowest = frozenset(record.id for record in others), _narrowest(others, access)
+        if narrowest.uri in {uri, self._purged(uri)}:
+            return Narrowing(ids, f"as in the collection {narrowest.collection}")
+        return Narrowing(ids, f"{document_name(narrowest)} had this path before")
 
     def same_content(
         self, id_: str, content: str, access: Access | None, rights_at: Callable[[str], Hashable]
@@ -88,11 +88,11 @@ class Recorded:
         `rights_at` tells which rights the place with a URI gives.
         """
         group = self._group("content", content, lambda: self._known_by[content], rights_at) if content else ()
-        others = [one for one in group if one.id != id_]
+        others = [record for record in group if record.id != id_]
         if not others:
             return NONE
         name = document_name(_narrowest(others, access))
-        return Narrowing(frozenset(one.id for one in others), f"its content is or was that of {name}")
+        return Narrowing(frozenset(record.id for record in others), f"its content is or was that of {name}")
 
     def note_new(self, contents: Iterable[str]) -> None:
         """Note the contents of the new files."""
@@ -106,8 +106,8 @@ class Recorded:
         """Note the sources whose files are gone."""
         self._groups.clear()
         self._missing = {id_: self.by_id[id_] for id_ in ids}
-        for one in self._missing.values():
-            self._missing_of_name[name_of(one.uri)].append(one)
+        for record in self._missing.values():
+            self._missing_of_name[name_of(record.uri)].append(record)
 
     def note_moved(self, record: AccessRecord, uri: str) -> None:
         """Note a document's new URI, so that it counts among the others of its new folder."""
@@ -122,14 +122,15 @@ class Recorded:
         all of them are narrower than it would be: then it is probably as confidential as they are.
         """
         folders = {folder_of(uri), folder_of(self._purged(uri))}
-        gone = [one for folder in folders for one in self._gone(folder) if one.uri != uri]
+        gone = [record for folder in folders for record in self._gone(folder) if record.uri != uri]
         gone += self._group("name", name_of(uri), lambda: self._missing_of_name[name_of(uri)])
         if gone:
-            ids, one = frozenset(one.id for one in gone), _narrowest(gone, access)
-            return Narrowing(ids, f"it could be a new version of {document_name(one)}, which is gone", one)
-        here = [one for folder in folders for one in self._here(folder) if one.uri != uri]
-        if here and all(is_narrowed(one.access, access) for one in here):
-            return Narrowing(frozenset(one.id for one in here), "as all other files of its folder")
+            ids, narrowest = frozenset(record.id for record in gone), _narrowest(gone, access)
+            reason = f"it could be a new version of {document_name(narrowest)}, which is gone"
+            return Narrowing(ids, reason, narrowest)
+        here = [record for folder in folders for record in self._here(folder) if record.uri != uri]
+        if here and all(is_narrowed(record.access, access) for record in here):
+            return Narrowing(frozenset(record.id for record in here), "as all other files of its folder")
         return NONE
 
     def _here(self, folder: str) -> Sequence[AccessRecord]:
@@ -138,7 +139,9 @@ class Recorded:
     def _gone(self, folder: str) -> Sequence[AccessRecord]:
         here = self._by_folder[folder]
         return self._group(
-            "gone", folder, lambda: [one for one in here if not one.present or one.id in self._missing]
+            "gone",
+            folder,
+            lambda: [record for record in here if not record.present or record.id in self._missing],
         )
 
     def _group(
@@ -149,8 +152,8 @@ class Recorded:
         rights_at: Callable[[str], Hashable] = lambda _uri: None,
     ) -> Sequence[AccessRecord]:
         if (what, name) not in self._groups:
-            found = records()
-            self._groups[what, name] = _standing_for(found, rights_at) if len(found) > FEW else found
+            known = records()
+            self._groups[what, name] = _standing_for(known, rights_at) if len(known) > FEW else known
         return self._groups[what, name]
 
 
@@ -162,17 +165,17 @@ def _standing_for(
     Those of a kind let in the same, and lie where the same rights apply, so each says what all of them say.
     """
     kept: dict[Hashable, list[AccessRecord]] = defaultdict(list)
-    for one in records:
-        access = one.access and (one.access.visibility, one.access.allow, one.access.deny)
-        kind = kept[access, rights_at(one.uri)]
-        if len(kind) < 2 and all(other.uri != one.uri for other in kind):  # noqa: PLR2004 as it says
-            kind.append(one)
-    return [one for kind in kept.values() for one in kind]
+    for record in records:
+        access = record.access and (record.access.visibility, record.access.allow, record.access.deny)
+        kind = kept[access, rights_at(record.uri)]
+        if len(kind) < 2 and all(other.uri != record.uri for other in kind):  # noqa: PLR2004 as it says
+            kind.append(record)
+    return [record for kind in kept.values() for record in kind]
 
 
 def _narrowest(records: Sequence[AccessRecord], access: Access | None) -> AccessRecord:
     """A record that keeps out somebody whom `access` lets in, if there is one: the report names it."""
-    return next((one for one in records if is_narrowed(one.access, access)), records[0])
+    return next((record for record in records if is_narrowed(record.access, access)), records[0])
 
 
 def document_name(record: AccessRecord) -> str:

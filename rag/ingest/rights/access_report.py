@@ -76,9 +76,9 @@ class AccessReport:
 
     def _narrows(self, claim: Claim, access: Access | None) -> bool:
         """Whether the access is narrower than that of a document that this one may be."""
-        known = (self._recorded.by_id.get(one) for one in claim.floor)
+        floor = (self._recorded.by_id.get(id_) for id_ in claim.floor)
         return claim.policy is not Policy.REPLACE and any(
-            is_narrowed(access, one.access) for one in known if one
+            is_narrowed(access, record.access) for record in floor if record
         )
 
     def notes(self, paths: Iterable[Path], rights: Rights) -> Iterator[str]:
