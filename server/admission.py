@@ -41,11 +41,11 @@ class TokenBucket:
 
     @property
     def full(self) -> bool:
-        """Whether it is as good as new, so that it can be forgotten without losing anything."""
+        """Whether it is full again, so that it can be forgotten: a new bucket would be the same."""
         return self._refill() >= self._per_minute
 
     def take(self) -> None:
-        """Take a token if there is one. There is no debt: an empty bucket stays empty."""
+        """Take a token if any is left. A bucket never goes below zero."""
         self._tokens = max(0.0, self._refill() - 1)
 
     def _refill(self) -> float:
@@ -58,9 +58,9 @@ class TokenBucket:
 class FairQueue:
     """`slots` slots, at most `slots_per_user` of them for one user, handed out round robin.
 
-    A free slot goes to the waiting user who holds the fewest; among equals, to the one who has waited longest
-    since their last turn. Requests of one user keep their order. So a user's hundred requests delay a
-    colleague's first by one request at most, not by a hundred.
+    A free slot goes to the waiting user who holds the fewest slots; among equals, to the one whose last turn
+    is longest ago. Requests of one user stay in order. So a user's hundred requests delay a colleague's first
+    by one request at most, not by a hundred.
     """
 
     def __init__(self, slots: int, slots_per_user: int) -> None:
@@ -102,7 +102,7 @@ class FairQueue:
         if not self._running[user]:
             del self._running[user]
         eligible = [name for name in self._waiting if self._may_run(name)]
-        if eligible:
+        if eligible:  # `min` takes the first of equals, and `_waiting` is in round-robin order
             self._hand_over(min(eligible, key=lambda name: self._running[name]))
 
     def _hand_over(self, user: str) -> None:
@@ -141,9 +141,9 @@ class _Tenant:
 
 
 class Admission:
-    """Admits requests. With `wait_forever`, nothing is rejected: a single local host waits its turn.
+    """Admits requests. With `wait_forever`, none is rejected: a single local host waits its turn.
 
-    All users of a tenant who have no name count as one user.
+    All users of a tenant without a name count as one user.
     """
 
     def __init__(self, limits: LimitSettings, *, wait_forever: bool = False) -> None:
@@ -169,9 +169,9 @@ class Admission:
     async def drained(self) -> None:
         """Wait for `shutting_down`, then until every request is answered.
 
-        Requests count only while they wait for or hold a slot. The pauses cover the rest of their way: one
-        that was read just before the signal has not asked for its slot yet, and a reply is written after its
-        slot is released.
+        Requests count only while they wait for or hold a slot. The pauses cover the rest: a request that was
+        read just before the signal has not asked for its slot yet, and a reply is written after its slot is
+        released.
         """
         await self.shutting_down.wait()
         await anyio.sleep(SETTLING_SECONDS)
@@ -204,13 +204,15 @@ class Admission:
         """
         self.check(principal)
         tenant, user = self._tenant(principal.tenant), principal.user or ""
+        # Only admitted requests cost a token: a client that retries too early doesn't lock itself out for
+        # good.
         tenant.rate.take()
         self._rate_of(tenant, user).take()
         # One deadline for both queues: otherwise a request could wait twice as long as configured.
         deadline = math.inf if self._wait_forever else anyio.current_time() + self._limits.queue_seconds
         self._in_flight += 1
         try:
-            # The tenant's slot comes first: who waits for it must not hold one of the process's.
+            # The tenant's slot comes first: a request that waits for it must not hold one of the process's.
             async with self._tenant_slot(tenant.queue, user, deadline), self._process_slot(deadline):
                 yield
         finally:
@@ -246,7 +248,7 @@ class Admission:
         self._in_flight -= 1
         if not self._in_flight:
             self._idle.set()
-            self._idle = anyio.Event()
+            self._idle = anyio.Event()  # events can't be cleared: `drained` may need the next
 
     def _tenant(self, name: str) -> _Tenant:
         if name not in self._tenants:

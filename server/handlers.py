@@ -51,8 +51,8 @@ BY_CLIENT = "io.modelcontextprotocol/oauth-client-credentials"
 def extensions(settings: Settings) -> dict[str, dict[str, object]]:
     """The extensions that a server over HTTP offers: ways to get a token that it accepts.
 
-    Both are matters of the client and the issuer, and the tokens are like others. But one without a user
-    counts only for clients that the settings list.
+    Both concern the client and the issuer only; the tokens are verified like others. A token without a user
+    is accepted only of clients that the settings list.
     """
     if "oauth" not in settings.http.authentication:
         return {}
@@ -84,10 +84,10 @@ def create_server(  # noqa: PLR0913 what it is built around
     remote: bool = False,
     intake: Intake | None = None,
 ) -> Server[Any]:
-    """A protocol server around a desk. `principal_of` is called anew for each request.
+    """A protocol server around a desk. `principal_of` is called for each request.
 
-    Replies of tools have the note of `intake`. `remote` callers are told of errors only what they can do; the
-    operator's log has the rest.
+    Replies of tools have the note of `intake`. `remote` callers learn of errors only what they can do; the
+    operator's log has the reason.
     """
     app = App(lazy_desk, settings, principal_of, remote=remote, intake=intake)
     server: Server[Any] = Server(
@@ -164,7 +164,7 @@ class App:
             return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
     def _failure(self, tool: str, error: RefdeskError) -> str:
-        """What the model reads of an error. A desk that is only being made has no other fault than that."""
+        """What the model reads of an error. While documents are being read in, that explains most errors."""
         note = (self._intake and self._intake.note) or ""
         if isinstance(error, InvalidRequestError | NotFoundError):
             return f"{message_for(error, remote=self._remote)} {note}".strip()
@@ -174,10 +174,10 @@ class App:
         return message_for(error, remote=self._remote)
 
     def _handler(self, context: Context, name: str) -> Handler:
-        """What answers a tool with its arguments, for whoever is asking.
+        """The function that answers calls of a tool by this caller.
 
         Raises:
-            MCPError: there is no such tool for them.
+            MCPError: the caller has no such tool.
         """
         server, principal = self._settings.server, self._principal_of(context)
         mine, with_app = callable_tools(server, principal), self._shows_apps(context)
@@ -264,7 +264,7 @@ class App:
         return await self._noted(partial(found_reply, target), max_chars)
 
     async def _noted(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:
-        """What `render` makes of `max_chars` or fewer, with the note of the intake if there is one."""
+        """The rendered result with the intake's note, within `max_chars` and `MAX_REPLY_BYTES`."""
         note = self._intake and self._intake.note
         if not note:
             return await _within_bytes(lambda fitting: _result(render(fitting)), max_chars)
@@ -288,7 +288,7 @@ class App:
         return await _within_bytes(render, MAX_REPLY_CHARS)
 
     def _reader(self, context: Context) -> Principal:
-        """Who reads resources: it reaches what its tools may show."""
+        """The principal for reading resources: it reaches what its tools may show."""
         principal = self._principal_of(context)
         return principal_through_any(principal, callable_tools(self._settings.server, principal))
 
@@ -364,7 +364,7 @@ async def decode_arguments(ctx: Context, call_next: CallNext) -> HandlerResult:
 
 
 def _no_headers(_tool: str) -> None:
-    """No argument is mirrored in a header. To find that out, the SDK would list the tools at each call."""
+    """Tells the SDK that no argument is mirrored in a header; otherwise it lists the tools at each call."""
 
 
 def _result(reply: Reply) -> types.CallToolResult:
@@ -383,12 +383,12 @@ def _arguments(model: type[Arguments], raw_arguments: dict[str, Any]) -> Argumen
 
 
 async def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Result:
-    """What `render` makes of `max_chars`, or of fewer until it fits; in a thread, for replies can be long."""
+    """As `_fitting`, in a thread, because replies can be long."""
     return await to_thread.run_sync(_fitting, render, max_chars)
 
 
 def _fitting(render: Callable[[int], Result], max_chars: int) -> Result:
-    """What `render` makes of `max_chars`, or of fewer until it fits into `MAX_REPLY_BYTES`."""
+    """The result of `render(max_chars)`, or of fewer characters until it fits into `MAX_REPLY_BYTES`."""
     result = render(max_chars)
     while max_chars * MAX_BYTES_PER_CHARACTER > MAX_REPLY_BYTES and (size := _size(result)) > MAX_REPLY_BYTES:
         max_chars = max_chars * MAX_REPLY_BYTES // size

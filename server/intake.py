@@ -1,7 +1,7 @@
-"""Reads the documents of a folder behind the first answer, by a `refdesk-admin ingest` in its own process.
+"""Ingests a folder after the first answer, by `refdesk-admin ingest` in a process of its own.
 
-The server itself can't write. It starts the administrator's command on the folder that its user named, and
-nothing that a client or a document says starts it or changes it. It ends with the server, however that ends.
+The server itself can't write. It starts the administrator's command on the folder that its user named; no
+client and no document can start or change it. The process ends with the server, however that ends.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_SECONDS = 30.0  # before another attempt: a drive gets mounted, another process finishes
 LONGEST_PAUSE_SECONDS = 3_600.0
-SUCCEEDED = {0, 3}  # exit codes of the command; with 3 some files failed, or many are missing and were kept
-WRONG_SETTINGS = 2  # the same: another attempt would say the same
-BUSY, BUSY_PAUSE_SECONDS = 4, 5.0  # the same: another process, such as another host's server, is at it
+SUCCEEDED = {0, 3}  # exit codes of the command; 3: some files failed, or many are missing and were kept
+WRONG_SETTINGS = 2  # exit code: another attempt would fail the same way
+BUSY, BUSY_PAUSE_SECONDS = 4, 5.0  # exit code: another process, such as another host's server, is ingesting
 STORED = ("added", "replaced", "moved", "unchanged")
-NOT_COUNTED = {"removed", "missing"}  # outcomes of files that are not there
+NOT_COUNTED = {"removed", "missing"}  # outcomes of files that don't exist
 NAME_CHARS = 40
 SHOWN_CHARS = 200  # of the folder's path
 REASON_CHARS = 300
@@ -57,7 +57,7 @@ class CommandProgress:
 
 
 class Intake:
-    """Takes in the documents of a folder. `note` says how far it has come."""
+    """Ingests the documents of a folder. `note` reports its progress."""
 
     def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
         """For `refdesk-admin ingest` with these arguments.
@@ -77,7 +77,7 @@ class Intake:
 
     @property
     def note(self) -> str | None:
-        """What callers must know; None if all is read that can be."""
+        """What callers must know; None once everything readable has been read."""
         run = self._run
         if run.exit_code is None:
             return (
@@ -101,7 +101,7 @@ class Intake:
         return None
 
     async def run(self) -> None:
-        """Run the command until it succeeds, with pauses that grow."""
+        """Run the command until it succeeds, with growing pauses."""
         pause = FIRST_PAUSE_SECONDS
         while True:
             await self._once()
@@ -133,7 +133,7 @@ class Intake:
             )
 
     def _hear(self, run: CommandProgress, line: str) -> None:
-        """Take in a line of the command's log."""
+        """Evaluate a line of the command's log."""
         try:
             record: dict[str, Any] = json.loads(line)
         except ValueError:
@@ -158,7 +158,7 @@ class Intake:
         return f"refdesk is reading the documents in {self._shown}: {done:,} of {run.files:,} files so far."
 
     def _failure(self) -> str:
-        """Why the run failed. Names of files are left out: they are the words of others."""
+        """Why the run failed, without names of files, which are untrusted text."""
         run = self._run
         if run.reason:
             return run.reason
@@ -170,9 +170,9 @@ class Intake:
 
 
 def data_of(folder: Path, settings: Settings) -> Path:
-    """The data folder of a folder of documents, beside that of the settings.
+    """The data folder for a folder of documents, next to that of the settings.
 
-    Each has its own: whoever chooses another folder doesn't find what is in the former one.
+    Each folder of documents has its own, so a search never finds documents of a former one.
     Example: ~/.local/share/refdesk and /home/ann/Handbook -> ~/.local/share/refdesk-folders/Handbook-4c2f0a91
     """
     digest = hashlib.sha256(os.path.normcase(folder).encode(errors="surrogateescape")).hexdigest()[:8]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rag.search.desk import Desk
     from rag.search.readable_overview import CollectionOverview
 
-WARM_SECONDS = 30  # then searches wait for the rest
+WARM_SECONDS = 30  # of reading ahead; after that, searches wait for what is missing
 REPLY_FIRST_SECONDS = 0.02  # lets the first reply leave before the imports hold the interpreter lock
 
 log = logging.getLogger(__name__)
@@ -46,9 +46,9 @@ class LazyDesk:
         self.first_reply = anyio.Event()
 
     async def warm_up(self) -> None:
-        """Open the desk once the first message has been answered. If that fails, the next request retries.
+        """Open the desk after the first reply, and read ahead if it is in a bucket.
 
-        One in a bucket also reads what first searches would wait for.
+        If that fails, the next request tries again.
         """
         await self.first_reply.wait()
         await anyio.sleep(REPLY_FIRST_SECONDS)
@@ -65,7 +65,7 @@ class LazyDesk:
 
     @property
     def ready(self) -> bool:
-        """Whether the desk is open and warm, and its folder or bucket is there. Reads it, so it may block."""
+        """Whether the desk is open and warm, and its folder or bucket exists. May block, as it looks."""
         return self._desk is not None and self._warm and data_folder_problem(self._settings.home) is None
 
     @property
@@ -79,9 +79,9 @@ class LazyDesk:
         return self._desk.breakers if self._desk else {}
 
     async def overview(self, principal: Principal) -> tuple[CollectionOverview, ...]:
-        """What the principal may read; nothing while the desk fails, because then calls must say why.
+        """What the principal may read; empty if the desk fails, because each call then says why.
 
-        A tenant that has no documents doesn't open the desk.
+        For a tenant without documents the desk stays closed.
         """
         try:
             if not await self._has_tenant(principal.tenant):

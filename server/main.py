@@ -3,9 +3,9 @@
 What HTTP needs, and the reader of a folder, are imported only where they are used: a local server must answer
 its host's first message within a fraction of a second.
 
-A local server whose settings are wrong doesn't exit. Hosts show why a call failed, but seldom what a program
-wrote before it ended. So a server in its place speaks the protocol, lists its tools, and answers every call
-with what is wrong.
+A local server with wrong settings doesn't exit. Hosts show why a call failed, but seldom what a program wrote
+before it ended. So a substitute server speaks the protocol, lists its tools, and answers every call with what
+is wrong.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _configured(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     """The server that the flags and settings describe.
 
     Raises:
-        ConfigurationError: it can't start.
+        ConfigurationError: the settings are invalid or contradict the flags.
     """
     overrides = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
     asker = {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
@@ -125,10 +125,10 @@ def _configured(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
 
 
 def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Settings, Intake]:
-    """The settings of the desk of a folder of documents, and what reads them.
+    """The settings with the data folder of --documents, and the intake that fills it.
 
     Raises:
-        ConfigurationError: that is not possible.
+        ConfigurationError: --documents is empty, or used with --http or a bucket.
     """
     from server import intake  # noqa: PLC0415 few servers need it
 
@@ -149,12 +149,12 @@ def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Sett
 
 
 def _has_host() -> bool:
-    """Whether standard input can be a host's. A person at a terminal reads standard error."""
+    """Whether a host is at standard input, and not a person at a terminal, who reads standard error."""
     return sys.stdin is not None and not sys.stdin.isatty()
 
 
 def _misconfigured(mistake: str) -> Callable[[], Awaitable[None]]:
-    """One host that is told the mistake. The exit code still says that there was one."""
+    """A server that tells its host the mistake, and still exits with an error code."""
     logs.set_up("warning", audit=False)
     server = create_misconfigured_server(mistake)
     return partial(stdio.serve, server, Admission(LimitSettings()), exit_code=EXIT_USAGE)
@@ -255,7 +255,7 @@ EXPLANATION = "refdesk can't work, because its configuration is wrong. {} Correc
 
 
 def create_misconfigured_server(mistake: str) -> Server[Any]:
-    """A protocol server that knows nothing but the mistake, which its messages quote."""
+    """A protocol server whose every answer is the mistake."""
     explanation = EXPLANATION.format(mistake)
 
     async def list_tools(_context: Context, _params: object) -> types.ListToolsResult:

@@ -1,9 +1,9 @@
-"""What surrounds every request: errors become protocol errors here and nowhere else; its slot and deadline.
+"""Middleware around every request: translates errors (the only place that does), holds a slot and a deadline.
 
-`Introduction` adds to the instructions what the caller may read, for hosts that are connected over HTTP. Over
-stdio, the instructions are the first thing that a host asks for, and it must not wait for the engine
-(`server.lazy_desk`). So there they never have this: the description of the search tool does, which hosts ask
-for next. Over HTTP the engine is open before the first host comes.
+`Introduction` adds an overview of readable collections to the instructions, for hosts over HTTP. Over stdio,
+the instructions are the first thing that a host asks for, and it must not wait for the engine
+(`server.lazy_desk`). There the description of the search tool has the overview, which hosts ask for next.
+Over HTTP the engine is open before the first host connects.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ UNLIMITED = frozenset({"initialize", "ping", "server/discover"})
 
 
 def message_for(error: RefdeskError, *, remote: bool) -> str:
-    """What the caller is told of an error.
+    """The message of an error for the caller.
 
-    A remote caller is told what it can do, and under which id the operator's log has the rest. A local caller
-    is the operator, or somebody beside them, and is told everything.
+    A remote caller learns what it can do, and the request id under which the operator's log has the reason. A
+    local caller is the operator, or a person at the same machine, and gets the full message.
     """
     if not remote or error.for_caller == str(error):
         return str(error)
@@ -61,6 +61,8 @@ class ErrorBoundary:
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Run the rest of the chain and translate what it raises."""
+        # From the errors that a caller can act on to those that only the operator can: the latter are logged,
+        # because their reason must not leave the server.
         try:
             return await call_next(ctx)
         except NotFoundError as error:
@@ -87,7 +89,7 @@ class ErrorBoundary:
             log.exception("%s crashed", ctx.method)
             raise MCPError(types.INTERNAL_ERROR, "Internal server error") from None
         finally:
-            self._lazy_desk.first_reply.set()
+            self._lazy_desk.first_reply.set()  # the desk opens only now: see `lazy_desk`
 
 
 class RequestLimits:
@@ -108,6 +110,8 @@ class RequestLimits:
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Run the rest of the chain in a slot and before the deadline."""
+        # The deadline is outside of the slot, so that waiting counts: the client's own timeout runs
+        # meanwhile.
         with anyio.fail_after(self._seconds):
             async with self._slot(ctx):
                 return await call_next(ctx)
@@ -125,7 +129,7 @@ INTRODUCING = frozenset({"initialize", "server/discover"})
 
 
 class Introduction:
-    """Middleware that completes the instructions in what the server says of itself."""
+    """Middleware that adds the overview to the instructions of a greeting."""
 
     def __init__(
         self,
@@ -147,7 +151,7 @@ class Introduction:
         principal = self._principal_of(ctx)
         called = callable_tools(self._server, principal)
         try:
-            async with self._admission.slot(principal):  # greetings have no limit, but counting costs
+            async with self._admission.slot(principal):  # greetings need no slot, but counting documents does
                 overview = await self._lazy_desk.overview(principal_through_any(principal, called))
         except BusyError:
             log.info("The server is too busy to say in its instructions what it holds.")

@@ -1,8 +1,8 @@
-"""Sources as protocol resources: how they are listed, paged and read; and the completion of what is typed.
+"""Sources as protocol resources: listing, pages and reading; and completion of typed arguments.
 
-What a person types into a resource template or into the prompt is completed from what they may read:
-collections, sources, passages, and declared fields with their values. All of it has passed the gate, so no
-completion and no total tells of anything that the principal can't read.
+Arguments of resource templates and of the prompt are completed with collections, sources, passages, and
+declared fields with their values. All of these have passed the gate, so neither a completion nor a total
+reveals anything that the principal can't read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ URI_TEMPLATES = frozenset(template.uri_template for template in TEMPLATES)
 def resource(source: Source, size: int | None) -> types.Resource:
     """A source as `resources/list` shows it. `size` is that of its text in bytes, if it is known.
 
-    It was modified at the date that the document states, or else when it was ingested.
+    Its modification date is the document's own, or else the time of ingestion.
     """
     described = label(source.metadata.get("description", ""))
     return types.Resource(
@@ -76,7 +76,7 @@ def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceRe
 
 
 def cursor(last: Source) -> str:
-    """The cursor of the page after `last`. It holds only what the page has shown already."""
+    """The cursor of the page after `last`. It contains only what the page has shown."""
     return base64.urlsafe_b64encode(f"{last.collection}/{last.id}".encode()).decode()
 
 
@@ -102,7 +102,7 @@ PROMPT_ARGUMENTS = {"collection", "filter"}
 
 
 def completion(values: Sequence[str] = (), *, is_more: bool = False) -> types.CompleteResult:
-    """The first values. If there are `more` than these, nobody knows how many."""
+    """The first values. With `is_more`, there are more than these, and their number is unknown."""
     first = list(values[:MAX_COMPLETIONS])
     total = None if is_more else len(values)
     has_more = is_more or len(values) > len(first)
@@ -110,7 +110,7 @@ def completion(values: Sequence[str] = (), *, is_more: bool = False) -> types.Co
 
 
 def completes(params: types.CompleteRequestParams) -> bool:
-    """Whether the argument is one that is completed. If not, nobody has to open the desk."""
+    """Whether the argument can be completed. If not, the desk needn't open."""
     if len(params.argument.value) > MAX_TYPED:
         return False
     if isinstance(params.ref, types.ResourceTemplateReference):
@@ -121,7 +121,7 @@ def completes(params: types.CompleteRequestParams) -> bool:
 async def completed(
     desk: Desk, principal: Principal, params: types.CompleteRequestParams
 ) -> types.CompleteResult:
-    """What completes the argument. The arguments chosen before narrow it: a collection, a source."""
+    """The completions of the argument, narrowed by the arguments chosen before: a collection, a source."""
     typed, chosen = params.argument.value, (params.context and params.context.arguments) or {}
     match params.argument.name:
         case "collection":

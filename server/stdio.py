@@ -94,21 +94,21 @@ class StdoutLines:
 
 
 class Unanswered:
-    """Counts the requests that were read and are neither answered nor cancelled."""
+    """Counts the requests that are neither answered nor cancelled yet."""
 
     def __init__(self) -> None:
         self.count = 0
         self._settled = anyio.Event()
 
     def noted(self, message: types.JSONRPCMessage) -> SessionMessage:
-        """A message for the SDK. If it is a request, it counts from now on."""
+        """A message for the SDK; a request counts from now on."""
         if not isinstance(message, types.JSONRPCRequest):
             return SessionMessage(message)
         self.count += 1
         return SessionMessage(message, ServerMessageMetadata(on_request_unanswered=self.settle))
 
     async def settle(self) -> None:
-        """Count one request less."""
+        """Stop counting a request that was answered."""
         self.count -= 1
         self._settled.set()
         self._settled = anyio.Event()

@@ -1,11 +1,10 @@
-"""The tools: who may call which and what they reach through each, and how a model reads them.
+"""The tools: who may call which, what each can reach, and what a model reads of them.
 
-A tool's binding becomes one of the caller's bindings, so that everything behind it obeys it by structure.
-Resources and completions belong to no tool: through them a caller reaches what any of its tools may show.
+A tool's binding becomes one of the caller's bindings, so that everything behind it is bound by structure.
+Resources and completions belong to no tool: a caller reaches there what any of its tools may show.
 
-Then descriptions, arguments, instructions and the prompt. `tests/server/data/tools_list.json` is the golden
-copy of `tools/list`, our public API. Every byte of it is part of each conversation, so texts are short and
-schemas omit what their names already say.
+`tests/server/data/tools_list.json` is the golden copy of `tools/list`, our public API. Every byte of it is
+part of each conversation, so texts are short and schemas omit what their names already say.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ def callable_tools(server: ServerSettings, principal: Principal) -> tuple[ToolSe
 
 
 def principal_through(principal: Principal, tool: ToolSettings) -> Principal:
-    """The principal as it asks through a tool: bound as the tool is, too."""
+    """The principal with the tool's binding added."""
     return _bound(principal, tool.binding)
 
 
 def principal_through_any(principal: Principal, tools: Sequence[ToolSettings]) -> Principal:
-    """The principal as it reads resources: it reaches what at least one of the tools may show."""
+    """The principal for resources: it reaches what at least one of the tools may show."""
     bindings = tuple(tool.binding for tool in tools)
     return principal if OPEN in bindings else _bound(principal, Binding(any_of=bindings))
 
@@ -204,7 +203,7 @@ class SearchArguments(Arguments):
     max_chars: MaxChars = None
 
     def request(self) -> SearchRequest:
-        """The library's request: every argument that it knows by the same name, and hits to be read."""
+        """The library's request: each argument of the same name, and joined hits."""
         values: dict[str, Any] = {"joined": True}
         for field in fields(SearchRequest):
             if (value := getattr(self, field.name, None)) is not None:  # some are for programs
@@ -234,11 +233,11 @@ class GetSourceArguments(Arguments):
     @field_validator("lines", mode="before")
     @classmethod
     def _one_line(cls, value: object) -> object:
-        """137 as "137": a single line is a number for some."""
+        """Accept 137 for "137": some models write a single line as a number."""
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     def part(self) -> Part:
-        """What is asked for of the source.
+        """The requested part of the source.
 
         Raises:
             InvalidRequestError: `lines` is not a range of lines.
@@ -263,7 +262,7 @@ class PageArguments(Arguments):
 def instructions(
     server: ServerSettings, tools: Sequence[ToolSettings], overview: Sequence[CollectionOverview] = ()
 ) -> str:
-    """What a host tells its model: the operator's words, or ours, how to use the tools, and what there is."""
+    """The instructions for a model: an introduction, how to use the tools, and the overview."""
     text = f"{server.instructions or INTRODUCTION}\n{RULES.format_map(_names(tools))}"
     return with_overview(text, overview, MAX_TEXT_CHARS, server)
 
@@ -287,7 +286,7 @@ def with_overview(
     *,
     fields: bool = True,
 ) -> str:
-    """A text, followed by as much of the overview as there is room for in both limits."""
+    """A text, followed by as much of the overview as both limits allow."""
     room = min(max_chars, MAX_TEXT_CHARS - len(text) - 2)
     overview_lines = overview_text(overview, room, fields=fields, values=server.field_values)
     return f"{text}\n\n{overview_lines}" if overview_lines else text
