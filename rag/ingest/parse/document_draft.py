@@ -219,28 +219,18 @@ def core_properties(package: Package) -> Properties:
     """The properties of an Office Open XML package."""
     path = package.related_as("", "core-properties") or "docProps/core.xml"
     texts = _texts(package.xml_if_there(path))
-    return Properties(
-        title=texts.get("title", ""),
-        author=texts.get("creator", ""),
-        keywords=texts.get("keywords", ""),
-        subject=texts.get("subject", ""),
-        description=texts.get("description", ""),
-        language=texts.get("language", ""),
-        modified=texts.get("modified", ""),
-    )
+    names = ("title", "keywords", "subject", "description", "language", "modified")
+    return Properties(author=texts.get("creator", ""), **{name: texts.get(name, "") for name in names})
 
 
 def open_document_properties(meta: Element | None) -> Properties:
     """The properties of an OpenDocument file, from its part meta.xml or the flat file itself."""
     texts = _texts(meta)
     return Properties(
-        title=texts.get("title", ""),
         author=texts.get("initial-creator", "") or texts.get("creator", ""),
         keywords=texts.get("keyword", ""),
-        subject=texts.get("subject", ""),
-        description=texts.get("description", ""),
-        language=texts.get("language", ""),
         modified=texts.get("date", ""),
+        **{name: texts.get(name, "") for name in ("title", "subject", "description", "language")},
     )
 
 

@@ -126,6 +126,11 @@ def clean(text: str) -> str:
     return without_hidden(_UNFIT.sub("\ufffd", text))
 
 
+def join_surrogates(text: str) -> str:
+    """A text whose surrogate pairs are joined, as RTF and pdfium need; lone surrogates become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def date(text: str) -> datetime | None:
     """A date in ISO 8601 or RFC 5322 format, in UTC; None for other formats.
 

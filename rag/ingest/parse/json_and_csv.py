@@ -78,16 +78,13 @@ def _record(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {"value": value}
 
 
-_GAP = "\n\n"  # between two records
-
-
 def records_document(records: Iterable[Mapping[str, object]], name: str, mime_type: str) -> Document:
     """The document of a sequence of records: each one is a block of `key: value` lines."""
     records = list(records)
     title, metadata = _record_facts(records)
     texts = [text for record in records if (text := record_lines(record))]
-    whole = _GAP.join(texts)
-    starts = accumulate((len(text) + len(_GAP) for text in texts), initial=0)
+    whole = GAP.join(texts)
+    starts = accumulate((len(text) + len(GAP) for text in texts), initial=0)
     blocks = (Block("table", start, start + len(text)) for start, text in zip(starts, texts, strict=False))
     return Document(whole, title or name, mime_type, tuple(blocks), metadata=metadata)
 

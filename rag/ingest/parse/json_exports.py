@@ -174,7 +174,7 @@ def _feed_text(item: Mapping[str, Any], key: str) -> str:
 
 
 def _string(item: Mapping[str, Any], key: str) -> str:
-    value = item.get(key)
+    value = item.get(key) if isinstance(item, dict) else None
     return value if isinstance(value, str) else ""
 
 
@@ -251,17 +251,16 @@ def _chats(value: object) -> Iterator[_Chat]:
         listed = several.get("list") if isinstance(several, dict) else [value]
         for chat in _dicts(listed):
             if "type" in chat and any("date_unixtime" in message for message in _dicts(chat.get("messages"))):
-                yield _Chat(_chat_text(chat, "name"), [*_telegram_messages(chat)])
+                yield _Chat(_string(chat, "name"), [*_telegram_messages(chat)])
         return
     items = _dicts(value)
     if items and all(isinstance(item.get("mapping"), dict) for item in items):
         yield from (
-            _Chat(_chat_text(item, "title"), [*_chatgpt_messages(item)], with_assistant=True)
-            for item in items
+            _Chat(_string(item, "title"), [*_chatgpt_messages(item)], with_assistant=True) for item in items
         )
     elif items and all(isinstance(item.get("chat_messages"), list) for item in items):
         yield from (
-            _Chat(_chat_text(item, "name"), [*_claude_messages(item)], with_assistant=True) for item in items
+            _Chat(_string(item, "name"), [*_claude_messages(item)], with_assistant=True) for item in items
         )
     elif items and all(item.get("type") == "message" and "ts" in item for item in items):
         yield _Chat("", [*_slack_messages(items)])
@@ -271,25 +270,25 @@ def _telegram_messages(chat: Mapping[str, Any]) -> Iterator[_Message]:
     for message in _dicts(chat.get("messages")):
         text_or_pieces = message.get("text", "")
         pieces = text_or_pieces if isinstance(text_or_pieces, list) else [text_or_pieces]
-        text = "".join(piece if isinstance(piece, str) else _chat_text(piece, "text") for piece in pieces)
+        text = "".join(piece if isinstance(piece, str) else _string(piece, "text") for piece in pieces)
         media = next((f"({key.replace('_', ' ')})" for key in _MEDIA if message.get(key)), "")
         if message.get("type") == "message" and (
             message_text := " ".join(filter(None, (clean(text).strip(), media)))
         ):
             yield _Message(
-                _chat_text(message, "from") or "somebody", date(_chat_text(message, "date")), message_text
+                _string(message, "from") or "somebody", date(_string(message, "date")), message_text
             )
 
 
 def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
     """The messages of a channel, with the names of people from the profiles in the messages."""
     profiles = {
-        _chat_text(item, "user"): item["user_profile"]
+        _string(item, "user"): item["user_profile"]
         for item in items
         if isinstance(item.get("user_profile"), dict)
     }
     names = {
-        user: _chat_text(about, "real_name") or _chat_text(about, "display_name")
+        user: _string(about, "real_name") or _string(about, "display_name")
         for user, about in profiles.items()
     }
 
@@ -302,12 +301,12 @@ def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
         return f"{label} ({target})" if label and label not in target else target
 
     for item in items:
-        text = html.unescape(_LINK.sub(plain, _chat_text(item, "text")))
-        files = ", ".join(filter(None, (_chat_text(file, "name") for file in _dicts(item.get("files")))))
+        text = html.unescape(_LINK.sub(plain, _string(item, "text")))
+        files = ", ".join(filter(None, (_string(file, "name") for file in _dicts(item.get("files")))))
         message_text = " ".join(filter(None, (clean(text).strip(), f"(file: {files})" if files else "")))
-        user = _chat_text(item, "user")
+        user = _string(item, "user")
         if message_text and item.get("subtype") not in _JOINS:
-            sender = names.get(user) or _chat_text(item, "username") or user or "somebody"
+            sender = names.get(user) or _string(item, "username") or user or "somebody"
             yield _Message(sender, _moment(item.get("ts")), message_text)
 
 
@@ -328,7 +327,7 @@ def _chatgpt_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
         at = node.get("parent")
     for message in reversed(branch):
         author, content = message.get("author"), message.get("content")
-        role = _chat_text(author, "role") if isinstance(author, dict) else ""
+        role = _string(author, "role") if isinstance(author, dict) else ""
         parts = content.get("parts") if isinstance(content, dict) else None
         texts = [part for part in parts if isinstance(part, str)] if isinstance(parts, list) else []
         if role in {"user", "assistant"} and (text := clean("\n\n".join(texts)).strip()):
@@ -337,18 +336,13 @@ def _chatgpt_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
 
 def _claude_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
     for message in _dicts(conversation["chat_messages"]):
-        if text := clean(_chat_text(message, "text")).strip():
+        if text := clean(_string(message, "text")).strip():
             sender = "User" if message.get("sender") == "human" else "Assistant"
-            yield _Message(sender, date(_chat_text(message, "created_at")), text)
+            yield _Message(sender, date(_string(message, "created_at")), text)
 
 
 def _dicts(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _chat_text(item: Mapping[str, Any], key: str) -> str:
-    value = item.get(key) if isinstance(item, dict) else None
-    return value if isinstance(value, str) else ""
 
 
 def _moment(seconds: object) -> datetime | None:

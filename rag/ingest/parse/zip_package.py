@@ -130,6 +130,11 @@ def xml_root(data: bytes, name: str) -> ET.Element:
     return root
 
 
+def whole_number(text: str, default: int = 0, *, max_digits: int = 9) -> int:
+    """A number in decimal digits; `default` for anything else, and for longer ones."""
+    return int(text) if text.isdecimal() and len(text) <= max_digits else default
+
+
 def simplify(element: ET.Element) -> None:
     """Remove the namespaces from the names of an element and of its attributes."""
     element.tag = element.tag.rpartition("}")[2]
@@ -139,9 +144,9 @@ def simplify(element: ET.Element) -> None:
         element.attrib.setdefault(f"r:{plain}" if space.endswith("/relationships") else plain, value)
 
 
-def descendants(element: ET.Element, *path: str) -> Iterator[ET.Element]:
-    """The elements at a path of names below an element: ("sldIdLst", "sldId")."""
-    elements = [element]
+def descendants(element: ET.Element | None, *path: str) -> Iterator[ET.Element]:
+    """The elements at a path of names below an element: ("sldIdLst", "sldId"); none below None."""
+    elements = [] if element is None else [element]
     for name in path:
         elements = [child for parent in elements for child in parent if child.tag == name]
     return iter(elements)
@@ -149,7 +154,7 @@ def descendants(element: ET.Element, *path: str) -> Iterator[ET.Element]:
 
 def child(element: ET.Element | None, *path: str) -> ET.Element | None:
     """The first element at a path below an element, or None."""
-    return next(descendants(element, *path), None) if element is not None else None
+    return next(descendants(element, *path), None)
 
 
 def value(element: ET.Element | None, *path: str) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.decode import decode_part
+from rag.ingest.parse.document_parts import Member, join_surrogates
 from rag.ingest.parse.mail import eml_and_mbox
 from rag.ingest.parse.mail.mail_message import header
 from rag.ingest.parse.office import rtf
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from olefile import OleFileIO
 
     from rag.corpus import Document
-    from rag.ingest.parse.document_parts import Member
 
 SUFFIXES = (".msg", ".oft")
 LIBRARIES = ("olefile",)
@@ -327,7 +327,7 @@ class _Html:
                 self._flush()
                 self._mark(word, number, symbol, brace)
         self._flush()
-        return "".join(self._written).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return join_surrogates("".join(self._written))
 
     def _mark(
         self, word: bytes | None, number: bytes | None, symbol: bytes | None, brace: bytes | None

@@ -30,7 +30,7 @@ from rag.ingest.parse.office.drawings_and_forms import (
     picture_words,
     symbol,
 )
-from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value
+from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,8 @@ def _noted_page_count(package: Package) -> int:
     root = package.xml_if_there("docProps/app.xml")
     pages = child(root, "Pages")
     pages_text = (pages.text or "") if pages is not None else ""
-    return int(pages_text) if pages_text.isdecimal() and len(pages_text) < 6 and pages_text != "1" else 0  # noqa: PLR2004 digits
+    count = whole_number(pages_text, max_digits=5)
+    return count if count > 1 else 0
 
 
 class _Reader:
@@ -466,8 +467,8 @@ def _common_size(paragraph: Element) -> int:
     """The font size of all runs, in half points; 0 if they state none or differ."""
     sizes = {value(run, "rPr", "sz") for run in paragraph.iter("r") if child(run, "t") is not None}
     size = sizes.pop() if len(sizes) == 1 else ""
-    return int(size) if size.isdecimal() and len(size) < 4 else 0  # noqa: PLR2004 digits
+    return whole_number(size, max_digits=3)
 
 
 def _number(digits: str) -> int:
-    return min(int(digits), 99) if digits.isdecimal() and len(digits) < 9 and int(digits) else 1  # noqa: PLR2004
+    return min(whole_number(digits) or 1, 99)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from rag.ingest.parse.zip_package import child, descendants, is_on, value
+from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -112,19 +112,19 @@ class Numbering:
         self._counts: dict[str, list[int]] = {}
         self._started_lists: set[str] = set()
         linked = {}
-        for definition in descendants(root, "abstractNum") if root is not None else ():
+        for definition in descendants(root, "abstractNum"):
             id_ = definition.get("abstractNumId", "")
             self._abstract[id_] = {
-                _int(level.get("ilvl", "")): _level(level) for level in descendants(definition, "lvl")
+                whole_number(level.get("ilvl", "")): _level(level) for level in descendants(definition, "lvl")
             }
             linked[id_] = (
                 styles[value(definition, "numStyleLink")].list_id if value(definition, "numStyleLink") else ""
             )
-        for instance in descendants(root, "num") if root is not None else ():
+        for instance in descendants(root, "num"):
             id_ = instance.get("numId", "")
             self._lists[id_] = value(instance, "abstractNumId")
             self._restarts[id_] = {
-                _int(level.get("ilvl", "")): _int(value(level, "startOverride"))
+                whole_number(level.get("ilvl", "")): whole_number(value(level, "startOverride"))
                 for level in descendants(instance, "lvlOverride")
                 if child(level, "startOverride") is not None
             }
@@ -136,7 +136,7 @@ class Numbering:
         """The mark and the depth of a list paragraph: ("-", 0), ("2.1.", 1); ("", 0) outside of lists."""
         direct_id = value(about, "numPr", "numId")
         list_id = direct_id or style.list_id
-        depth = _int(value(about, "numPr", "ilvl") or ("" if direct_id else style.list_level))
+        depth = whole_number(value(about, "numPr", "ilvl") or ("" if direct_id else style.list_level))
         abstract = self._lists.get(list_id, "")
         levels = self._abstract.get(abstract, {})
         if list_id in {"", "0"} or not levels:
@@ -173,12 +173,8 @@ class Numbering:
 def _level(element: Element) -> _Level:
     start = value(element, "start")
     return _Level(
-        value(element, "numFmt") or "decimal", value(element, "lvlText"), _int(start) if start else 1
+        value(element, "numFmt") or "decimal", value(element, "lvlText"), whole_number(start) if start else 1
     )
-
-
-def _int(digits: str) -> int:
-    return int(digits) if digits.isdecimal() and len(digits) < 9 else 0  # noqa: PLR2004 digits
 
 
 def _level_number(counts: list[int], levels: dict[int, _Level], at: int) -> str:

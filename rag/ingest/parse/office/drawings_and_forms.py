@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from rag.ingest.parse.zip_package import child, descendants, is_on, value
+from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
 from rag.text.flags import flags_in
 from rag.text.segments import one_line
 
@@ -74,7 +74,7 @@ def _plain_number(number: str) -> str:
 
 def diagram_lines(root: Element | None) -> Iterator[str]:
     """The texts of a diagram (SmartArt), in the order of its data."""
-    for point in descendants(root, "ptLst", "pt") if root is not None else ():
+    for point in descendants(root, "ptLst", "pt"):
         if point.get("type", "node") in {"node", "asst"}:
             lines = [
                 "".join(text.text or "" for text in paragraph.iter("t")) for paragraph in point.iter("p")
@@ -247,7 +247,7 @@ def field_value(field: Element) -> str | None:
     if (choices := child(field, "ffData", "ddList")) is not None:
         entries = [choice.get("val", "") for choice in choices if choice.tag == "listEntry"]
         chosen = value(choices, "result") or value(choices, "default") or "0"
-        at = int(chosen) if chosen.isdecimal() and len(chosen) < 4 else 0  # noqa: PLR2004 digits
+        at = whole_number(chosen, max_digits=3)
         return entries[at] if at < len(entries) else ""
     return None
 

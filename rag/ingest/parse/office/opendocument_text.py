@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rag.ingest.parse.document_draft import PAGE_BREAK, Draft
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import alternative_text
-from rag.ingest.parse.zip_package import child
+from rag.ingest.parse.zip_package import child, whole_number
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:
@@ -329,8 +329,7 @@ def repeated(element: Element, attribute: str) -> int:
 
 def times(element: Element, attribute: str) -> int:
     """The repeat count of a row or cell."""
-    digits = element.get(attribute, "1")
-    return int(digits) if digits.isdecimal() and len(digits) < 9 else 1  # noqa: PLR2004 digits
+    return whole_number(element.get(attribute, "1"), 1)
 
 
 def _number(count: int, kind: str) -> str:

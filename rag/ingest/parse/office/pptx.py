@@ -229,7 +229,7 @@ def _texts(shape: Element) -> list[tuple[str, int, bool]]:
     body = child(shape, "txBody")
     paragraphs = []
     in_list = _placeholder(shape)[0] in {"body", "obj"}
-    for paragraph in descendants(body, "p") if body is not None else ():
+    for paragraph in descendants(body, "p"):
         if not (text := paragraph_text(paragraph).strip()):
             continue
         about = child(paragraph, "pPr")

@@ -9,6 +9,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_draft import Draft, Properties, finished_document, omission_remarks
+from rag.ingest.parse.document_parts import join_surrogates
 
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"
@@ -347,7 +348,7 @@ class _Reader:
 
     def _end_paragraph(self) -> None:
         paragraph = self._paragraph
-        text = _whole("".join(paragraph.texts))
+        text = join_surrogates("".join(paragraph.texts))
         self._paragraph = replace(paragraph, texts=[], bold=True, mark="")
         if paragraph.in_table:
             self._cell.append(f"{paragraph.mark} {text}" if paragraph.mark else text)
@@ -362,7 +363,7 @@ class _Reader:
             self.draft.paragraph(text, bold=paragraph.bold)
         for note in self._notes:
             self._noted += 1
-            self.draft.paragraph(f"[^{self._noted}]: {_whole(note)}")
+            self.draft.paragraph(f"[^{self._noted}]: {join_surrogates(note)}")
         self._notes = []
 
     def _end_cell(self) -> None:
@@ -372,18 +373,13 @@ class _Reader:
 
     def _end_nested(self) -> None:
         """Write a cell of a nested table into the cell around it."""
-        self._cell.append(_whole("".join(self._paragraph.texts)))
+        self._cell.append(join_surrogates("".join(self._paragraph.texts)))
         self._paragraph = replace(self._paragraph, texts=[], bold=True, mark="")
 
     def _end_table(self) -> None:
         if self._rows or self._cells:
             self.draft.table([*self._rows, *([self._cells] if self._cells else [])])
             self._rows, self._cells = [], []
-
-
-def _whole(text: str) -> str:
-    """A text whose surrogates, which RTF writes one by one, are joined."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _is_utf8(data: bytes) -> bool:

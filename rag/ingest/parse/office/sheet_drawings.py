@@ -15,7 +15,7 @@ from rag.ingest.parse.office.drawings_and_forms import (
     picture_words,
     ticked,
 )
-from rag.ingest.parse.zip_package import Package, child, descendants, xml_root
+from rag.ingest.parse.zip_package import Package, child, descendants, whole_number, xml_root
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _control(state: Mapping[str, str], label: str, row: int, column: int) -> Ite
         yield Control(f"{ticked(state.get('checked') in {'Checked', '1'})} {label}".strip(), row, column)
     elif kind in _LISTS:
         chosen = [state.get("sel", ""), *state.get("multi", "").replace(" ", "").split(",")]
-        numbers = [number for numbers_text in chosen if (number := _number(numbers_text))]
+        numbers = [number for numbers_text in chosen if (number := whole_number(numbers_text.strip()))]
         entries = tuple(filter(None, state.get("entries", "").split("\n")))
         yield Control(label, row, column, tuple(dict.fromkeys(numbers)), entries, state.get("range", ""))
     elif kind in _LABELS and label:
@@ -211,7 +211,7 @@ def _old_cell(about: Element | None) -> tuple[int, int]:
 def _cell(anchor: Element) -> tuple[int, int]:
     """The row and column of an anchor: the row of its middle if it is about one row high."""
     first, last = (
-        {part.tag: _number(part.text) for part in (corner if corner is not None else ())}
+        {part.tag: whole_number((part.text or "").strip()) for part in (corner if corner is not None else ())}
         for corner in (child(anchor, "from"), child(anchor, "to"))
     )
     row = first.get("row", 0)
@@ -220,11 +220,6 @@ def _cell(anchor: Element) -> tuple[int, int]:
     ) / 2 / ROW_HEIGHT
     is_low = last.get("row", row) - row <= 1
     return (int(middle) if is_low else row) + 1, first.get("col", 0) + 1
-
-
-def _number(text: str | None) -> int:
-    digits = (text or "").strip()
-    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0  # noqa: PLR2004 digits
 
 
 def _remove_fallbacks(root: Element | None) -> None:

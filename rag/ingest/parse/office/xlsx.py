@@ -18,7 +18,7 @@ from rag.ingest.parse.office.drawings_and_forms import ticked
 from rag.ingest.parse.office.number_format import BUILT_IN, shown
 from rag.ingest.parse.office.sheet_drawings import Control, drawn_on, placed_control
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
-from rag.ingest.parse.zip_package import MAX_ROWS_BYTES, Package, child, descendants, simplify
+from rag.ingest.parse.zip_package import MAX_ROWS_BYTES, Package, child, descendants, simplify, whole_number
 from rag.text.locators import column_number
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class _Book:
         sheet, number = Sheet(name), 0
         for element in _elements(self._package, path, "row", "col", "mergeCell", "control"):
             if element.tag == "row":
-                number = _int(element.get("r", "")) or number + 1
+                number = whole_number(element.get("r", "")) or number + 1
                 if element.get("hidden") in {"1", "true"} or element.get("ht") in _NO_SIZE:
                     sheet.hidden_rows.add(number)
                 if cells := self._cells(element):
@@ -127,8 +127,8 @@ class _Book:
             elif element.tag == "col" and (
                 element.get("hidden") in {"1", "true"} or element.get("width") in _NO_SIZE
             ):
-                last = min(_int(element.get("max", "")), MAX_COLUMNS)
-                sheet.hidden_columns.update(range(_int(element.get("min", "")), last + 1))
+                last = min(whole_number(element.get("max", "")), MAX_COLUMNS)
+                sheet.hidden_columns.update(range(whole_number(element.get("min", "")), last + 1))
             elif element.tag == "mergeCell":
                 sheet.merged += merged_cells(element.get("ref", ""))
         return sheet
@@ -191,14 +191,14 @@ class _Book:
                 self.unknown += child(cell, "f") is not None
                 return _text(inline) if inline is not None else ""
             case "s":
-                at = _int(value)
+                at = whole_number(value)
                 return self._strings[at] if at < len(self._strings) else ""
-            case "b" if _int(cell.get("s", "")) in self._boxes:
+            case "b" if whole_number(cell.get("s", "")) in self._boxes:
                 return ticked(value == "1")
             case "b":
                 return "TRUE" if value == "1" else "FALSE"
             case "n":
-                return self._number(value, _int(cell.get("s", "")))
+                return self._number(value, whole_number(cell.get("s", "")))
             case _:
                 return _without_escapes(value)
 
@@ -229,16 +229,18 @@ def _formats(styles: Element | None) -> list[str]:
     if styles is None:
         return []
     custom_formats = {
-        _int(number_format.get("numFmtId", "")): number_format.get("formatCode", "")
+        whole_number(number_format.get("numFmtId", "")): number_format.get("formatCode", "")
         for number_format in styles.iter("numFmt")
     }
-    ids = [_int(cell_format.get("numFmtId", "")) for cell_format in descendants(styles, "cellXfs", "xf")]
+    ids = [
+        whole_number(cell_format.get("numFmtId", "")) for cell_format in descendants(styles, "cellXfs", "xf")
+    ]
     return [custom_formats.get(id_) or BUILT_IN.get(id_, "General") for id_ in ids]
 
 
 def _boxes(styles: Element | None) -> set[int]:
     """The cell styles that show TRUE and FALSE as a checkbox."""
-    forms = enumerate(descendants(styles, "cellXfs", "xf")) if styles is not None else ()
+    forms = enumerate(descendants(styles, "cellXfs", "xf"))
     return {at for at, form in forms if next(form.iter("xfComplement"), None) is not None}
 
 
@@ -264,7 +266,3 @@ def merged_cells(reference: str) -> Iterator[tuple[int, int, int, int]]:
             int(bottom_right[2]),
             column_number(bottom_right[1]),
         )
-
-
-def _int(digits: str) -> int:
-    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0  # noqa: PLR2004 digits

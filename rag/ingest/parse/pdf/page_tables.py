@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rag.ingest.parse.pdf.page_cleanup import with_next_line
 from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on
-from rag.ingest.parse.pdf.pdf_words import SEAM, Box, Line, as_read
+from rag.ingest.parse.pdf.pdf_words import SEAM, Box, Line, as_read, box_around
 
 _APART = 1.35  # times the usual distance of two lines: from here on a paragraph begins
 _INDENT = 0.8  # times the size of the letters: how far the first line of a paragraph is moved in
@@ -273,9 +273,7 @@ def _is_moved_in(above: Row, row: Row) -> bool:
 
 def _paragraph(rows: Sequence[Row]) -> PagePart:
     longest = max((line for row in rows for line in row), key=lambda line: len(line.text))
-    box = rows[0][0].box
-    for line in (line for row in rows for line in row):
-        box = box.around(line.box)
+    box = box_around(line.box for row in rows for line in row)
     texts = tuple(tuple(line.text for line in row) for row in rows)
     bold = all(line.bold for row in rows for line in row)
     return PagePart(texts, box, longest.size, bold)
@@ -325,9 +323,8 @@ def _are_near(line: Line, following: Line) -> bool:
 
 def _header(lines: Sequence[Line]) -> Line:
     """Turned lines as one level line in their box."""
-    first, box, text = lines[0], lines[0].box, ""
-    for line in lines:
-        box = box.around(line.box)
+    first, text = lines[0], ""
+    box = box_around(line.box for line in lines)
     for row in level_rows([line._replace(box=_level_box(line)) for line in lines]):
         words = row[0].text
         for before, line in pairwise(row):
@@ -345,9 +342,7 @@ def _level_box(line: Line) -> Box:
 
 def _are_over_columns(headers: Row, rows: Sequence[Row]) -> bool:
     """Whether headers are directly above the cells of the next row, with nothing between the headers."""
-    band = headers[0].box
-    for header in headers:
-        band = band.around(header.box)
+    band = box_around(header.box for header in headers)
     below = next((row for row in rows if row[0].box.top + row[0].box.bottom > 2 * band.bottom), [])
     if min(len(headers), len(below)) < _FEWEST:
         return False

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_parts import Member, clean, title_line
+from rag.ingest.parse.document_parts import GAP, Member, clean, title_line
 from rag.ingest.parse.pdf.page_cleanup import dehyphenator, without_running_lines
 from rag.ingest.parse.pdf.page_layout import rows_of
 from rag.ingest.parse.pdf.page_tables import PagePart, parts_of, with_headers, with_headers_of_tables
@@ -45,7 +45,6 @@ LIBRARIES = ("pypdfium2", "pypdf.*")
 
 logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # its warnings quote the file
 
-_GAP = "\n\n"  # between two parts, and between two pages
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
 
 
@@ -155,12 +154,12 @@ def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> PagesText:
     at = 0
     for number, parts in enumerate(pages):
         if number:
-            pieces.append(_GAP)
-            at += len(_GAP)
+            pieces.append(GAP)
+            at += len(GAP)
         starts.append(at)
         texts = [(part, next(levels), _readable(join(part.text))) for part in parts]
         for first, (part, level, text) in enumerate(texts):
-            gap = _GAP if first and text else ""
+            gap = GAP if first and text else ""
             kind: BlockKind = "table" if part.is_table else "heading" if level else "paragraph"
             if text:
                 title = title_line(text) if level else ""

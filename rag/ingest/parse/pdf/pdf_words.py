@@ -10,10 +10,13 @@ import ctypes
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import groupby, pairwise
 from statistics import median
 from typing import Any, NamedTuple
+
+from rag.ingest.parse.document_parts import join_surrogates
 
 MAX_CHARACTERS = 400_000  # of a page; nobody reads a page with more
 SEAM = "\u2060"  # between two words that touch without a space, as those of two cells may
@@ -73,6 +76,11 @@ class Box(NamedTuple):
         """Whether both boxes are on one line."""
         shared = min(self.bottom, box.bottom) - max(self.top, box.top)
         return shared > _LEVEL * min(self.height, box.height)
+
+
+def box_around(boxes: Iterable[Box]) -> Box:
+    """The smallest box that contains all of these."""
+    return reduce(Box.around, boxes)
 
 
 class Line(NamedTuple):
@@ -214,22 +222,14 @@ class _Word(NamedTuple):
 
 
 def _word(letters: Sequence[_Word]) -> _Word:
-    box = letters[0].box
-    for letter in letters[1:]:
-        box = box.around(letter.box)
-    glyphs = ["".join(letter.text for letter in glyph) for _, glyph in groupby(letters, key=_place_of)]
+    box = box_around(letter.box for letter in letters)
+    glyphs = [
+        "".join(letter.text for letter in glyph)
+        for _, glyph in groupby(letters, key=lambda letter: letter.box)
+    ]
     if runs_left("".join(glyphs)):
         glyphs = [glyph[::-1] for glyph in glyphs]  # pdfium turns the letters of a glyph round with its word
-    return _Word(_valid_text("".join(glyphs)), box, letters[0].at)
-
-
-def _place_of(letter: _Word) -> Box:
-    return letter.box
-
-
-def _valid_text(text: str) -> str:
-    """A text whose surrogate pairs are joined; lone surrogates become U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _Word(join_surrogates("".join(glyphs)), box, letters[0].at)
 
 
 class _TurnedLine(NamedTuple):
@@ -311,7 +311,7 @@ class _PageReader:
             if seamed:
                 yield from seamed
             elif is_plain and is_dense and level_box.height < 2 * height and is_left:
-                yield _Word(_valid_text(match[0]), box, begin)
+                yield _Word(join_surrogates(match[0]), box, begin)
             else:
                 yield from self._split_word(begin, stop, quarter)
 
@@ -328,7 +328,10 @@ class _PageReader:
         gap = as_read(after, quarter).left - as_read(before, quarter).right
         if -_OVER < gap / as_read(after, quarter).height < _SEAM:
             return []
-        texts = _valid_text(self._text[start:seam]) + SEAM, _valid_text(self._text[seam:end])
+        texts = (
+            join_surrogates(self._text[start:seam]) + SEAM,
+            join_surrogates(self._text[seam:end]),
+        )
         return [_Word(texts[0], begin.around(before), start), _Word(texts[1], after.around(stop), seam)]
 
     def _object(self, at: int) -> int:
@@ -417,9 +420,7 @@ def _is_between(first: Box, second: Box, rule: Box) -> bool:
 
 
 def _line(words: Sequence[_Word], size: float, quarter: int, *, bold: bool) -> Line:
-    box = words[0].box
-    for word in words[1:]:
-        box = box.around(word.box)
+    box = box_around(word.box for word in words)
     text = " ".join(word.text for word in words).replace(f"{SEAM} ", SEAM).strip(SEAM)
     if runs_left(text):
         return Line(" ".join(_logical_order(words)), box, size or box.height, bold)
