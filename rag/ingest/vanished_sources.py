@@ -1,10 +1,10 @@
-"""Sources whose files are gone: those that moved, those to remove, and the guard against an unmounted folder.
+"""Sources whose files are gone: recognizes moves, removes the others, and guards against unmounted folders.
 
-Files and folders that were moved or renamed are recognized, so that they keep their ids and rights.
+Moved and renamed files and folders keep their ids and rights.
 
 An unmounted share looks like a folder from which somebody deleted everything. If too much of a folder is gone
-at once, nothing of it is removed until an operator confirms that with --yes. The same holds for a container
-and for an origin; an origin must not lose its last document without that either.
+at once, nothing of it is removed until an operator confirms it with --yes. The same holds for containers and
+for origins; an origin also needs a confirmation to lose its last document.
 """
 
 from __future__ import annotations
@@ -29,42 +29,40 @@ if TYPE_CHECKING:
     from rag.store.write.collection_writer import CollectionWriter
     from rag.store.write.table_rows import KnownSource
 
-# Recognizing files and folders that were moved or renamed, so that they keep their ids and rights.
-
 MOST_GONE = 0.33  # of a folder: with more gone, and more than `ingest.max_removed`, perhaps it isn't mounted
 MAX_END = 64  # folders that a common end of two paths counts
 
 
 def moved_sources(
-    contents: Mapping[str, str], known: Mapping[str, KnownSource], discovery: Discovery
+    contents: Mapping[str, str], stored: Mapping[str, KnownSource], discovery: Discovery
 ) -> dict[str, KnownSource]:
-    """Which new files, given as content digests by URI, are stored sources that moved: by the new URI.
+    """The stored sources that moved, by their new URI. `contents` are the digests of new files by URI.
 
     A source moved if a new file has its content and its own file is certainly gone. A copy is not a move:
     while the original exists, the new file is a document of its own. Each source moves at most once. Among
     files of equal content, those whose paths end alike belong together: when a/x.md and b/y.md were moved to
     c/x.md and c/y.md, neither must get the id and the rights of the other.
     """
-    wanted = {*contents.values()}
+    new_contents = {*contents.values()}
     gone: dict[str, list[KnownSource]] = defaultdict(list)
-    for uri, one in known.items():
-        if one.record.content in wanted and discovery.is_gone(uri):
-            gone[one.record.content].append(one)
+    for uri, source in stored.items():
+        if source.record.content in new_contents and discovery.is_gone(uri):
+            gone[source.record.content].append(source)
     new: dict[str, list[str]] = defaultdict(list)
     for uri, content in contents.items():
         if content in gone:
             new[content].append(uri)
     return {
-        uri: known[old]
+        uri: stored[old]
         for content, sources in gone.items()
-        for uri, old in _pairs(new[content], [one.uri for one in sources])
+        for uri, old in _pairs(new[content], [source.uri for source in sources])
     }
 
 
 def _pairs(new: Iterable[str], gone: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """New and old URIs that belong together: those with the longest common end first, then by their order.
+    """Pair new with old URIs: those with the longest common end first, then in order.
 
-    An archive can have ten thousand members of one content, so they are not compared each with each.
+    An archive can have ten thousand members of equal content, so this avoids comparing all pairs.
     """
     new, gone = sorted(new), sorted(gone)
     ends = {uri: uri.split("/")[: -MAX_END - 1 : -1] for uri in (*new, *gone)}
@@ -72,10 +70,10 @@ def _pairs(new: Iterable[str], gone: Iterable[str]) -> Iterator[tuple[str, str]]
         alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for old in reversed(gone):
             alike[tuple(ends[old][:length])].append(old)
-        pairs = {uri: same.pop() for uri in new if (same := alike[tuple(ends[uri][:length])])}
+        pairs = {uri: candidates.pop() for uri in new if (candidates := alike[tuple(ends[uri][:length])])}
         yield from pairs.items()
         paired = {*pairs.values()}
-        new, gone = [one for one in new if one not in pairs], [one for one in gone if one not in paired]
+        new, gone = [uri for uri in new if uri not in pairs], [uri for uri in gone if uri not in paired]
 
 
 def renamed_folders(moved: Iterable[tuple[str, str]], folders: Iterable[str]) -> dict[str, str]:
@@ -93,21 +91,21 @@ def renamed_folders(moved: Iterable[tuple[str, str]], folders: Iterable[str]) ->
     return {old: new for old, new in candidates.items() if is_gone(local_path(old))}
 
 
-def keeps_title(source: KnownSource, found: LocalFile) -> bool:
-    """Whether a moved document keeps its title. One without a title of its own is called as its file."""
-    before, after = path_of(source.uri).rpartition("/")[2], printable(found.path.name)
+def keeps_title(source: KnownSource, file: LocalFile) -> bool:
+    """Whether a moved document keeps its title. A document without one has the name of its file."""
+    before, after = path_of(source.uri).rpartition("/")[2], printable(file.path.name)
     return before == after or source.title not in {before, named_after(before)}
 
 
 def _heads(before: str, after: str) -> tuple[str, str]:
     """Two URIs without their common end: ("a/x/1.md", "b/x/1.md") -> ("a", "b")."""
-    same = _common_end(before, after)
-    return before.rsplit("/", same)[0], after.rsplit("/", same)[0]
+    length = _common_end(before, after)
+    return before.rsplit("/", length)[0], after.rsplit("/", length)[0]
 
 
-def _common_end(one: str, other: str) -> int:
+def _common_end(first: str, second: str) -> int:
     """The number of last parts that two URIs have in common."""
-    pairs = zip(reversed(one.split("/")), reversed(other.split("/")), strict=False)
+    pairs = zip(reversed(first.split("/")), reversed(second.split("/")), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
@@ -120,24 +118,31 @@ class Removed(NamedTuple):
 
 async def remove_vanished(
     writer: CollectionWriter,
-    known: Mapping[str, KnownSource],
+    stored: Mapping[str, KnownSource],
     discovery: Discovery,
     settings: IngestSettings,
     *,
     confirmed: bool,
 ) -> Removed:
     """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted."""
-    missing = await to_thread.run_sync(vanished, known, discovery)
-    guarded = [one for one in missing if one.uri.partition("#")[0] not in discovery.deleted]
-    unmounted = {} if confirmed else perhaps_unmounted(guarded, known, discovery.whole, settings)
-    kept = {id_ for ids in unmounted.values() for id_ in ids}
-    if gone := [one for one in missing if one.id not in kept]:
-        await writer.remove([one.id for one in gone])
+    missing = await to_thread.run_sync(vanished, stored, discovery)
+    guarded = [source for source in missing if source.uri.partition("#")[0] not in discovery.deleted]
+    unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery.whole, settings)
+    kept_ids = {id_ for ids in unmounted.values() for id_ in ids}
+    if gone := [source for source in missing if source.id not in kept_ids]:
+        await writer.remove([source.id for source in gone])
     reason = "the file is gone, and so are many others: nothing was removed"
     return Removed(
         [
-            *(Outcome(path_of(one.uri), "removed", _reason(one.uri, discovery), one.id) for one in gone),
-            *(Outcome(path_of(one.uri), "missing", reason, one.id) for one in missing if one.id in kept),
+            *(
+                Outcome(path_of(source.uri), "removed", _reason(source.uri, discovery), source.id)
+                for source in gone
+            ),
+            *(
+                Outcome(path_of(source.uri), "missing", reason, source.id)
+                for source in missing
+                if source.id in kept_ids
+            ),
         ],
         [
             f"{len(ids)} {_what(prefix)} are gone. Nothing was removed, because {_why(prefix)}. "
@@ -153,35 +158,39 @@ def _reason(uri: str, discovery: Discovery) -> str:
     return "the file is gone"
 
 
-def vanished(known: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:
-    """The stored sources in what was looked through that don't exist any more."""
-    return [one for one in known.values() if _around(one.uri, discovery.whole) and discovery.is_gone(one.uri)]
+def vanished(stored: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:
+    """The stored sources that are gone from the places that were searched."""
+    return [
+        source
+        for source in stored.values()
+        if _around(source.uri, discovery.whole) and discovery.is_gone(source.uri)
+    ]
 
 
-def lost(known: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[str]) -> set[str]:
+def lost(stored: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[str]) -> set[str]:
     """The ids of the sources that a new file, given by URI, could be an edited version of.
 
-    That are those that vanished from the walked folders, and those of the same file name that vanished
-    anywhere else.
+    These are the sources that vanished from the walked folders, and those with the same file name that
+    vanished anywhere else.
     """
     names = {*map(name_of, new)}
-    alike = [one for uri, one in known.items() if uri not in discovery.files and name_of(uri) in names]
-    elsewhere = {one.id for one in alike if discovery.is_gone(one.uri)} if names else set[str]()
-    return elsewhere | {one.id for one in vanished(known, discovery)}
+    alike = [source for uri, source in stored.items() if uri not in discovery.files and name_of(uri) in names]
+    elsewhere = {source.id for source in alike if discovery.is_gone(source.uri)} if names else set[str]()
+    return elsewhere | {source.id for source in vanished(stored, discovery)}
 
 
 def perhaps_unmounted(
     missing: Iterable[KnownSource],
-    known: Iterable[str],
+    stored_uris: Iterable[str],
     whole: Collection[str],
     settings: IngestSettings,
 ) -> dict[str, set[str]]:
-    """The URI prefixes below which too much is missing at once, each with the ids of these sources."""
+    """The URI prefixes below which too much is missing at once, with the ids of the missing sources."""
     ids: dict[str, set[str]] = defaultdict(set)
-    for one in missing:
-        for prefix in _around(one.uri, whole):
-            ids[prefix].add(one.id)
-    stored = Counter(prefix for uri in known for prefix in _around(uri, whole))
+    for source in missing:
+        for prefix in _around(source.uri, whole):
+            ids[prefix].add(source.id)
+    stored = Counter(prefix for uri in stored_uris for prefix in _around(uri, whole))
     return {
         prefix: gone
         for prefix, gone in ids.items()
@@ -191,21 +200,21 @@ def perhaps_unmounted(
 
 
 def _is_origin(prefix: str) -> bool:
-    """Whether it is an origin or a part of one, and no folder or container.
+    """Whether a prefix is an origin or below one, rather than a folder or container.
 
-    A connector that was signed out often answers with an empty list, and nobody empties a wiki by the way.
+    A connector that was signed out often answers with an empty list, and nobody empties a wiki in passing.
     """
     return not is_local(prefix) and "#" not in prefix
 
 
 def _around(uri: str, whole: Collection[str]) -> list[str]:
-    """Those of the looked-through prefixes that a URI lies below."""
+    """The searched prefixes of a URI."""
     return [prefix for prefix in prefixes(uri) if prefix in whole]
 
 
 def _what(prefix: str) -> str:
-    place = path_of(prefix.rstrip("#/") or prefix)
-    return f"parts of {place}" if "#" in prefix else f"files of {place}"
+    path = path_of(prefix.rstrip("#/") or prefix)
+    return f"parts of {path}" if "#" in prefix else f"files of {path}"
 
 
 def _why(prefix: str) -> str:

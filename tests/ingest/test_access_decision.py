@@ -131,7 +131,9 @@ class Scene:
     def counted(self, row: Row) -> set[str]:
         """What counts by a row of the table."""
         counts = COUNTS[self.said]
-        by_place = row.place in counts and (row.place is not Place.OTHER_PLACES or self.is_recognized)
+        by_place = row.place_counts in counts and (
+            row.place_counts is not Place.OTHER_PLACES or self.is_recognized
+        )
         floor = {Floor.CONTENT: self.is_recognized, Floor.URI: True, Floor.GONE: not self.is_recognized}
         names = {
             "own": self.own is not None and row.policy in {Policy.KEEP, Policy.SYNC},  # set by hand, for SYNC

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Situation(Enum):
-    """What a document is to what is stored, and to the access records, which outlive what was stored."""
+    """How a document relates to the stored sources and the access records, which outlive the sources."""
 
     ORIGIN = "its origin decides who may see it"
     ORIGIN_SET = "its origin decides, and the run replaces what was set by hand (--set-access)"
@@ -69,13 +69,13 @@ class Floor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What counts in a situation: what becomes of the own record, and what narrows it.
+    """What counts in a situation: what becomes of the document's record, and what narrows it.
 
     A `Policy.KEEP` becomes `NARROW` if the access of the place counts.
     """
 
     policy: Policy
-    place: Place
+    place_counts: Place
     floor: tuple[Floor, ...] = ()
 
 
@@ -97,29 +97,29 @@ TABLE: Mapping[Situation, Row] = {
 }
 # fmt: on
 """A record that is kept can only become narrower: so moving a file into a confidential folder hides it, but
-moving it into an open one doesn't expose it. In all rows what contains a part belongs to its floor, and what
-a document requests for itself narrows its record when that request changes."""
+moving it into an open one doesn't expose it. In all rows the containers of a part belong to its floor, and a
+document's own request narrows its record when it changes."""
 
 
 def situation(
     uri: str,
     content: str,
-    own: AccessRecord | None,
+    record: AccessRecord | None,
     stored_at: str | None,
     *,
     is_elsewhere: Callable[[AccessRecord], bool],
 ) -> Situation:
     """What a document is that neither an origin nor `--set-access` decides on.
 
-    `own` is the record of its id, and `stored_at` the URI at which its source is stored, None if none is.
-    `is_elsewhere` tells whether a new file has the content of a record.
+    `record` is the one of its id. `stored_at` is the URI at which its source is stored, None if it isn't.
+    `is_elsewhere` says whether a new file has the content of a record.
     """
-    if own is None:
+    if record is None:
         return Situation.NEW
-    if stored_at is None or not own.present:  # rows of a removed source can still be stored for a while
-        return Situation.BACK if own.content == content else Situation.BACK_CHANGED
-    if own.content != content:
-        return Situation.DISPLACED if is_elsewhere(own) else Situation.EDITED
+    if stored_at is None or not record.present:  # rows of a removed source can still be stored for a while
+        return Situation.BACK if record.content == content else Situation.BACK_CHANGED
+    if record.content != content:
+        return Situation.DISPLACED if is_elsewhere(record) else Situation.EDITED
     return Situation.SAME if stored_at == uri else Situation.MOVED
 
 
@@ -138,7 +138,7 @@ class Claims:
         self._around: Callable[[LocalFile], Iterable[str]] = lambda _file: ()
 
     def learn(self, discovery: Discovery) -> None:
-        """Note who may see documents whose origin decides that, and what contains others."""
+        """Note the rights that origins decide, and the containers of parts."""
         self._by_origin, self._around = discovery.rights, discovery.around
 
     # The claims, by the row of a document.
@@ -153,21 +153,21 @@ class Claims:
         """
         if synced := self._synced(file.uri, file.path, content):
             return self._within_container(synced, file)
-        wanted = self._requested(file, metadata, content)
+        claim = self._requested(file, metadata, content)
         if self.rights.set_access:
-            return self._decided(Situation.SET, wanted, file)
-        own = stored.record if stored else self._recorded.by_id.get(id_)
+            return self._decided(Situation.SET, claim, file)
+        record = stored.record if stored else self._recorded.by_id.get(id_)
         stored_at = stored.uri if stored else None
-        here = situation(file.uri, content, own, stored_at, is_elsewhere=self._recorded.is_elsewhere)
-        return self._decided(here, wanted, file, id_, stored)
+        here = situation(file.uri, content, record, stored_at, is_elsewhere=self._recorded.is_elsewhere)
+        return self._decided(here, claim, file, id_, stored)
 
     def of_moved(self, stored: KnownSource, file: LocalFile) -> Claim:
         """The claim of a source that moved and whose text stays."""
         record = stored.record
         if synced := self._synced(file.uri, file.path, record.content):
             return self._within_container(synced, file)
-        wanted = Claim(self._given(file), content=record.content, requested=record.requested)
-        return self._decided(Situation.MOVED, wanted, file, stored.id, stored)
+        claim = Claim(self._given(file), content=record.content, requested=record.requested)
+        return self._decided(Situation.MOVED, claim, file, stored.id, stored)
 
     def of_unchanged(
         self, stored: KnownSource, file: LocalFile, content: str, metadata: Mapping[str, str] | None
@@ -182,19 +182,19 @@ class Claims:
         if synced := self._synced(stored.uri, file.path, content):
             return self._within_container(synced, file)
         if metadata is not None:
-            wanted = self._requested(file, metadata, content)
+            requested = self._requested(file, metadata, content)
         else:
             record = stored.record
-            wanted = Claim(record.access, content=record.content, requested=record.requested)
+            requested = Claim(record.access, content=record.content, requested=record.requested)
         here = Situation.SET if self.rights.set_access else Situation.SAME
-        claim = self._decided(here, wanted, file, stored.id, stored)
+        claim = self._decided(here, requested, file, stored.id, stored)
         return claim if metadata is not None or claim.floor else None
 
-    def narrowed_at_once(self, known: Iterable[KnownSource]) -> dict[str, tuple[str, Claim]]:
-        """The claims, with URIs, by id, that only take rights away from sources whose origin decides."""
+    def narrowed_at_once(self, sources: Iterable[KnownSource]) -> dict[str, tuple[str, Claim]]:
+        """Claims that only narrow sources whose origin decides, with their URIs, by id."""
         claims = (
             (stored, self._synced(stored.uri, place_of(stored.uri), stored.record.content))
-            for stored in known
+            for stored in sources
         )
         return {stored.id: (stored.uri, until_stored(claim)) for stored, claim in claims if claim}
 
@@ -212,41 +212,41 @@ class Claims:
         by_origin = self._by_origin.get(uri.partition("#")[0])
         if by_origin is None:
             return None
-        # What the settings say of the origin, or of the path, is the most that it can get.
-        most = self.rights.of_path(path, around=around(uri))
-        access = narrower(most, by_origin) if most else by_origin
+        # The settings of the origin or its path are an upper limit.
+        limit = self.rights.of_path(path, around=around(uri))
+        access = narrower(limit, by_origin) if limit else by_origin
         here = Situation.ORIGIN_SET if self.rights.set_access else Situation.ORIGIN
         return Claim(access, TABLE[here].policy, content=content)
 
     def _decided(
         self,
         here: Situation,
-        wanted: Claim,
+        requested: Claim,
         file: LocalFile,
         id_: str = "",
         stored: KnownSource | None = None,
     ) -> Claim:
         """The claim of a document in this situation, by its row of the table."""
         row = TABLE[here]
-        floor = self._floor(row, wanted, file, id_, stored)
-        narrows = row.policy is Policy.KEEP and self._counts(row.place, file, stored, floor)
+        floor = self._floor(row, requested, file, id_, stored)
+        narrows = row.policy is Policy.KEEP and self._counts(row.place_counts, file, stored, floor)
         policy = Policy.NARROW if narrows else row.policy
         if stored and row.policy is Policy.KEEP and not (narrows and here is Situation.MOVED):
             by_command = self.rights.command is not None
             self.report.note_kept(stored.record.access, self._given(file), by_command=by_command)
         if row.floor:
             self.report.note_narrowing(file.uri, floor)
-        return self._within_container(replace(wanted, policy=policy, floor=floor.ids), file)
+        return self._within_container(replace(requested, policy=policy, floor=floor.ids), file)
 
     def _floor(
-        self, row: Row, wanted: Claim, file: LocalFile, id_: str, stored: KnownSource | None
+        self, row: Row, requested: Claim, file: LocalFile, id_: str, stored: KnownSource | None
     ) -> Narrowing:
         """The documents that this one could be, by the kinds that the row names."""
         uri, floor = file.uri, NONE
         # Only the report depends on this access: it names a document that keeps out whom this lets in.
-        access = stored.record.access if stored and stored.uri != uri else wanted.access
+        access = stored.record.access if stored and stored.uri != uri else requested.access
         if Floor.CONTENT in row.floor:
-            floor = self._recorded.same_content(id_, wanted.content, access, self._rights_at)
+            floor = self._recorded.same_content(id_, requested.content, access, self._rights_at)
         is_recognized = bool(floor.ids)
         if Floor.URI in row.floor:
             floor |= self._recorded.same_uri(id_, uri, access)
@@ -254,9 +254,11 @@ class Claims:
             floor |= self._recorded.could_be(uri, access)
         return floor
 
-    def _counts(self, place: Place, file: LocalFile, stored: KnownSource | None, floor: Narrowing) -> bool:
-        """Whether what the run gives a document's place counts beside its record."""
-        match place:
+    def _counts(
+        self, place_counts: Place, file: LocalFile, stored: KnownSource | None, floor: Narrowing
+    ) -> bool:
+        """Whether the access that the run gives a document's place narrows its record."""
+        match place_counts:
             case Place.ALWAYS:
                 return True
             case Place.SAYS:
@@ -271,7 +273,7 @@ class Claims:
                 return False
 
     def _within_container(self, claim: Claim, file: LocalFile) -> Claim:
-        """The claim of a document, which is no more widely visible than what contains it, if it is a part."""
+        """The claim with the containers of a part in its floor: a part can't be more visible than these."""
         containers = {self._id_of(container) for container in self._around(file)}
         if not containers:
             return claim
@@ -296,11 +298,11 @@ class Claims:
         return access is not None and not same_access(self._given_before(before), access)
 
     def _rights_at(self, uri: str) -> Hashable:
-        """What `_rights_differ` goes by, of a URI where a document was before."""
+        """A key for `_rights_differ`: URIs with equal keys gave the same rights."""
         if uri.startswith(PURGED):
             return PURGED
-        given = self._given_before(uri)
-        return given and (given.visibility, given.allow, given.deny)
+        access_before = self._given_before(uri)
+        return access_before and (access_before.visibility, access_before.allow, access_before.deny)
 
     def _rights_changed(self, file: LocalFile) -> bool:
         """Whether this run gives a place other rights than the place had before."""
@@ -314,21 +316,23 @@ class Claims:
     def remember(self, folders: Iterable[Path]) -> dict[str, Access]:
         """The changes to record of folders, by URI, now that these are ingested by this command.
 
-        Without `set_access` the access of a folder can only become narrower than it was, or than that of the
-        nearest recorded folder above it. The folders inside it are narrowed, too.
+        Without `set_access`, a folder's access can only become narrower than it was, or than the access of
+        the nearest recorded folder above it. The folders inside it are narrowed, too.
         """
         remembered = dict(self._recorded.folders)
         if command := self.rights.command:
-            wanted = command.record(self.rights.usual)
+            new_access = command.record(self.rights.usual)
             for folder in folders:
                 uri, *above = (path.as_uri() for path in (folder, *folder.parents))
-                before = next((remembered[outer] for outer in (uri, *above) if outer in remembered), wanted)
+                before = next(
+                    (remembered[outer] for outer in (uri, *above) if outer in remembered), new_access
+                )
                 below = {inner: access for inner, access in remembered.items() if inner.startswith(f"{uri}/")}
                 for inner, access in (below | {uri: before}).items():
                     remembered[inner] = (
-                        wanted if self.rights.set_access else narrower(access, wanted) or wanted
+                        new_access if self.rights.set_access else narrower(access, new_access) or new_access
                     )
-                if not same_access(remembered[uri], wanted):
+                if not same_access(remembered[uri], new_access):
                     self.report.narrowed_folders[uri] = remembered[uri]
         self.rights = replace(self.rights, folders=remembered)
         earlier = self._recorded.folders

@@ -1,4 +1,4 @@
-"""What a tenant's access records tell of the documents that a run meets.
+"""Finds the access records that could belong to the documents of a run.
 
 Files are renamed, moved, copied, edited, deleted, and restored from backups, often several of these between
 two runs. A document is recognized by its URI or by its content, present or earlier. A new document that
@@ -23,28 +23,28 @@ from rag.store.write.source_ids import PURGED
 class Narrowing:
     """The ids of the records that a source must not be wider than, and the reason, for the report.
 
-    `gone` is the record of a document that is gone, of which the source may be a new version.
+    `gone` is the record of a removed document if the source may be a new version of it.
     """
 
     ids: frozenset[str] = frozenset()
     reason: str = ""
     gone: AccessRecord | None = None
 
-    def __or__(self, other: Narrowing) -> Narrowing:
-        """Both; the first that has a reason gives it."""
-        return Narrowing(self.ids | other.ids, self.reason or other.reason, self.gone or other.gone)
+    def __or__(self, second: Narrowing) -> Narrowing:
+        """Both sets of ids, with the reason of the first that has one."""
+        return Narrowing(self.ids | second.ids, self.reason or second.reason, self.gone or second.gone)
 
 
 NONE = Narrowing()
 FEW = 50
-"""Of more records that could be a document's own, two of each kind stand for all (`_standing_for`)."""
+"""With more candidates than this, two records of each kind represent all (`_standing_for`)."""
 
 
 class Recorded:
-    """The access records at the start of a run. `purged` maps a URI to what a purge leaves of it.
+    """The access records at the start of a run, indexed. `purged` maps a URI to what a purge leaves of it.
 
-    `_groups` holds what stands for the records of a content, a folder or a name: a folder can have thousands,
-    and thousands of new files can come into it.
+    `_groups` caches the representatives of the records of a content, a folder or a name: a folder can have
+    thousands of records, and thousands of new files can come into it.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Recorded:
         self._groups: dict[tuple[str, str], Sequence[AccessRecord]] = {}
         for record in records.values():
             if original_id(record.id):
-                continue  # a tag's: it says how things were
+                continue  # the record of a tag: it is history
             if record.is_folder:
                 self.folders |= {record.uri: record.access} if record.access else {}
                 continue
@@ -72,10 +72,10 @@ class Recorded:
     def same_uri(self, id_: str, uri: str, access: Access | None) -> Narrowing:
         """The other records that have or had this URI."""
         records = self._known_by[uri] + self._known_by[self._purged(uri)]
-        others = [record for record in records if record.id != id_]
-        if not others:
+        candidates = [record for record in records if record.id != id_]
+        if not candidates:
             return NONE
-        ids, narrowest = frozenset(record.id for record in others), _narrowest(others, access)
+        ids, narrowest = frozenset(record.id for record in candidates), _narrowest(candidates, access)
         if narrowest.uri in {uri, self._purged(uri)}:
             return Narrowing(ids, f"as in the collection {narrowest.collection}")
         return Narrowing(ids, f"{document_name(narrowest)} had this path before")
@@ -85,21 +85,23 @@ class Recorded:
     ) -> Narrowing:
         """The other records that have or had this content; the file could be any of these documents.
 
-        `rights_at` tells which rights the place with a URI gives.
+        `rights_at` is a key for the rights that the place of a URI gives.
         """
         group = self._group("content", content, lambda: self._known_by[content], rights_at) if content else ()
-        others = [record for record in group if record.id != id_]
-        if not others:
+        candidates = [record for record in group if record.id != id_]
+        if not candidates:
             return NONE
-        name = document_name(_narrowest(others, access))
-        return Narrowing(frozenset(record.id for record in others), f"its content is or was that of {name}")
+        name = document_name(_narrowest(candidates, access))
+        return Narrowing(
+            frozenset(record.id for record in candidates), f"its content is or was that of {name}"
+        )
 
     def note_new(self, contents: Iterable[str]) -> None:
         """Note the contents of the new files."""
         self._new = {*contents}
 
     def is_elsewhere(self, record: AccessRecord) -> bool:
-        """Whether a new file has this record's content: what is at its old URI may be another document."""
+        """Whether a new file has this record's content: then its old URI may hold another document now."""
         return record.content in self._new
 
     def note_missing(self, ids: Iterable[str]) -> None:
@@ -117,9 +119,9 @@ class Recorded:
     def could_be(self, uri: str, access: Access | None) -> Narrowing:
         """The records that an unrecognized document must not be wider than.
 
-        It could be an edited version of any document that is gone from its folder, or of one that had its
-        name and is missing elsewhere. If there is none, the other documents of its folder count, but only if
-        all of them are narrower than it would be: then it is probably as confidential as they are.
+        It could be an edited version of any document that is gone from its folder, or of one with its name
+        that is missing elsewhere. Without such a document, the others of its folder count, but only if all of
+        them are narrower than it would be: then it is probably as confidential as they are.
         """
         folders = {folder_of(uri), folder_of(self._purged(uri))}
         gone = [record for folder in folders for record in self._gone(folder) if record.uri != uri]
@@ -146,38 +148,38 @@ class Recorded:
 
     def _group(
         self,
-        what: str,
+        kind: str,
         name: str,
         records: Callable[[], Sequence[AccessRecord]],
         rights_at: Callable[[str], Hashable] = lambda _uri: None,
     ) -> Sequence[AccessRecord]:
-        if (what, name) not in self._groups:
-            known = records()
-            self._groups[what, name] = _standing_for(known, rights_at) if len(known) > FEW else known
-        return self._groups[what, name]
+        if (kind, name) not in self._groups:
+            members = records()
+            self._groups[kind, name] = _standing_for(members, rights_at) if len(members) > FEW else members
+        return self._groups[kind, name]
 
 
 def _standing_for(
     records: Iterable[AccessRecord], rights_at: Callable[[str], Hashable]
 ) -> list[AccessRecord]:
-    """Two records of each kind, the first ones: whoever leaves out the one that is their own has the other.
+    """The first two records of each kind, so that one is left for a document whose own record is the other.
 
-    Those of a kind let in the same, and lie where the same rights apply, so each says what all of them say.
+    Records of a kind have the same access, at places that give the same rights, so they are interchangeable.
     """
-    kept: dict[Hashable, list[AccessRecord]] = defaultdict(list)
+    by_kind: dict[Hashable, list[AccessRecord]] = defaultdict(list)
     for record in records:
         access = record.access and (record.access.visibility, record.access.allow, record.access.deny)
-        kind = kept[access, rights_at(record.uri)]
-        if len(kind) < 2 and all(other.uri != record.uri for other in kind):  # noqa: PLR2004 as it says
+        kind = by_kind[access, rights_at(record.uri)]
+        if len(kind) < 2 and all(earlier.uri != record.uri for earlier in kind):  # noqa: PLR2004 as it says
             kind.append(record)
-    return [record for kind in kept.values() for record in kind]
+    return [record for kind in by_kind.values() for record in kind]
 
 
 def _narrowest(records: Sequence[AccessRecord], access: Access | None) -> AccessRecord:
-    """A record that keeps out somebody whom `access` lets in, if there is one: the report names it."""
+    """The record to name in the report: one that is narrower than `access`, else the first."""
     return next((record for record in records if is_narrowed(record.access, access)), records[0])
 
 
 def document_name(record: AccessRecord) -> str:
-    """The document of a record, as people know it."""
+    """The document of a record, for people."""
     return "a purged source" if record.uri.startswith(PURGED) else path_of(record.uri)

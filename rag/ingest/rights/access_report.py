@@ -1,4 +1,4 @@
-"""What the report of a run says about who may see its documents, and why a document got less than asked."""
+"""The remarks and notes of a run's report on who may see its documents."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MOST_NAMED = 3  # documents that are gone, in the notes of a run
 
 
 class AccessReport:
-    """What is noted for the report while claims are made and settled.
+    """Collects, while claims are made and settled, what the report says about access.
 
-    `_reasons` tells, by URI, why a document may get a narrower access than it would have as a new one, and
-    `_gone` which document it may be a new version of. `_successors` counts, by the id of such a document,
-    those that got a narrower one for that. `_kept` are the records that stay although the run gives others.
+    `_reasons` are, by URI, why a document may get a narrower access than a new one, and `_gone` the removed
+    document that it may be a new version of. `_successors` counts the documents that were narrowed because of
+    a removed one, by its id. `_kept` are pairs of a source's access and what the run would give it.
     """
 
     def __init__(self, recorded: Recorded) -> None:
@@ -44,23 +44,25 @@ class AccessReport:
             self._gone[uri] = floor.gone
 
     def note_container(self, uri: str) -> None:
-        """Note that what contains a part may narrow its access, unless there is a nearer reason."""
+        """Note that a part's container may narrow its access, unless there is a nearer reason."""
         self._reasons[uri] = self._reasons.get(uri) or "as what contains it"
 
-    def note_kept(self, access: Access | None, given: Access | None, *, by_command: bool) -> None:
+    def note_kept(self, access: Access | None, run_access: Access | None, *, by_command: bool) -> None:
         """Note a source that keeps its record although the run or the rules give its path other rights."""
-        if given and ((by_command and not same_access(access, given)) or is_narrowed(given, access)):
-            self._kept.append((access, given))
+        if run_access and (
+            (by_command and not same_access(access, run_access)) or is_narrowed(run_access, access)
+        ):
+            self._kept.append((access, run_access))
 
     def remarks(self, uri: str, claim: Claim, record: AccessRecord) -> Iterator[str]:
-        """What the report must say about the access that a source got."""
+        """The remarks on the access that a source got."""
         before, access = self._recorded.by_id.get(record.id), record.access
-        kept = before and same_access(before.access, access)
+        is_unchanged = before and same_access(before.access, access)
         if before and not before.present:
-            yield "it is back, with its earlier rights" if kept else "it is back"
+            yield "it is back, with its earlier rights" if is_unchanged else "it is back"
         if claim.policy.is_sync and is_narrowed(access, claim.access):
             yield f"its origin says {in_words(claim.access)}, but somebody narrowed it by hand"
-        if before and not kept:
+        if before and not is_unchanged:
             reason = self._reasons.get(uri)
             yield f"now {in_words(access)}" + (f": {reason}" if reason else "")
         elif claim.policy.is_sync:
@@ -75,14 +77,14 @@ class AccessReport:
             yield f"it requests to be {in_words(requested)}, which is wider; it is {in_words(access)}"
 
     def _narrows(self, claim: Claim, access: Access | None) -> bool:
-        """Whether the access is narrower than that of a document that this one may be."""
-        floor = (self._recorded.by_id.get(id_) for id_ in claim.floor)
+        """Whether a document of the floor is wider than the access that resulted."""
+        floor_records = (self._recorded.by_id.get(id_) for id_ in claim.floor)
         return claim.policy is not Policy.REPLACE and any(
-            is_narrowed(access, record.access) for record in floor if record
+            is_narrowed(access, record.access) for record in floor_records if record
         )
 
     def notes(self, paths: Iterable[Path], rights: Rights) -> Iterator[str]:
-        """What the report must say about the rights of the run as a whole."""
+        """Notes on the access of the run's documents as a whole."""
         for uri, access in self.narrowed_folders.items():
             yield (
                 f"New files in {path_of(uri)} are {in_words(access)}, because it or a folder above it was "
@@ -101,16 +103,16 @@ class AccessReport:
         for pattern in rights.unmatched(paths):
             yield f"The access rule for {pattern} matched no file."
         if self._kept:
-            wider = sum(1 for access, given in self._kept if is_narrowed(given, access))
+            wider = sum(1 for access, run_access in self._kept if is_narrowed(run_access, access))
             number = len(self._kept)
-            kept = "1 source keeps its" if number == 1 else f"{number} sources keep their"
+            subject = "1 source keeps its" if number == 1 else f"{number} sources keep their"
             yield (
-                f"{kept} earlier rights, although the command or the rules give others; {wider} of them are "
-                "more widely visible. Add --set-access to change them."
+                f"{subject} earlier rights, although the command or the rules give others; {wider} of them "
+                "are more widely visible. Add --set-access to change them."
             )
 
 
 def _forgetting(gone: AccessRecord) -> str:
-    """The command after which a document that is gone doesn't narrow others any more."""
+    """The command that stops a removed document from narrowing others."""
     name = gone.id if gone.uri.startswith(PURGED) else path_of(gone.uri)
     return f"refdesk-admin remove --forget --collection {gone.collection} {quote(name)}"

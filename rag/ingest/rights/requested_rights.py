@@ -1,6 +1,6 @@
-"""Who may see a new document: by the command, by the folders above it, by the rules, and by itself.
+"""The access of a new document: from the command, the folders above it, the rules, and its own request.
 
-A document that has an access record already keeps it; `rag.store.settle` decides that.
+A document with an access record keeps it; `rag.ingest.rights.access_decision` decides that.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class RequestedAccess:
     deny: tuple[str, ...] = ()
 
     def record(self, usual: Visibility) -> Access:
-        """It as a first record. Without a visibility, an allow list means restricted, no allow list `usual`.
+        """The access of a first record. Without a visibility, an allow list means restricted, else `usual`.
 
         Raises:
-            ConfigurationError: it contradicts itself, or an entry is malformed.
+            ConfigurationError: visibility and lists contradict each other, or an entry is malformed.
         """
         check_access(self.visibility, self.allow, self.deny)
         visibility = self.visibility or ("restricted" if self.allow else usual)
@@ -48,11 +48,11 @@ class RequestedAccess:
 class Rights:
     """What decides the access of new documents in a run.
 
-    `command` is what the command line requests for everything below its paths. `folders` is what folders, by
-    URI, were ingested with before; the deepest one counts. `rules` are those of the settings; the first match
-    counts. What documents request themselves counts if `of_documents`. If several of these apply, the
-    narrowest access results, except that the command goes before rules, and with `set_access` before
-    everything. If none applies, it is `usual`, that of new documents of the collection.
+    `command` is the request of the command line, for everything below its paths. `folders` are the accesses
+    that folders, by URI, were ingested with before; the deepest folder counts. `rules` are from the settings;
+    the first match counts. With `of_documents`, documents may request access themselves. If several of these
+    apply, the narrowest access results, except that the command overrides rules, and with `set_access`
+    everything. If none applies, it is `usual`, the collection's visibility for new documents.
     """
 
     usual: Visibility
@@ -73,8 +73,8 @@ class Rights:
     ) -> Claim:
         """The claim for a document at an absolute path, with this metadata and content digest.
 
-        `around` are the places of what contains it, the outermost first, and `requests` is what these request
-        for themselves. A part is never more widely visible than what contains it.
+        `around` are the places of its containers, outermost first, and `requests` their own requests. A part
+        is never more widely visible than its containers.
 
         Raises:
             ConfigurationError: the command's request is invalid.
@@ -83,17 +83,17 @@ class Rights:
         access = self.of_path(path, around=around)
         if self.set_access and self.command:
             return Claim(access, content=content)
-        outer = [entries for one in requests if (entries := self._access_entries(one))]
-        own = self._access_entries(metadata)
+        outer = [entries for request in requests if (entries := self._access_entries(request))]
+        own_entries = self._access_entries(metadata)
         usual, requested_access = Access(self.usual, revision=1), None
         if around and not (access or outer):
-            access = usual  # as what contains it
-        for one in [*map(_parsed, outer), *([_parsed(own)] if own else [])]:
-            record = one.record("tenant")
+            access = usual  # like its container
+        for request in [*map(_parsed, outer), *([_parsed(own_entries)] if own_entries else [])]:
+            record = request.record("tenant")
             requested_access = narrower(requested_access, record) if requested_access else record
-            access = narrower(access, record) if access else one.record(self.usual)
-        written = [own, *outer] if outer else own
-        requested = json.dumps(written, sort_keys=True) if self.of_documents else ""
+            access = narrower(access, record) if access else request.record(self.usual)
+        all_entries = [own_entries, *outer] if outer else own_entries
+        requested = json.dumps(all_entries, sort_keys=True) if self.of_documents else ""
         return Claim(
             access or usual,
             content=content,
@@ -102,17 +102,17 @@ class Rights:
         )
 
     def of_path(self, path: Path, *, by_command: bool = True, around: Sequence[Path] = ()) -> Access | None:
-        """What command, folders and rules give a document at this path; None if they give nothing.
+        """The access from command, folders and rules for a path; None if none of them applies.
 
-        `by_command` is whether the command applies to this path at all. What they give a part can only
-        narrow what they give to what contains it, at the places `around` it.
+        `by_command` says whether the command applies to this path at all. For a part, each step inwards can
+        only narrow the access of its containers, at the places `around` it.
         """
         access, is_inside = None, False
-        for place in (*around, path):
-            given = self._of_place(place, by_command=by_command)
-            if given:
+        for inner in (*around, path):
+            inner_access = self._of_place(inner, by_command=by_command)
+            if inner_access:
                 outer = access or (Access(self.usual, revision=1) if is_inside else None)
-                access = narrower(outer, given) if outer else given
+                access = narrower(outer, inner_access) if outer else inner_access
             is_inside = True
         return access
 
@@ -123,7 +123,7 @@ class Rights:
         remembered = next((self.folders[uri] for uri in _above(path) if uri in self.folders), None)
         rule = self.rule(path)
         by_rule = RequestedAccess(rule.visibility, rule.allow, rule.deny).record(self.usual) if rule else None
-        applying = [one for one in (command or by_rule, remembered) if one]
+        applying = [access for access in (command or by_rule, remembered) if access]
         return narrower(*applying) if applying else None
 
     def rule(self, path: Path) -> AccessRule | None:
@@ -145,11 +145,11 @@ class Rights:
         return self.of_documents and not requested
 
     def asks(self, requested: str) -> bool:
-        """Whether a run asks a stored document, of which only this request is known, for its access."""
+        """Whether a run must read the request of a document with this stored request."""
         return self.set_access or self.never_asked(requested)
 
     def _access_entries(self, metadata: Mapping[str, str]) -> dict[str, str]:
-        """The metadata in which the document requests access, if documents may."""
+        """The metadata that requests access; empty if documents may not request any."""
         keys = ACCESS_KEYS if self.of_documents else ()
         return {key.casefold(): value for key, value in metadata.items() if key.casefold() in keys}
 
@@ -162,7 +162,7 @@ def _above(path: Path) -> tuple[str, ...]:
 @lru_cache(1024)  # a run asks four times for each file, and these were 40 % of a move of 10,000
 def _uris(folder: Path) -> tuple[str, ...]:
     """The URIs of a folder and of those above it."""
-    return tuple(one.as_uri() for one in (folder, *folder.parents))
+    return tuple(outer.as_uri() for outer in (folder, *folder.parents))
 
 
 def _matches(path: Path, pattern: str) -> bool:
@@ -176,7 +176,7 @@ def _matches(path: Path, pattern: str) -> bool:
 
 
 def _parsed(entries: Mapping[str, str]) -> RequestedAccess:
-    """The access that a document requests. An unreadable request rejects it: it may have meant to hide it."""
+    """The access that a document requests. Raises if unreadable (fail closed): it may ask to be hidden."""
     for key, value in entries.items():
         if not value:
             raise WithheldError(f"its {key} can't be read; write a list of plain values", "access")
@@ -187,7 +187,7 @@ def _parsed(entries: Mapping[str, str]) -> RequestedAccess:
             raise WithheldError("its visibility must be tenant or restricted", "access")
     lists = (entries.get(name, "").split(",") for name in ("allow", "deny"))
     requested = RequestedAccess(
-        visibility, *(tuple(one.strip() for one in names if one.strip()) for names in lists)
+        visibility, *(tuple(name.strip() for name in names if name.strip()) for names in lists)
     )
     try:
         check_access(requested.visibility, requested.allow, requested.deny)

@@ -78,47 +78,47 @@ class Claim:
 def limits(
     claim: Claim, records: Mapping[str, AccessRecord], is_overtaken: Callable[[AccessRecord], bool]
 ) -> list[Access | None]:
-    """What the access of a claim is never wider than: the records of its floor.
+    """The upper limits of a claim's access: the records of its floor.
 
-    `is_overtaken` tells whether somebody else changed a record after the run began.
+    `is_overtaken` says whether somebody else changed a record after the run began.
     """
     floor = [records[id_] for id_ in sorted(claim.floor) if id_ in records]
     if claim.policy is Policy.REPLACE:
-        # What contains a part gets the same access in this run, perhaps later than the part. So of its record
-        # counts only what somebody else took away meanwhile.
+        # The container of a part gets the same access in this run, perhaps later than the part. So its record
+        # counts only if somebody else narrowed it meanwhile.
         floor = [record for record in floor if is_overtaken(record)]
     return [record.access for record in floor]
 
 
 def settle(
-    own: AccessRecord | None,
+    record: AccessRecord | None,
     claim: Claim,
-    others: Iterable[Access | None],
+    floor: Iterable[Access | None],
     fresh: AccessRecord,
     *,
     overtaken: bool = False,
 ) -> AccessRecord:
     """The record that the source gets.
 
-    `own` is the record under its id, kept even if the source was removed meanwhile; None for a new source.
-    `fresh` is the record that a new source would get. `others` are the `limits` of the claim.
-    `overtaken` is whether somebody else changed the record after the run began. That change must survive, so
+    `record` is its present one, kept even if the source was removed meanwhile; None for a new source. `fresh`
+    is the record that a new source would get. `floor` are the `limits` of the claim.
+    `overtaken` means that somebody else changed the record after the run began. That change must survive, so
     even `set_access` can only narrow it.
     """
     if claim.policy.is_sync:
-        return _by_origin(own, claim, others, fresh, overtaken=overtaken)
-    if own is None:
-        return replace(fresh, access=_first_revision(narrower(fresh.access, *others)))
+        return _by_origin(record, claim, floor, fresh, overtaken=overtaken)
+    if record is None:
+        return replace(fresh, access=_first_revision(narrower(fresh.access, *floor)))
     replaces = claim.policy is Policy.REPLACE
-    access = _replaced(own, claim, others, overtaken=overtaken) if replaces else _kept(own, claim, others)
-    updated = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
-    return updated if same_access(own.access, access) else revised(updated, access)
+    access = _replaced(record, claim, floor, overtaken=overtaken) if replaces else _kept(record, claim, floor)
+    updated = replace(fresh, access=record.access, copied=record.copied, former=_former(record, fresh))
+    return updated if same_access(record.access, access) else revised(updated, access)
 
 
 def _by_origin(
-    own: AccessRecord | None,
+    record: AccessRecord | None,
     claim: Claim,
-    others: Iterable[Access | None],
+    floor: Iterable[Access | None],
     fresh: AccessRecord,
     *,
     overtaken: bool,
@@ -128,20 +128,20 @@ def _by_origin(
     The record notes in `requested` which revision the origin made. If it has another one now, somebody
     changed it by hand: from then on it is never wider than they made it. `SYNC_ALL` lifts that limit.
     """
-    if own is None:
-        access = narrower(fresh.access, *others)
+    if record is None:
+        access = narrower(fresh.access, *floor)
         return replace(fresh, access=_first_revision(access), requested=_note(1, None))
-    revision = own.access.revision if own.access else 0
-    noted, limit = _noted(own.requested)
+    revision = record.access.revision if record.access else 0
+    noted, limit = _noted(record.requested)
     if noted != revision:
-        limit = own.access or _NOBODY
+        limit = record.access or _NOBODY
     if claim.policy is Policy.SYNC_ALL and not overtaken:
         limit = None
-    # What contains a part may have been narrowed by hand, of which the origin knows nothing.
-    wanted = narrower(claim.access, *([limit] if limit else []), *others)
-    access = narrower(own.access, wanted) if claim.policy is Policy.SYNC_NARROW else wanted
-    updated = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
-    if not same_access(own.access, access):
+    # A container may have been narrowed by hand, which its origin doesn't know.
+    access = narrower(claim.access, *([limit] if limit else []), *floor)
+    access = narrower(record.access, access) if claim.policy is Policy.SYNC_NARROW else access
+    updated = replace(fresh, access=record.access, copied=record.copied, former=_former(record, fresh))
+    if not same_access(record.access, access):
         updated = revised(updated, access)
         revision = updated.access.revision if updated.access else 0
     return replace(updated, requested=_note(revision, limit))
@@ -160,20 +160,20 @@ def _noted(requested: str) -> tuple[int | None, Access | None]:
 
 
 def decided_by_origin(record: AccessRecord) -> bool:
-    """Whether the origin of a document decides who may see it: each sync brings it anew."""
+    """Whether the origin of a document decides who may see it, with each sync."""
     return _noted(record.requested)[0] is not None
 
 
 def _replaced(
-    own: AccessRecord, claim: Claim, others: Iterable[Access | None], *, overtaken: bool
+    record: AccessRecord, claim: Claim, floor: Iterable[Access | None], *, overtaken: bool
 ) -> Access | None:
-    access = narrower(own.access, claim.access) if overtaken else claim.access
-    return narrower(access, *others)
+    access = narrower(record.access, claim.access) if overtaken else claim.access
+    return narrower(access, *floor)
 
 
-def _kept(own: AccessRecord, claim: Claim, others: Iterable[Access | None]) -> Access | None:
-    access = narrower(own.access, *others)
-    if claim.requested_access and claim.requested != own.requested:
+def _kept(record: AccessRecord, claim: Claim, floor: Iterable[Access | None]) -> Access | None:
+    access = narrower(record.access, *floor)
+    if claim.requested_access and claim.requested != record.requested:
         # A request narrows once, when it changes. If an unchanged request applied in every run, it would
         # undo what an operator granted since.
         access = narrower(access, claim.requested_access)
@@ -202,7 +202,7 @@ def _first_revision(access: Access | None) -> Access | None:
     return access and replace(access, revision=1)
 
 
-def _former(own: AccessRecord, fresh: AccessRecord) -> tuple[str, ...]:
+def _former(record: AccessRecord, fresh: AccessRecord) -> tuple[str, ...]:
     """The document's earlier contents and URIs: an older copy of it can come back from a backup."""
-    known = dict.fromkeys((own.content, own.uri, *own.former))
-    return tuple(one for one in known if one and one not in {fresh.content, fresh.uri})[:KEPT_FORMER]
+    keys = dict.fromkeys((record.content, record.uri, *record.former))
+    return tuple(key for key in keys if key and key not in {fresh.content, fresh.uri})[:KEPT_FORMER]
