@@ -289,7 +289,7 @@ def _all(parts: Sequence[Filter]) -> Filter:
 
 
 def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter:  # noqa: PLR0911 one for each kind of node
-    match next((known for known in OPERATORS[type_] if known == operator), None):
+    match next((sign for sign in OPERATORS[type_] if sign == operator), None):
         case "$eq":
             return OneOf(name, type_, (_scalar(name, type_, value),))
         case "$ne":

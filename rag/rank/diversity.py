@@ -125,8 +125,8 @@ def distinct(texts: Sequence[str], *, threshold: float = 0.9) -> Distinct:
     chosen: list[int] = []
     repeats: dict[int, int] = {}
     for index, text in enumerate(normal):
-        same = (earlier for earlier in chosen if alike[earlier][index] or normal[earlier] == text)
-        first = next(same, None)
+        originals = (earlier for earlier in chosen if alike[earlier][index] or normal[earlier] == text)
+        first = next(originals, None)
         if first is None:
             chosen.append(index)
         else:

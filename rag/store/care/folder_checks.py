@@ -219,13 +219,14 @@ async def _remove_spool(desk: OpenFolder, folder: Path) -> None:
 
 def _stray_tables(desk: OpenFolder) -> list[Finding]:
     """Tables without a collection in the catalog, left by a killed command, and unfinished rebuilds."""
-    named = {f"{name}.lance" for own in desk.own for name in collection_tables.named_tables(own)}
+    used = {f"{table}.lance" for build in desk.own for table in collection_tables.named_tables(build)}
     folder = database_folder(desk.data)
-    findings = [_unfinished(own) for own in desk.own if own.coming and lock_name(own) not in desk.locks]
+    rebuilt = [collection for collection in desk.own if collection.coming]
+    findings = [_unfinished(collection) for collection in rebuilt if lock_name(collection) not in desk.locks]
     for name in sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ():
         kind, _, key = name.removesuffix(".lance").partition("__tenant_")
         is_held = ".".join(key.partition("__build_")[0].split("__src_")) in desk.locks
-        if kind in {"chunks", "sources"} and name not in named and not is_held:
+        if kind in {"chunks", "sources"} and name not in used and not is_held:
             problem = "The catalog has no collection for this table. Nobody finds what is in it."
             remedy = (
                 "If a restore was killed, run it again. Otherwise delete the table: refdesk-admin doctor "
@@ -249,7 +250,8 @@ def _unfinished(collection: Collection) -> Finding:
 async def _drop(desk: OpenFolder, tenant: str, name: str) -> None:
     """Drop the tables of a collection, or of builds, that the catalog doesn't name."""
     name, _, _ = name.partition("__build_")
-    collection = next((own for own in desk.own if lock_name(own) == f"{tenant}.{name}"), None)
+    by_lock = {lock_name(collection): collection for collection in desk.own}
+    collection = by_lock.get(f"{tenant}.{name}")
     with (
         locked(desk.data, f"{tenant}.{name}", seconds=0),
         locked(desk.data, "catalog", seconds=CATALOG_WAIT_SECONDS),

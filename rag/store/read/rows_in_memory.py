@@ -176,13 +176,13 @@ class MemoryBudget:
 
     def room(self, table: TableInMemory) -> int:
         """The bytes that a copy of this table may have, if idle copies of others are dropped."""
-        return self.limit - sum(other.size for other in self._tables if other is not table and not other.idle)
+        return self.limit - sum(copy.size for copy in self._tables if copy is not table and not copy.idle)
 
     def make_room(self, table: TableInMemory, size: int) -> None:
         """Drop idle copies, least recently used first, until `size` more bytes fit."""
-        others = sorted((other for other in self._tables if other is not table), key=lambda other: other.used)
-        for candidate in others:
-            if sum(other.size for other in others) + size > self.limit and candidate.idle:
+        copies = sorted((copy for copy in self._tables if copy is not table), key=lambda copy: copy.used)
+        for candidate in copies:
+            if sum(copy.size for copy in copies) + size > self.limit and candidate.idle:
                 candidate.drop()
 
 

@@ -1,8 +1,8 @@
 """Changes the definition of a collection, opens it for writing, and drops it, or a whole tenant.
 
-A collection has one writer at a time, held by a file lock. The catalog's row is read again under that lock.
-Who drops a collection removes its row first and its tables after that, so a crash never leaves a row without
-tables.
+A file lock admits one writer of a collection at a time, which reads the catalog's row again under the lock.
+To drop a collection, its row is removed first and its tables after that. So a crash never leaves a row
+without tables.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ async def change_collection(
     the caller has the collection open for writing and changes the tables, too (`rag.ingest.declare_fields`).
 
     Raises:
-        NotFoundError: there is no such collection.
+        NotFoundError: the tenant has no collection of this name.
         StoreError: the storage failed.
-        ConfigurationError: `change` raised it; then nothing is changed.
+        ConfigurationError: `change` raised it, and nothing was changed.
     """
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("changing the collection"):
@@ -79,9 +79,9 @@ async def forget_builds(data: Path, collection: Collection) -> bool:
 async def open_writer(
     data: Path, collection: Collection, *, around: Around = nothing_around, mends_indexes: bool = False
 ) -> AsyncIterator[CollectionWriter]:
-    """A collection opened for writing, after the leftovers of a killed writer were swept away.
+    """A collection opened for writing, after the leftovers of a killed writer were removed.
 
-    `around` encloses every change of access. With `mends_indexes` all indexes are made anew first: where one
+    `around` encloses every change of access. With `mends_indexes` all indexes are rebuilt first: while one
     can't be read, no leftovers can be deleted.
 
     Raises:
@@ -93,7 +93,7 @@ async def open_writer(
         empty_spool(data, collection.tenant, collection.name)
         if mends_indexes:
             await writer.rebuild_indexes()
-        for attempt in spending_reserve(data):  # what it removes is nobody's, or nobody's any more
+        for attempt in spending_reserve(data):  # a full disk must not keep removed documents on it
             with attempt:
                 await writer.sweep()
         yield writer
@@ -123,7 +123,7 @@ async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -
     """The collection as the catalog has it now: somebody may have declared a field or rebuilt it meanwhile.
 
     Raises:
-        BusyError: it has another embedder now.
+        BusyError: it was rebuilt with another embedder.
     """
     collections = await database.open_table(schema.COLLECTIONS)
     query = collections.query().where(in_catalog(collection.tenant, collection.name))
@@ -144,10 +144,10 @@ async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -
 
 
 async def copy_labels(data: Path, collection: Collection) -> bool:
-    """Bring a collection's copies of labels up to date. False if it is being written to: that writer does it.
+    """Bring a collection's copies of labels up to date. False if it has a writer, which does so itself.
 
     Raises:
-        StoreError: the storage failed. The access records are in force all the same.
+        StoreError: the storage failed. The access records are in force nevertheless.
     """
     try:
         async with _opened(data, collection) as writer:
@@ -159,9 +159,9 @@ async def copy_labels(data: Path, collection: Collection) -> bool:
 
 
 async def drop_collection(data: Path, collection: Collection, *, forget: Iterable[str] = ()) -> None:
-    """Drop a collection. The access records of its sources stay, except those of `forget`.
+    """Drop a collection. The access records of its sources stay, except those with the ids in `forget`.
 
-    An attached table itself stays as it is: the tables that are dropped are those with our names.
+    An attached table stays as it is.
 
     Raises:
         BusyError: another process is writing to it.
@@ -185,7 +185,7 @@ async def drop_collection(data: Path, collection: Collection, *, forget: Iterabl
 
 
 async def finish_drop(data: Path, tenant: str, name: str) -> bool:
-    """Drop what `drop_collection` left when it was killed after its first step. Whether there was anything.
+    """Complete a `drop_collection` that was killed after its first step. Returns whether it left anything.
 
     Raises:
         BusyError: another process is writing to a collection of that name.
@@ -204,9 +204,9 @@ async def finish_drop(data: Path, tenant: str, name: str) -> bool:
 
 
 async def _drop_without_row(data: Path, tenant: str, name: str, forget: Iterable[str]) -> bool:
-    """Drop the tables of a collection, and mark its sources as removed. Whether there was anything.
+    """Drop the tables of a collection, and mark its sources as removed. Returns whether there were any.
 
-    The access records of a tag go with it: another tag of that name has other ids.
+    The access records of a tag are deleted: another tag of that name has other ids.
     """
     there = bool(collection_tables.build_numbers(data, tenant, name))
     forget_swept(data, tenant, name)
@@ -220,7 +220,7 @@ async def _drop_without_row(data: Path, tenant: str, name: str, forget: Iterable
 
 
 async def make_tables_anew(data: Path, collection: Collection) -> None:
-    """Make the tables of a collection anew, empty. Its row in the catalog and all access records stay.
+    """Replace the tables of a collection by empty ones. Its row in the catalog and access records stay.
 
     Raises:
         BusyError: another process is writing to it.
@@ -240,7 +240,7 @@ async def make_tables_anew(data: Path, collection: Collection) -> None:
 
 
 async def drop_if_empty(data: Path, collection: Collection) -> None:
-    """Drop a collection that holds no source, unless that fails or another process is writing to it."""
+    """Drop a collection without sources, unless that fails or another process is writing to it."""
     with suppress(RefdeskError):
         async with _opened(data, collection) as writer:
             empty = not await writer.known_sources()

@@ -1,19 +1,18 @@
 """The tables of a collection: their builds, columns of declared fields, and leftovers.
 
-Everything that a build consists of is in tables whose names end in its number (`schema.chunks_table`). The
-catalog's row names three of them: the one that readers open (`Collection.build`), the one before it
-(`former`), which an undo needs, and one that a rebuild is making (`coming`). Tables of any other number are
-leftovers, and `drop_others` drops them.
+A build is two tables whose names end in its number (`schema.chunks_table`). The catalog's row names up to
+three builds: the one that readers open (`Collection.build`), the one before it (`former`), for an undo, and
+the one that a rebuild is making (`coming`). Tables of other numbers are leftovers; `drop_others` drops them.
 
-When a field of a collection with documents is declared, the tables change first and the catalog last, or the
-other way round for removal. So a field counts, in every process from its next request on, only while its
-column is complete. A column without a declaration, which a killed command leaves, is dropped before the field
-is declared again. No vector and no text is written anew.
+To declare a field of a collection with documents, the tables change first and the catalog last; to remove
+one, the other way round. So a field counts, in every process from its next request on, only while its column
+is complete. A killed command leaves a column without a declaration, which is dropped before the field is
+declared again. No vector and no text is rewritten.
 
-Leftovers are also rows that a killed writer leaves. Looking for them reads all chunks. A writer that ends
-well notes the newest version of each table (`note_swept`), after everything was flushed to disk. Whoever
-writes afterwards makes other versions, and whoever ends in between doesn't note them. So a note that is
-missing, can't be read, or is of other versions means: look.
+A killed writer leaves rows. Looking for them reads all chunks, so a writer that ends well notes the newest
+version of each table (`note_swept`), after everything was flushed to disk. A later writer makes other
+versions, and if it is killed, it doesn't note them. So a note that is missing, unreadable, or of other
+versions means: look.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def with_builds_switched(collection: Collection) -> Collection:
 
 
 def build_numbers(data: Path, tenant: str, name: str) -> set[int]:
-    """The numbers of all builds that have tables."""
+    """The numbers of all builds with tables."""
     numbers = set()
     for beginning in (schema.chunks_table(tenant, name), schema.sources_table(tenant, name)):
         for folder in database_folder(data).glob(f"{beginning}*.lance"):
@@ -96,7 +95,7 @@ def build_numbers(data: Path, tenant: str, name: str) -> set[int]:
 
 
 async def create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:
-    """Make the tables of a collection's build, empty."""
+    """Make the empty tables of a collection's build."""
     chunks_name, sources_name = table_names(collection)
     columns = schema.chunks_schema(collection.embedder.dimension, collection.fields)
     chunks = await database.create_table(chunks_name, schema=columns)
@@ -107,17 +106,17 @@ async def create_tables(database: lancedb.AsyncConnection, collection: Collectio
 async def drop_tables(
     data: Path, database: lancedb.AsyncConnection, tenant: str, name: str, *, but: Iterable[int] = ()
 ) -> None:
-    """Drop the tables of all builds of a collection but these."""
+    """Drop the tables of all builds of a collection, `but` those of these numbers."""
     for number in build_numbers(data, tenant, name) - {*but}:
         for table in (schema.chunks_table, schema.sources_table):
             await database.drop_table(table(tenant, name, number), ignore_missing=True)
 
 
 def check_space(data: Path, collection: Collection, coming: Build) -> None:
-    """Check that the disk has room for another build: as much as the present one, and its new vectors.
+    """Check that the disk has room for another build: the present size, scaled to longer vectors.
 
     Raises:
-        StoreError: it has not.
+        StoreError: the free space is smaller.
     """
     present = sum(
         file.stat().st_size
@@ -136,14 +135,14 @@ def check_space(data: Path, collection: Collection, coming: Build) -> None:
 
 
 async def drop_others(data: Path, collection: Collection) -> None:
-    """Drop the tables that the catalog's row doesn't name, as an interrupted rebuild can leave them."""
+    """Drop the tables that the catalog's row doesn't name, such as those of an interrupted rebuild."""
     numbers = {collection.build, *(build.number for build in (collection.former, collection.coming) if build)}
     with engine_errors("dropping earlier tables"):
         await drop_tables(data, await connect(data), collection.tenant, collection.name, but=numbers)
 
 
 Values: TypeAlias = "Callable[[Source], Mapping[str, Value]]"
-"""The values of declared fields that a source has."""
+"""Computes the values of a source's declared fields."""
 
 
 async def add_fields(
@@ -175,7 +174,7 @@ async def add_fields(
 
 
 async def drop_fields(chunks: lancedb.AsyncTable, names: Iterable[str]) -> None:
-    """Drop the columns of these fields, with their indexes, where there are any."""
+    """Drop those columns of these fields that exist, with their indexes."""
     there = set((await chunks.schema()).names)
     if columns := [column for name in names if (column := schema.field_column(name)) in there]:
         await chunks.drop_columns(columns)
@@ -185,7 +184,7 @@ _OF_SOURCES = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in ("id", "f
 
 
 def _source(row: Mapping[str, Any], fields: Iterable[str], values: Mapping[str, object]) -> dict[str, Any]:
-    """The row of a source with these values for the fields, and else what it has."""
+    """The row of a source with these `values` for the fields; its other fields stay."""
     remaining = {name: value for name, value in json.loads(row["fields"]).items() if name not in fields}
     return {"id": row["id"], "fields": json.dumps({**remaining, **values}, ensure_ascii=False)}
 
@@ -197,7 +196,7 @@ async def _update(table: lancedb.AsyncTable, rows: list[dict[str, Any]], columns
 
 
 def is_swept(data: Path, collection: Collection) -> bool:
-    """Whether the tables, as they are now, are noted to hold no leftovers."""
+    """Whether the present versions of the tables are noted to hold no leftovers."""
     try:
         noted = json.loads(_file(data, collection.tenant, collection.name).read_bytes())
         return bool(noted == _versions(data, collection))
@@ -206,14 +205,14 @@ def is_swept(data: Path, collection: Collection) -> bool:
 
 
 def note_swept(data: Path, collection: Collection) -> None:
-    """Note that the tables, as they are now, hold no leftovers; if that fails, the next writer looks."""
+    """Note that the present versions hold no leftovers; if that fails, the next writer looks for them."""
     with suppress(OSError, RefdeskError):
         file = _file(data, collection.tenant, collection.name)
         write_whole(file, json.dumps(_versions(data, collection)).encode())
 
 
 def forget_swept(data: Path, tenant: str, name: str) -> None:
-    """Let the next writer of a collection look, whatever is noted."""
+    """Make the next writer of a collection look for leftovers."""
     _file(data, tenant, name).unlink(missing_ok=True)
 
 
@@ -222,10 +221,12 @@ def _file(data: Path, tenant: str, name: str) -> Path:
 
 
 def _versions(data: Path, collection: Collection) -> dict[str, list[object]]:
-    """The file of the newest version of each table. A table made anew can have the same number, not the file.
+    """The manifest of the newest version of each table, with facts of the file.
+
+    The version's number isn't enough: a table that was made again starts from 1.
 
     Raises:
-        OSError: there is none.
+        OSError: a table has no manifest.
     """
     return {name: _newest(table_folder(data, name) / "_versions") for name in table_names(collection)}
 

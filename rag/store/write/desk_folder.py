@@ -1,8 +1,8 @@
 """The data folder: its tenants, its key, its spool, and its reserve.
 
-The reserve is a file of a few MiB without content. If the disk is full, it is deleted to make room for a
-change that takes rights away (`spending_reserve`). Without a complete reserve, nothing starts that adds
-documents or gives rights: it might be impossible to take them back.
+The reserve is a file of a few MiB without content. On a full disk it is deleted to make room for a change
+that revokes rights (`spending_reserve`). Without a complete reserve, nothing starts that adds documents or
+grants rights, because revoking them might be impossible.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.store.read.connection import database_folder
 
 RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten source more
-RESERVE_STEP = 64 << 10  # bytes, so that the reserve uses the last room of a disk
+RESERVE_STEP = 64 << 10  # bytes; small, so that the reserve can take the last free space of a disk
 FETCHING = "fetching"
-"""What is fetched from a bucket and has not taken its place (`rag.store.bucket.bucket_fetch`)."""
+"""The folder of fetched objects that aren't in place yet (`rag.store.bucket.bucket_fetch`)."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -65,10 +65,10 @@ def reserve_file(data: Path) -> Path:
 
 
 def _make_reserve(file: Path) -> None:
-    """Create or complete the reserve, as far as there is room.
+    """Create or complete the reserve, as large as free space allows.
 
     Raises:
-        OSError: there isn't enough room, or the folder can't be written.
+        OSError: the disk is full, or the folder can't be written.
     """
     if file.exists() and _held(file) >= RESERVE_BYTES:
         return
@@ -81,7 +81,7 @@ def _make_reserve(file: Path) -> None:
 
 
 def _held(file: Path) -> int:
-    """The bytes that a file really takes on the disk. A copy of it may consist of holes."""
+    """The bytes that a file takes on the disk: a copied reserve may be sparse."""
     status = file.stat()
     blocks: int | None = getattr(status, "st_blocks", None)
     return status.st_size if blocks is None else blocks * 512  # as POSIX counts them
@@ -99,9 +99,8 @@ def _allocate(descriptor: int, start: int) -> None:
 def spending_reserve(data: Path) -> Iterator[AbstractContextManager[None]]:
     """Attempts at a small write that must succeed on a full disk: `for attempt in …: with attempt: …`.
 
-    If the first attempt fails because the disk is full, the reserve is deleted and there is a second one.
-    After that the reserve is created again, as far as there is room. The write must be repeatable. Any other
-    error, and that of the second attempt, is raised.
+    If the first attempt fails because the disk is full, the reserve is deleted for a second one, and created
+    again afterwards. The write must be idempotent. Other errors are raised, and any of the second attempt.
     """
     again = False
 
@@ -131,10 +130,7 @@ def spending_reserve(data: Path) -> Iterator[AbstractContextManager[None]]:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether the cause is a full disk or an exhausted quota.
-
-    The engine says that only in the text of the error that a `StoreError` was raised from.
-    """
+    """Whether the cause is a full disk or an exhausted quota. The engine says so only in its error's text."""
     while error:
         if isinstance(error, OSError) and error.errno in FULL:
             return True
@@ -145,47 +141,47 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def unwritable(problem: str, error: OSError) -> RefdeskError:
-    """The error to raise if the data folder can't be written; `what` names the part of it."""
+    """The error to raise if a `problem` with the data folder has this cause."""
     if error.errno in FULL:
         return StoreError(f"{problem}: {error.strerror}. Free some disk space and try again.")
     return ConfigurationError(f"{problem}: {error.strerror}.")
 
 
 def spool_folder(data: Path, tenant: str, name: str) -> Path:
-    """Where a run on this collection puts copies of documents; see `rag.ingest.containers`."""
+    """The folder for copies of documents during a run on this collection; see `rag.ingest.containers`."""
     return data / "spool" / f"{tenant}.{name}"
 
 
 def empty_spool(data: Path, tenant: str, name: str) -> None:
-    """Remove what a run put there; the caller has the collection's lock. What can't be removed stays."""
+    """Empty the spool of a collection as far as possible; the caller holds its lock."""
     shutil.rmtree(spool_folder(data, tenant, name), ignore_errors=True)
     with suppress(OSError):  # another run has something there, or there was none
         (data / "spool").rmdir()
 
 
 def uploads_folder(data: Path) -> Path:
-    """Where the console in the browser keeps the files that it is sent, by tenant and collection."""
+    """The folder of the console's uploads, by tenant and collection."""
     return data / "uploads"
 
 
 def judged_folder(data: Path, tenant: str) -> Path:
-    """Where the console keeps the tenant's judged questions."""
+    """The folder of the judged questions that the console keeps for a tenant."""
     return data / "judged" / tenant
 
 
 def forget_console(data: Path, tenant: str) -> None:
-    """Remove both of a tenant: a later one of the same name must not get them."""
+    """Remove a tenant's uploads and judged questions, so that a later tenant of this name can't see them."""
     for folder in (uploads_folder(data) / tenant, judged_folder(data, tenant)):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def origins_folder(data: Path, tenant: str, name: str) -> Path:
-    """Where the origins of a collection keep what they need to fetch only what changed."""
+    """The folder of the state with which a collection's origins fetch only changes."""
     return data / "origins" / f"{tenant}.{name}"
 
 
 def forget_origins(data: Path, tenant: str, name: str) -> None:
-    """Remove that, so that the names of removed documents are in no file; the next run fetches everything."""
+    """Remove the origins' state, which names removed documents; the next run fetches everything."""
     shutil.rmtree(origins_folder(data, tenant, name), ignore_errors=True)
     with suppress(OSError):  # another collection has something there, or there was none
         (data / "origins").rmdir()
@@ -206,7 +202,7 @@ def make_key(data: Path) -> None:
     """Create the key of the data folder, 32 random bytes, if it has none. Source ids are derived from it.
 
     Raises:
-        ConfigurationError: a desk that has one was not fetched completely, or it can't be written.
+        ConfigurationError: the fetch of a desk with a key was interrupted, or the key can't be written.
     """
     if (data / "key").exists():
         return
@@ -241,10 +237,7 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the entries of a folder: a power failure must not bring back revoked keys.
-
-    Where the system doesn't support that, they reach the disk a little later.
-    """
+    """Flush the entries of a folder where the system can, so that a power failure restores no revoked key."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

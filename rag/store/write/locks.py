@@ -1,8 +1,8 @@
 """The locks of a data folder, and who holds each of them.
 
-The operating system frees a lock when its holder ends, however it ends. A second file beside the lock's own
-names the holder for whoever waits in vain. It is read only while the lock is held, so what a killed process
-left behind is never shown: each holder writes its own.
+The operating system frees a lock when its holder ends, however it ends. A second file names the holder, for
+the error of a process that waits in vain. It is read only while the lock is held, and each holder writes its
+own, so the name of a killed process is never shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that holds a lock: its command without arguments, and the time since when, in ISO 8601."""
+    """The process that holds a lock: its command without arguments, and since when, in ISO 8601."""
 
     command: str
     process: int
@@ -66,10 +66,10 @@ def locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
 
 
 def held_locks(data: Path) -> dict[str, Holder | None]:
-    """The locks that are held now, by name; None for a holder that could not say who it is.
+    """The locks that are held now, by name; None for an unknown holder.
 
-    Where the folder can't be written no lock can be tried. Then one counts as held if its holder's name is
-    there: what a running command is doing must not be called leftovers.
+    In a read-only folder no lock can be tried. There a lock counts as held if its holder's name exists, so
+    that the files of a running command aren't taken for leftovers.
     """
     holders: dict[str, Holder | None] = {}
     for file in sorted((data / "locks").glob("*.lock")):
@@ -91,7 +91,7 @@ def _file(data: Path, name: str, kind: str) -> Path:
 
 
 def _note_holder(file: Path) -> None:
-    """Name this process; on a full disk, name nobody rather than the holder before."""
+    """Name this process as the holder; on a full disk, name nobody rather than the previous holder."""
     command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
     holder = Holder(command, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
     with suppress(OSError):

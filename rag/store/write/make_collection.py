@@ -1,18 +1,18 @@
 """Makes collections, tags and tenants.
 
-A collection exists from the moment when the catalog has its row. Its tables are made and flushed to disk
-before that row, so a crash never leaves a row without tables. Tables without a row are ignored, and dropped
-when a collection of that name is made.
+A collection exists once the catalog has its row. Its tables are made and flushed to disk before that, so a
+crash never leaves a row without tables. Tables without a row are ignored, and dropped when a collection of
+that name is made.
 
-A tag is what a collection held once, under a name of its own: a collection whose tables are copies. So
-everything that works on a collection works on a tag, and no version of a table is kept for it. What differs:
+A tag is a snapshot of a collection under a name of its own: a collection whose tables are copies. So whatever
+works on a collection works on a tag, and no old table version is kept for it. The differences:
 
-- The id of each source is that of the original and `tag_letters`. So a citation of a tag never shows a later
-  text, and the original of a source is known from its id alone (`rag.store.read.schema.original_id`).
-- Each source has an access record as old as the tag. Readers let in whom both that and the present record of
-  the original let in (`rag.store.read.access_reader`): the text may be one that was never meant for those who
-  may see the present one.
-- Nothing is ingested into it, and it is searched only where it is named.
+- A source's id is the original's id and `tag_letters`. So a citation of a tag never shows a later text, and
+  the id alone tells the original (`rag.store.read.schema.original_id`).
+- Each source has an access record as old as the tag. Readers admit those whom both this record and the
+  original's present one admit (`rag.store.read.access_reader`): the old text may never have been meant for
+  those who may see the present one.
+- Nothing is ingested into it, and it is searched only if it is named.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ async def _indexed(
 
 
 async def _enter(data: Path, collections: lancedb.AsyncTable, collection: Collection, started: float) -> None:
-    """Add the row of a collection to the catalog, after everything that it promises is on the disk."""
+    """Add the row of a collection to the catalog, after its tables and records were flushed to disk."""
     tenant = collection.tenant
     table_maintenance.sync_to_disk(data / "tenants", started)
     table_maintenance.sync_to_disk(table_folder(data, schema.access_table(tenant)), started)
@@ -226,7 +226,7 @@ async def _create_tables(data: Path, database: lancedb.AsyncConnection, collecti
     await collection_tables.create_tables(database, collection)
 
 
-TAG_BUILD = 1  # no other collection that is made meanwhile under the same name has such tables
+TAG_BUILD = 1  # a collection that is made meanwhile under the same name has build 0, so no tables clash
 BATCH_ROWS = 4_096  # of chunks: some 10 MB
 
 
@@ -246,7 +246,7 @@ def tag_of(collection: Collection, name: str, description: str) -> Collection:
 async def copy_rows(
     database: lancedb.AsyncConnection, collection: Collection, tag: Collection, letters: str
 ) -> None:
-    """Copy all rows of a collection that nobody writes to into the empty tables of its tag."""
+    """Copy all rows of a locked collection into the empty tables of its tag."""
     pairs = zip(collection_tables.table_names(collection), collection_tables.table_names(tag), strict=True)
     for (original, copy), rows in zip(pairs, (BATCH_ROWS, BATCH_ROWS // 16), strict=True):
         table = await database.open_table(original)
@@ -267,14 +267,14 @@ def _renamed(rows: pa.Table, letters: str) -> pa.Table:
 
 
 def leftover_records(tag: Collection, now: Mapping[str, AccessRecord]) -> list[str]:
-    """The ids of records that a tag of this name has left whose making was killed."""
+    """The ids of the records that a killed tagging under this name has left."""
     return [id_ for id_, record in now.items() if record.collection == tag.name and original_id(id_)]
 
 
 def copied_records(
     tag: Collection, before: Mapping[str, AccessRecord], now: Mapping[str, AccessRecord], letters: str
 ) -> Iterator[AccessRecord]:
-    """The records of a tag's sources: those of the originals `now`, which the rows hold as of `before`."""
+    """The records of a tag's sources: those of the originals `now`. The rows have the labels of `before`."""
     for id_, record in now.items():
         if record.collection == tag.tag_of and record.present:
             copied = record.copied and before.get(id_) == record

@@ -1,6 +1,6 @@
-"""Source ids, and the names that stay of purged sources. Both are keyed hashes of a URI.
+"""Ids of sources, and the names that purged sources keep. Both are keyed hashes of a URI.
 
-The key is the data folder's. Without it nobody can compute the id of a document whose path they guess.
+The key is the data folder's. Without it nobody can compute the id of a document from a guessed path.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class SourceIds:
         self._taken: set[str] = set()
 
     def learn(self, records: Iterable[AccessRecord]) -> None:
-        """Note the ids in use, those of removed sources included. A present source goes before those."""
-        records = sorted(records, key=lambda one: one.present)
+        """Note the ids in use, of present and removed sources."""
+        records = sorted(records, key=lambda record: record.present)  # of one URI, a present source wins
         self._by_uri |= {record.uri: record.id for record in records}
         self._taken |= {record.id for record in records}
 
@@ -55,7 +55,7 @@ class SourceIds:
         return self._derived(uri, -1)
 
     def purged(self, uri: str) -> str:
-        """What stays of a URI after a purge: enough to recognize it, and its folder, with the key."""
+        """The pseudonym of a URI after a purge. With the key, the URI and its folder can be recognized."""
         folder, _, name = uri.rpartition("/")
         parts = [
             hashlib.blake2b(part.encode(), key=self._key, digest_size=16).hexdigest()
@@ -70,7 +70,7 @@ class SourceIds:
 
 
 def tag_letters(tag: Collection, key: bytes) -> str:
-    """What a tag adds to ids: another tag of this name, made later, has other ids, as its texts differ."""
+    """The suffix of the ids in a tag. A later tag of this name gets another, because its texts differ."""
     parts = [tag.tenant, tag.name, tag.created_at.isoformat()]
     digest = hashlib.blake2b(json.dumps(parts).encode(), key=key, digest_size=TAG_CHARS * 5 // 8).digest()
     return base64.b32encode(digest).decode().lower()

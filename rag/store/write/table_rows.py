@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NewSource:
-    """A source with everything that goes into the tables.
+    """A source with its text, passages and vectors, as the tables will hold them.
 
     `fields` are declared fields, with values of their types. `claim` is the access that the run wants for it.
     """
@@ -68,7 +68,7 @@ class NewSource:
 
 
 def body(context: str, text: str) -> str:
-    """The text of a chunk that is embedded, and whose words are indexed."""
+    """The text of a chunk that is embedded and whose words are indexed."""
     return f"{context}\n\n{text}" if context else text
 
 
@@ -160,7 +160,7 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
 
 @dataclass(frozen=True, slots=True)
 class KnownSource:
-    """What ingestion needs to know of a stored source to tell whether its file changed or moved."""
+    """What ingestion needs of a stored source to see whether its file changed or moved."""
 
     id: str
     uri: str
@@ -211,7 +211,7 @@ class WholeSource:
         return list(zip(starts, ends, strict=True))
 
     def counted(self, tokens: Sequence[int]) -> WholeSource:
-        """It with these numbers of tokens of its chunks."""
+        """The source with these numbers of tokens in its chunks."""
         column = self.table.schema.get_field_index("tokens")
         field = self.table.schema.field("tokens")
         return replace(self, table=self.table.set_column(column, field, pa.array(tokens, pa.int32())))
@@ -219,7 +219,7 @@ class WholeSource:
     def recut(
         self, passages: Sequence[Passage], digest: str, access: Access | None, collection: Collection
     ) -> WholeSource:
-        """It with these passages as chunks, and the digest that says how it was cut."""
+        """The source with these passages as chunks, and the digest that tells how it was cut."""
         blank = np.zeros((len(passages), 1), np.float32)
         fields = schema.fields_record(self.row["fields"], collection.fields)
         source = self.source(collection.name)
@@ -228,7 +228,7 @@ class WholeSource:
         return WholeSource({**self.row, "chunk_count": len(passages), "digest": digest}, table)
 
     def with_vectors(self, vectors: Vectors) -> WholeSource:
-        """It with these vectors; zeros count as none."""
+        """The source with these vectors; zeros count as missing."""
         values = schema.vector_column(vectors)
         column = self.table.schema.get_field_index("vector")
         table = self.table.set_column(column, pa.field("vector", values.type, nullable=False), values)
@@ -238,7 +238,7 @@ class WholeSource:
 
 
 def whole_sources(sources: pa.Table, chunks: pa.Table) -> list[WholeSource]:
-    """The sources of rows, each with its visible chunks."""
+    """The sources of these rows, each with its visible chunks."""
     return [WholeSource(row, _visible(chunks, row)) for row in sources.to_pylist()]
 
 
@@ -250,9 +250,9 @@ def _visible(chunks: pa.Table, row: Mapping[str, Any]) -> pa.Table:
 
 
 async def sample_vectors(chunks: lancedb.AsyncTable, limit: int) -> tuple[list[str], Vectors]:
-    """The source ids and vectors of at most so many chunks, at equal distances in the table.
+    """The source ids and vectors of at most `limit` chunks, evenly spaced in the table.
 
-    A chunk for which there is no vector has zeros.
+    A chunk without a vector has zeros.
     """
     with engine_errors("reading vectors"):
         count = await chunks.count_rows()
