@@ -35,7 +35,7 @@ class AccessReader:
         self.version = -1
 
     async def refresh(self) -> int:
-        """Drop the cache if another process has committed since; the current version."""
+        """Drop the cache if another process has committed since. Returns the current version."""
         with engine_errors("reading access records"):
             version = await self._table.version()
         if version != self.version or len(self._records) > KEPT or len(self._any) > KEPT:
@@ -43,12 +43,10 @@ class AccessReader:
         return version
 
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
-        """Who may see these sources, by id. None, meaning nobody, without a record or with a tombstone.
+        """The access of these sources, by id. None (deny-all) without a record or with a tombstone.
 
-        A tag's source is seen by whom its own record lets in, which is as old as the tag, and so does that of
-        the source that it is a copy of.
-
-        Call `refresh` first: this answers from the cache.
+        A tag's source is visible to those whom both its own record, as old as the tag, and the present record
+        of its original admit. Call `refresh` first: this answers from the cache.
         """
         chosen, cache = set(ids), self._records
         if missing := chosen - cache.keys():
@@ -84,16 +82,16 @@ class AccessReader:
         return await self.records(records) if any(map(schema.original_id, records)) else records
 
     async def page(self, collection: str, after: str, limit: int, where: str) -> dict[str, int]:
-        """Up to `limit` ids of a collection's sources that follow `after` and satisfy the predicate.
+        """Up to `limit` ids of a collection's sources that satisfy the predicate and follow `after`.
 
-        In order, each with the revision of the record that satisfies it.
+        In order, each with the revision of its record.
         """
         condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND (id > {literal(after)})"
         rows = await self._rows(f"{condition} AND {where}", ["id", "revision"])
         return dict(sorted((row["id"], row["revision"]) for row in rows)[:limit])
 
     async def uncopied_records(self) -> tuple[AccessRecord, ...]:
-        """The changed records whose labels the chunks don't hold yet. Tombstones among them let nobody in.
+        """The changed records whose labels the chunks don't hold yet, and tombstones, which deny all.
 
         Call `refresh` first: this answers from the cache.
         """
@@ -115,7 +113,7 @@ class AccessReader:
         return {row["id"]: schema.stored_record(row) for row in rows}
 
     async def names_groups(self) -> bool:
-        """Whether any record names a group, so that a caller's groups must be known."""
+        """Whether any record names a group."""
         await self.refresh()
         return bool(await self._rows(NAMES_GROUP, ["id"], limit=1))
 
@@ -148,7 +146,9 @@ class AccessReader:
 
 
 def _then_and_now(then: Access | None, now: Access | None) -> Access | None:
-    """The access of a tag's source. Unless both are the same, it has a revision that no row has."""
+    """The access of a tag's source: the narrower of both."""
+    # If it differs from the tag's own record, the labels of the tag's rows don't tell it. A revision that no
+    # row has, a negative one, makes the gate decide.
     access = narrower(then, now)
     return then if same_access(access, then) else access and replace(access, revision=-access.revision)
 

@@ -76,10 +76,10 @@ def _build(
 
 
 def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) -> None:
-    """Check that the collection's vectors were made with this embedder. None: the settings have no such one.
+    """Check that the collection's vectors were made with this embedder; None fails, too.
 
     Raises:
-        ConfigurationError: they were made with another one; the message says what to do.
+        ConfigurationError: another embedder made them; the message says what to do.
     """
     if embedder is not None and collection.embedder.may_compare(embedder):
         return
@@ -119,7 +119,7 @@ def check_writable(collection: Collection) -> None:
     """Check that the collection is not an attached table, which refdesk only reads.
 
     Raises:
-        ConfigurationError: it is one.
+        ConfigurationError: it is an attached table.
     """
     if collection.attached:
         raise ConfigurationError(
@@ -131,10 +131,10 @@ def check_writable(collection: Collection) -> None:
 
 
 def check_language(collection: Collection, language: LanguageChoice) -> None:
-    """Check that the words of the collection were analysed so.
+    """Check that the collection has this language.
 
     Raises:
-        ConfigurationError: it was made for another one; the message says what to do.
+        ConfigurationError: it has another language; the message says what to do.
     """
     if collection.language != language:
         raise ConfigurationError(

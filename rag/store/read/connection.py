@@ -23,8 +23,7 @@ log = logging.getLogger(__name__)
 
 
 PANICS = frozenset({"PanicException", "RustPanic"})
-"""What a panic of the engine arrives as, in a call and in an awaited one. Neither type can be imported."""
-
+"""The types of the engine's panics, in a call and in an awaited call. Neither can be imported."""
 
 _EIO = f"(os error {errno.EIO})"
 """How the engine's text ends a failure of the disk."""
@@ -97,9 +96,9 @@ async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb
 
 
 def disk_fault(error: BaseException) -> str:
-    """What a disk that fails says, as a sentence; "" if it isn't the disk. The engine says it in its text.
+    """A sentence if the error is that of a failing disk, else "". The engine names it in its error's text.
 
-    What such a disk can't read now may be whole, so nothing must be given up because of it.
+    Data that a failing disk can't read now may be whole, so nothing must be dropped because of it.
     """
     failed = isinstance(error, OSError) and error.errno == errno.EIO
     return "The disk fails (input/output error)." if failed or _EIO in str(error) else ""
@@ -107,9 +106,9 @@ def disk_fault(error: BaseException) -> str:
 
 @contextmanager
 def engine_errors(doing: str) -> Iterator[None]:
-    """Turn the engine's errors into a `StoreError` without their text, and its panics, too.
+    """Turn the engine's errors and panics into a `StoreError`.
 
-    The engine's messages quote stored rows, so they only go to the debug log.
+    The engine's messages quote stored rows, so they go to the debug log only.
     """
     try:
         yield

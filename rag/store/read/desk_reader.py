@@ -1,7 +1,7 @@
 """Opens a desk for reading: its catalog, its collections' tables and its tenants' access records.
 
-Every call sees what other processes have committed before it. Open tables are kept, and the engine's caches
-are made anew when they have grown too large.
+Every call sees what other processes have committed before it. Tables stay open, and the engine's caches are
+replaced when they have grown too large.
 """
 
 from __future__ import annotations
@@ -41,20 +41,19 @@ if TYPE_CHECKING:
 NO_URLS: Mapping[str, str] = MappingProxyType({})
 
 
-MOST_SUPERSEDED = 64  # indexes in the cache, whose files stay open, before it is begun again
-CACHE_ROOM = 1.5  # times as large as the indexes: while they are rewritten, the former ones are there, too
+MOST_SUPERSEDED = 64  # indexes in the cache, whose files stay open, before it is replaced
+CACHE_ROOM = 1.5  # times the size of the indexes: while they are rewritten, it also holds their predecessors
 
 
 class DeskReader:
     """A desk opened for reading. Every call sees what other processes have committed before it.
 
-    In a bucket it sees what they have committed until `consistency_seconds` before it.
+    In a bucket it may miss the commits of the last `consistency_seconds`.
 
     `letter_case` says where the letter case of users and groups matters. `urls` are templates, by collection,
-    for the URLs of sources that state none. `seen_as` changes the definitions of collections for this reader:
-    so an evaluation searches tables that no other reader opens. The engine's cache of indexes grows with them
-    up to `index_cache_bytes`. The rows of tables that are searched are kept in memory, in at most
-    `memory_bytes`.
+    for the URLs of sources without one. `seen_as` changes the definitions of collections for this reader, so
+    that an evaluation can search tables of its own. The engine's cache of indexes grows with them up to
+    `index_cache_bytes`. Rows of searched tables are kept in memory, in at most `memory_bytes`.
     """
 
     def __init__(  # noqa: PLR0913 what settings say of the store
@@ -90,7 +89,7 @@ class DeskReader:
         self.clock = Clock()
 
     async def collections(self, tenant: str) -> tuple[Collection, ...]:
-        """The tenant's collections, ordered by name; none if nothing was ever ingested."""
+        """The tenant's collections, ordered by name; none before the first ingestion."""
         with engine_errors("reading the catalog"):
             catalog = await self._opened_catalog()
             if catalog is None:
@@ -107,17 +106,17 @@ class DeskReader:
         return tuple(collection for collection in self._collections if collection.tenant == tenant)
 
     async def open(self, collection: Collection) -> CollectionReader:
-        """The collection's tables; kept open until it is made again.
+        """The reader of a collection, which stays open until its definition changes.
 
         Raises:
-            StoreError: they can't be opened. An attached table is then `failed` instead.
+            StoreError: its tables can't be opened. The reader of an attached table is `failed` instead.
         """
         if collection.attached:
             return await self._attached_tables().open(collection)
         key = collection.tenant, collection.name
         reader = self._open.get(key)
         if reader is None or reader.collection != collection or self._room_needed():
-            async with self._opening:  # so that searches at the same time share one
+            async with self._opening:  # so that concurrent searches share one reader
                 await self._make_room()
                 reader = self._open.get(key)
                 if reader is None or reader.collection != collection:
@@ -127,10 +126,10 @@ class DeskReader:
         return reader
 
     async def warm(self) -> None:
-        """Open all collections, and read what their first searches would wait for.
+        """Open all collections, and read ahead what their first searches would wait for.
 
         Raises:
-            StoreError: one can't be opened or read.
+            StoreError: a table can't be opened or read.
         """
         for tenant in await to_thread.run_sync(tenants, self.data):
             for collection in await self.collections(tenant):
@@ -138,7 +137,7 @@ class DeskReader:
                     await (await self.open(collection)).warm()
 
     async def close(self) -> None:
-        """Stop what goes on behind searches."""
+        """Stop background tasks."""
         if self._memory:
             await self._memory.close()
 
@@ -167,9 +166,10 @@ class DeskReader:
     async def _make_room(self) -> bool:
         """Connect with a new cache if the indexes have outgrown it, or many in it are superseded.
 
-        Then collections are opened again. A larger cache from the start would fill with superseded indexes,
-        however small the present ones are. The access records stay open: all readers of a tenant share them.
+        Returns whether it did; then collections must be opened again.
         """
+        # The cache grows with the indexes, because a large one would fill with superseded indexes, however
+        # small the present ones are. Access records stay open: all readers of a tenant share them.
         room = self._room_needed()
         if not room:
             return False
@@ -180,7 +180,7 @@ class DeskReader:
         return True
 
     def _room_needed(self) -> int:
-        """How large a new cache the indexes need; 0 if the present one is good enough."""
+        """The bytes that a new cache needs; 0 if the present cache is good enough."""
         needed = sum(reader.index_bytes for reader in self._open.values())
         room = min(int(needed * CACHE_ROOM), self._most_cached)
         if min(needed, room) > self._cache_bytes:
@@ -196,26 +196,26 @@ class DeskReader:
         return self._attached
 
     async def refresh(self, tenant: str) -> None:
-        """Look for changes of access records, once for all collections of a tenant."""
+        """Look for changed access records, once for all collections of a tenant."""
         if tenant in self._access:
             await self._access[tenant].refresh()
 
     async def names_groups(self, tenant: str) -> bool:
-        """Whether any access record of the tenant names a group, so that a caller's groups must be known."""
+        """Whether a caller's groups matter: an access record of the tenant names a group, or may do so."""
         collections = await self.collections(tenant)
         if not collections:
             return False
         if any(collection.attached and collection.attached.allow for collection in collections):
-            return True  # these tables change without our knowing
+            return True  # others may write a group into these tables at any time
         return await (await self._opened_access(tenant)).names_groups()
 
     async def removed_records(self, tenant: str) -> dict[str, AccessRecord]:
-        """The access records of the tenant's removed sources, by id; they apply if these come back."""
+        """The access records of the tenant's removed sources, by id; they apply if the sources come back."""
         access = await self._access_if_there(tenant)
         return await access.removed_records() if access else {}
 
     async def entries(self, tenant: str) -> set[str]:
-        """The entries of all access lists of the tenant, those of removed sources and of folders included."""
+        """The entries of all access lists of the tenant, those of removed sources and folders included."""
         access = await self._access_if_there(tenant)
         return await access.entries() if access else set()
 
@@ -233,7 +233,9 @@ class DeskReader:
             with engine_errors("opening access records"):
                 table = await database.open_table(schema.access_table(tenant))
             opened = AccessReader(table, timedelta(seconds=self._timeout_seconds))
-            self._access.setdefault(tenant, opened)  # another task may have been faster; all must share one
+            self._access.setdefault(
+                tenant, opened
+            )  # another task may have been faster, and all must share one
         return self._access[tenant]
 
     async def _opened_catalog(self) -> lancedb.AsyncTable | None:

@@ -51,7 +51,7 @@ class StoredChunk:
 
     @property
     def chunk(self) -> Chunk:
-        """The chunk; made lazily, because most of what a list finds is never shown."""
+        """The chunk; made lazily, because most chunks of a ranking are never shown."""
         return chunk_of_row({name: column[self.row] for name, column in self.columns.items()})
 
     @property
@@ -80,20 +80,20 @@ class StoredSource:
         return self.source.id
 
     def values(self, declared: Container[str]) -> Mapping[str, Value]:
-        """All that a filter can go by: the fields that are declared, and else what every source has."""
+        """The values that a filter can use: declared fields, and the attributes that every source has."""
         undeclared = {name: value for name, value in self.attributes.items() if name not in declared}
         return {**undeclared, **self.fields}
 
     @property
     def attributes(self) -> Mapping[str, Value]:
-        """What can be filtered by without being declared."""
+        """The values that a filter can use undeclared: title, path and date."""
         source = self.source
         return schema.attributes(source.title, source.metadata.get("path"), source.date)
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """Where a source stands, and what the gate checks. `path` is empty if it has none."""
+    """The place of a source, and what the gate checks. `path` is empty if it has none."""
 
     id: str
     path: str
@@ -113,10 +113,7 @@ class ListedSource:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counts of a collection. `unindexed` chunks are found too, but slowly.
-
-    `without_vector` counts the chunks that are found by their words only.
-    """
+    """Counts of a collection. `unindexed` chunks are found slowly, those `without_vector` by words alone."""
 
     sources: int
     chunks: int
@@ -127,20 +124,20 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class ScoredChunk:
-    """A chunk that a list found, and its score there."""
+    """A chunk of a ranking, and its score there."""
 
     stored: StoredChunk
     score: float
 
 
 Ranking = list[ScoredChunk]
-"""The chunks that a list found, best first."""
+"""The chunks that a search of one kind found, best first."""
 
 
 def places_of(
     rows: pa.Table, access: Mapping[str, Access | None], declared: Mapping[str, FieldType]
 ) -> list[SourcePlace]:
-    """The places of those rows of the source table that have a record here."""
+    """The places of those rows of the source table whose id `access` has."""
     columns = (cast("list[str]", rows[name].to_pylist()) for name in PLACE_COLUMNS)
     return [
         SourcePlace(
@@ -172,7 +169,7 @@ def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
 
 
 def header_in(body: str, length: int) -> str:
-    """The header row in the body of a chunk whose text has this length: the second line of its context."""
+    """The header row of a table in a chunk's body, the second line of its context; `length` is the text's."""
     return body[: max(0, len(body) - length - 2)].partition("\n")[2]
 
 
@@ -183,7 +180,7 @@ def split_chunk_id(id_: str) -> tuple[str, int]:
 
 
 def stored_chunks(rows: pa.Table, vectors: Vectors | None = None) -> list[StoredChunk]:
-    """The chunks of rows with `CHUNK_COLUMNS`, in order. Their vectors are those of the rows unless given."""
+    """The chunks of rows with `CHUNK_COLUMNS`, in order, with these `vectors` or else the rows' own."""
     vectors = schema.vectors_of(rows) if vectors is None else vectors
     columns: dict[str, list[Any]] = {name: rows[name].to_pylist() for name in CHUNK_COLUMNS}
     rows_ = zip(columns["id"], columns["generation"], columns["revision"], vectors, strict=True)

@@ -1,9 +1,9 @@
-"""Lists as if a collection contained only what one principal may read.
+"""Rankings as if a collection contained only what one principal may read.
 
-The engine counts words over all rows, whoever may see them, and where it cuts a list depends on these counts,
-on the structure of an index and on the order of rows. So scores can reveal what others may read. Here a
-sparse search asks the engine only which readable rows contain a word, and scores them by counts over readable
-rows. A dense search measures every readable row. Ties are ordered by id, also where a list is cut.
+The engine counts words over all rows, hidden ones included, and cuts a ranking by these counts, by the
+structure of an index and by the order of rows. So scores can leak what others may read. Here a sparse search
+asks the engine only which readable rows contain a word, and scores them by counts over readable rows. A dense
+search compares every readable row. Ties are ordered by id, also where a ranking is cut.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ TIED = 4  # times as many rows are fetched if a tie crosses the cut
 
 @dataclass(frozen=True, slots=True)
 class StrictReader:
-    """The lists of a collection for one principal, made for one search.
+    """The rankings of a collection for one principal, in one search.
 
-    `readable` is the predicate of what the principal may read. `hidden` is appended to every predicate; it
-    leaves out sources whose record differs from the copies that the engine filters by. `rows` are the rest.
-    `languages` are those in which the index is asked: of what the principal may read.
+    `readable` is the predicate of what the principal may read. `hidden` is appended to every predicate to
+    exclude sources whose record differs from the labels that the engine filters by. `rows` are the remaining
+    rows, `languages` the languages of their sources, in which the index is asked.
     """
 
     reader: CollectionReader
@@ -81,10 +81,10 @@ class StrictReader:
         return rows.sort_by([("_distance", "ascending"), ("id", "ascending")])
 
     async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
-        """As `CollectionReader.sparse`, with the scores of a collection without the other rows.
+        """As `CollectionReader.sparse`, with the scores of a collection of readable rows only.
 
-        Only the best `COUNTED * limit` rows get one. They are chosen by a score that counts each word once
-        per row, and takes their length in the embedder's tokens.
+        Only `COUNTED * limit` candidates are scored. They are the best by a cheaper score, which counts each
+        word once per row and measures a row's length in the embedder's tokens.
 
         Raises:
             NotReadyError: the collection has no full-text index.
@@ -114,7 +114,7 @@ class StrictReader:
         return sorted(scored, key=lambda one: (-one.score, one.stored.id, one.stored.generation))[:limit]
 
     async def _analysed(self, rows: Sequence[StoredChunk], column: str) -> list[list[str]]:
-        """The words of these rows as the index has them."""
+        """The words of these rows as the index holds them."""
         if column != TERMS or not rows:
             return [stems(row.body, self.reader.collection.usual_language, names=False) for row in rows]
         chosen = one_of("id", {row.id for row in rows})
@@ -150,7 +150,7 @@ def _having_every(words: Iterable[Word], holds: Mapping[str, npt.NDArray[np.bool
 async def readable_only(
     reader: CollectionReader, readable: str, admits: Callable[[StoredSource], bool]
 ) -> StrictReader:
-    """The rows that satisfy the predicate `readable` and whose source's own record admits them."""
+    """A reader of the rows that satisfy `readable` and whose source's own record `admits` the principal."""
     columns = ["id", "source_id", "tokens"]
     rows = await reader.chunk_rows(lambda query: query.where(readable).select(columns))
     ids = cast("list[str]", rows["source_id"].unique().to_pylist())
@@ -214,9 +214,9 @@ class Matches:
         return [rarity(len(self.rows), int(holds.sum())) for holds in self.holds]
 
     def first(self, count: int, among: npt.NDArray[np.bool_] | None = None) -> dict[str, int]:
-        """The best rows if each word counted once per row: their indexes by id, best first.
+        """The best rows by a score that counts each word once per row: their indexes by id, best first.
 
-        Ties are ordered by id. Rows that `among` doesn't mark are left out.
+        Ties are ordered by id. `among` masks the rows that count.
         """
         scores = np.zeros(len(self.rows))
         for rarity_, holds in zip(self.rarities, self.holds, strict=True):

@@ -1,13 +1,12 @@
-"""Scans the texts of sources for a needle. RE2 does it, so no pattern takes more than linear time.
+"""Scans the texts of sources for a needle, with RE2, so that every pattern takes linear time.
 
-There is no index for this: one that finds parts of words costs more, the more often they occur. Only texts
-are scanned of which the engine has found a readable chunk before. So the time of a scan doesn't depend on
-what other documents contain.
+It uses no index: an index of parts of words gets slower the more often they occur. Only texts with a readable
+chunk are scanned, so the time of a scan doesn't depend on documents that the caller can't read.
 
-The text that a caller's regular expression sees at once is limited (`WINDOW`), so that each step ends soon,
+A caller's regular expression sees a limited window of a text at once (`WINDOW`), so each step is short,
 whatever the pattern, and the deadline can be kept.
 
-At the end: the whole texts of the sources that have a match, and where their chunks are.
+At the end of the module: reading the texts of sources with a match, and the places of their chunks.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 
 @dataclass(frozen=True, slots=True)
 class MatchedSource:
-    """A source whose text has a match. `titled` says whether its title has one, too.
+    """A source whose text has a match. `titled` says whether its title matches, too.
 
-    `generation` and `revision` are those of its first chunk, by which the engine found it.
+    `generation` and `revision` are those of its first chunk, which the engine found.
     """
 
     id: str
@@ -65,7 +64,7 @@ class MatchedSource:
 
 @dataclass(slots=True)
 class _Pace:
-    """How many windows are matched in one step."""
+    """The number of windows to match in one step."""
 
     windows: int = 1
 
@@ -90,10 +89,10 @@ def check_syntax(needle: Needle) -> None:
 async def matched_sources(
     reader: CollectionReader, readable: str, needle: Needle, until: float, *, of_chunks: bool = False
 ) -> tuple[list[MatchedSource], bool]:
-    """The sources with a match, and whether all texts were scanned `until` then, by the monotonic clock.
+    """The sources with a match, and whether all texts were scanned before `until` on the monotonic clock.
 
-    `readable` is the predicate of chunks that may be found; only the texts of their sources are read. It
-    holds for all chunks of a source or for none, unless it is `of_chunks`.
+    Only texts of sources with a `readable` chunk are read. Unless it is `of_chunks`, that predicate holds for
+    all chunks of a source or for none.
     """
     columns = ["source_id", "generation", "revision"]
     rows = await reader.chunk_rows(
@@ -128,7 +127,7 @@ async def _read(reader: CollectionReader, where: str, scan: _Scan) -> None:
 
 
 def _predicates(ids: Sequence[str], sources: int) -> list[str]:
-    """Predicates that select these ids, some at a time. If they are most of the sources, one selects all."""
+    """Predicates that select these ids, `NAMED` at a time; a single one for all if most sources are meant."""
     if len(ids) * 2 > sources:
         return ["true"]
     return [one_of("id", ids[first : first + NAMED]) for first in range(0, len(ids), NAMED)]
@@ -136,7 +135,7 @@ def _predicates(ids: Sequence[str], sources: int) -> list[str]:
 
 @dataclass(slots=True)
 class _Scan:
-    """A scan while it runs. `firsts` are the rows of the first chunks of the sources that may be scanned."""
+    """The state of a scan. `firsts` has the first chunk of each source that may be scanned, by source id."""
 
     firsts: Mapping[str, Mapping[str, Any]]
     needle: Needle
@@ -187,7 +186,7 @@ def match_any(texts: Sequence[str], needle: Needle) -> list[bool]:
 
 
 def _literal_steps(texts: Any, needle: Needle) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 Arrow's arrays
-    """Rows of texts with whether each has a match."""
+    """Yields positions of texts, and whether each has a match."""
     rows = max(1, len(texts) * LITERAL_BYTES // max(1, texts.nbytes))
     for first in range(0, len(texts), rows):
         part = texts.slice(first, rows)
@@ -236,7 +235,7 @@ def spans(text: str, needle: Needle, limit: int, until: float) -> list[Span]:
 
 
 def _regex_spans(needle: Needle, text: str) -> Iterator[Span]:
-    """The matches in a window. RE2 puts marks around them all at once."""
+    """The matches in a window, found by one RE2 call that puts marks around all of them."""
     first, last = [mark for mark in MARKS if mark not in text][:2]
     marked = pc.replace_substring_regex(
         pa.array([text], pa.large_string()), needle.pattern, f"{first}\\0{last}"
@@ -258,7 +257,7 @@ Places: TypeAlias = "Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]"
 
 
 async def source_texts(reader: CollectionReader, ids: Iterable[str]) -> AsyncIterator[tuple[str, str, str]]:
-    """The id, the generation and the text of each of these sources, in no order; whoever may see them."""
+    """The id, generation and text of each of these sources, in no order. It checks no rights."""
     columns = ["id", "generation", "text"]
     async with aclosing(reader.source_batches(one_of("id", ids), columns, TEXTS)) as batches:
         async for batch in batches:
@@ -267,7 +266,7 @@ async def source_texts(reader: CollectionReader, ids: Iterable[str]) -> AsyncIte
 
 
 async def chunk_places(reader: CollectionReader, ids: Iterable[str], where: str) -> Places:
-    """Where the chunks of these sources are that satisfy the predicate."""
+    """The places of the chunks of these sources that satisfy the predicate."""
     among = f"{one_of('source_id', ids)} AND {where}"
     rows = await reader.chunk_rows(lambda query: query.where(among).select(_PLACE))
     by_source: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
