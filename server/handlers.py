@@ -21,14 +21,14 @@ from pydantic import BaseModel, ValidationError
 from rag.answers import MAX_REPLY_CHARS, NOTHING_ASKED, Part
 from rag.config.server_settings import FETCH, PAGE_PICTURE, ToolSettings, fetches
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
-from rag.search.agents import found_reply, looked_up, opened
+from rag.search.agents import open_document, open_or_list, reply_of_target
 from rag.search.reply.search_reply import NO_ROOM_CHARS, SearchReply, search_reply, with_trace
 from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
 from rag.uris import resource_uri
 from server import mcp_apps, resources, tools
 from server.protocol_middleware import ErrorBoundary, Introduction, RequestLimits, message_for
-from server.resources import completed, completes, completion
-from server.schemas import argument_error, decoded
+from server.resources import can_complete, complete_argument, completion
+from server.schemas import argument_error, decode_json
 from server.telemetry import call_audit
 from server.tools import callable_tools, principal_through, principal_through_any
 
@@ -260,8 +260,8 @@ class App:
         max_chars = arguments.max_chars or self._settings.server.max_chars
         desk = await self._lazy_desk.desk()
         part, after = arguments.part(), arguments.after
-        target = await looked_up(desk, principal, arguments.id, max_chars, part=part, after=after)
-        return await self._noted(partial(found_reply, target), max_chars)
+        target = await open_or_list(desk, principal, arguments.id, max_chars, part=part, after=after)
+        return await self._noted(partial(reply_of_target, target), max_chars)
 
     async def _noted(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:
         """The rendered result with the intake's note, within `max_chars` and `MAX_REPLY_BYTES`."""
@@ -279,7 +279,7 @@ class App:
     async def _fetch(self, principal: Principal, raw_arguments: dict[str, Any]) -> types.CallToolResult:
         name, desk = _arguments(tools.FetchArguments, raw_arguments).id, await self._lazy_desk.desk()
         id_ = await desk.resolve_name(principal, name)
-        extract = await opened(desk, principal, id_, MAX_REPLY_CHARS)
+        extract = await open_document(desk, principal, id_, MAX_REPLY_CHARS)
 
         def render(fitting: int) -> types.CallToolResult:
             reply = fetch_reply(extract, id_, fitting)
@@ -349,9 +349,9 @@ class App:
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """completion/complete: for the resource templates and the prompt, of what the principal may read."""
-        if not completes(params):
+        if not can_complete(params):
             return completion()
-        return await completed(await self._lazy_desk.desk(), self._reader(context), params)
+        return await complete_argument(await self._lazy_desk.desk(), self._reader(context), params)
 
 
 async def decode_arguments(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -359,7 +359,7 @@ async def decode_arguments(ctx: Context, call_next: CallNext) -> HandlerResult:
     params = ctx.params or {}
     sent = params.get("arguments")
     if ctx.method == "tools/call" and isinstance(sent, str):
-        ctx = replace(ctx, params={**params, "arguments": decoded(sent) if sent.strip() else None})
+        ctx = replace(ctx, params={**params, "arguments": decode_json(sent) if sent.strip() else None})
     return await call_next(ctx)
 
 

@@ -19,7 +19,7 @@ from rag.answers import Extract
 from rag.corpus import Principal, Source
 from rag.search.reply.reply_parts import shown_date, timestamp
 from rag.search.reply.source_reply import begins_in_prose
-from rag.search.reply.untrusted import altered, disarmed, label
+from rag.search.reply.untrusted import alteration_notes, disarm, label
 from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceRe
     """The window's text, up to `max_chars`, with a note if it was altered or if more was asked for."""
     end = extract.start + min(max_chars, len(extract.text))
     original = extract.text[:max_chars]
-    text = disarmed(original, from_prose=begins_in_prose(extract))
-    for note in altered([(original, text)]):
+    text = disarm(original, from_prose=begins_in_prose(extract))
+    for note in alteration_notes([(original, text)]):
         text += f"\n\n[{note}]"
     if remaining := extract.until - end:
         text += f"\n\n[{remaining} more characters: open the document with start={end}]"
@@ -109,7 +109,7 @@ def completion(values: Sequence[str] = (), *, is_more: bool = False) -> types.Co
     return types.CompleteResult(completion=types.Completion(values=first, total=total, has_more=has_more))
 
 
-def completes(params: types.CompleteRequestParams) -> bool:
+def can_complete(params: types.CompleteRequestParams) -> bool:
     """Whether the argument can be completed. If not, the desk needn't open."""
     if len(params.argument.value) > MAX_TYPED:
         return False
@@ -118,7 +118,7 @@ def completes(params: types.CompleteRequestParams) -> bool:
     return params.ref.name == "answer" and params.argument.name in PROMPT_ARGUMENTS
 
 
-async def completed(
+async def complete_argument(
     desk: Desk, principal: Principal, params: types.CompleteRequestParams
 ) -> types.CompleteResult:
     """The completions of the argument, narrowed by the arguments chosen before: a collection, a source."""

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import from_json
 
 from rag.errors import InvalidRequestError
-from rag.search.readable_overview import CollectionOverview, FieldValues, shown_values
+from rag.search.readable_overview import CollectionOverview, FieldValues, plain_values
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -78,7 +78,7 @@ def _meant(value: object, schema: Mapping[str, Any]) -> object:
         case {"type": "array"}:
             return _string_list(value)
         case {"type": "object"}:
-            return decoded(value)
+            return decode_json(value)
     return value
 
 
@@ -86,12 +86,12 @@ def _unless_nothing(value: object) -> object:
     """What a JSON text stands for; None for a word for nothing."""
     if isinstance(value, str) and value.strip().lower() in _WORDS_FOR_NOTHING:
         return None
-    return decoded(value)
+    return decode_json(value)
 
 
 def _string_list(value: object) -> object:
     """A list of strings: of a single one, too, and of whole numbers, since a name may look like one."""
-    read = decoded(value)
+    read = decode_json(value)
     if isinstance(value, str) and isinstance(read, bool | int | float):  # a name that looks like JSON
         read = value
     if isinstance(read, list):
@@ -101,7 +101,7 @@ def _string_list(value: object) -> object:
     return [read] if isinstance(read, str) and read.strip() else read
 
 
-def decoded(value: object) -> object:
+def decode_json(value: object) -> object:
     """What a JSON text stands for, also if it was encoded twice; anything else as it is."""
     for _ in range(_ENCODED):
         if not isinstance(value, str):
@@ -294,7 +294,7 @@ def _field_schemas(overview: Sequence[CollectionOverview], *, values: bool) -> d
 
 def _all_values(of_field: Sequence[FieldValues]) -> list[str | float]:
     """All values of a field, sorted, if each one can be shown; none if there are more. Not those of dates."""
-    plain = [[value for value, _ in shown_values(field_values)] for field_values in of_field]
+    plain = [[value for value, _ in plain_values(field_values)] for field_values in of_field]
     if any(
         len(values) != field_values.distinct for values, field_values in zip(plain, of_field, strict=True)
     ):

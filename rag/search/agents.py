@@ -137,8 +137,8 @@ def tool_functions(
         after: str | None = None,
     ) -> str:
         part = Part(start, around, section, line_range(lines) if lines else None, outline=outline)
-        target = await looked_up(desk, principal, id, max_chars, part=part, after=after)
-        return found_reply(target, max_chars).compact()
+        target = await open_or_list(desk, principal, id, max_chars, part=part, after=after)
+        return reply_of_target(target, max_chars).compact()
 
     search.__doc__ = _docstring(SEARCH_DESCRIPTION, SEARCH)
     get_source.__doc__ = _docstring(SOURCE_DESCRIPTION, SOURCE)
@@ -153,7 +153,9 @@ def _docstring(description: str, arguments: Mapping[str, str]) -> str:
     return "\n".join([description, "", "Args:", *lines])
 
 
-async def opened(desk: Desk, principal: Principal, name: str, max_chars: int, part: Part = WHOLE) -> Extract:
+async def open_document(
+    desk: Desk, principal: Principal, name: str, max_chars: int, part: Part = WHOLE
+) -> Extract:
     """The window of a source for a reply of `max_chars`; `name` is any name of a source, chunk or range.
 
     Raises:
@@ -163,14 +165,14 @@ async def opened(desk: Desk, principal: Principal, name: str, max_chars: int, pa
     """
     id_ = await desk.resolve_name(principal, name)
     extract = await desk.extract(
-        principal, id_, max_chars=int(max_chars * TEXT_SHARE), part=_meant(part, id_)
+        principal, id_, max_chars=int(max_chars * TEXT_SHARE), part=_without_zeros(part, id_)
     )
     stale = await desk.stale([extract.source])
     flags = await to_thread.run_sync(flags_in, f"{extract.source.title}\n{extract.text}")
     return replace(extract, stale=stale.get(extract.source.id), flags=flags)
 
 
-def _meant(part: Part, id_: str) -> Part:
+def _without_zeros(part: Part, id_: str) -> Part:
     """The part without meaningless zeros, which hosts send for arguments that a model leaves out.
 
     `start` 0 means nothing with another part, nor does `around` 0, which alone shows only the passage.
@@ -183,7 +185,7 @@ def _meant(part: Part, id_: str) -> Part:
     return part
 
 
-async def looked_up(
+async def open_or_list(
     desk: Desk,
     principal: Principal,
     name: str | None,
@@ -192,26 +194,26 @@ async def looked_up(
     part: Part = WHOLE,
     after: str | None = None,
 ) -> Extract | Folder:
-    """As `opened`, but the name may also be a folder's (see `Desk.at`); without a name, the collections.
+    """As `open_document`, or a folder by its name (see `Desk.at`); without a name, the collections.
 
     An id has precedence over a path, and a path over a title. `after` is for folders, `part` for documents.
 
     Raises:
-        NotFoundError, InvalidRequestError, BusyError: as `opened` and `Desk.at` do.
+        NotFoundError, InvalidRequestError, BusyError: as `open_document` and `Desk.at` do.
     """
     if name is not None and after is None:
         with suppress(NotFoundError):
             id_ = await desk.resolve_name(principal, name, by_id_alone=True)
-            return await opened(desk, principal, id_, max_chars, part)
+            return await open_document(desk, principal, id_, max_chars, part)
     path = (name or "").strip().removeprefix(SCHEME)
     try:
         target = await desk.at(principal, path, after=after, limit=min(MAX_ENTRIES, max_chars // ENTRY_CHARS))
     except NotFoundError:
         if name is None or after is not None:
             raise
-        return await opened(desk, principal, name, max_chars, part)
+        return await open_document(desk, principal, name, max_chars, part)
     if isinstance(target, str) and after is None:
-        return await opened(desk, principal, target, max_chars, part)
+        return await open_document(desk, principal, target, max_chars, part)
     if isinstance(target, str):
         raise InvalidRequestError("after goes with a collection or a folder, and this is a document.")
     if replace(part, start=part.start or None, around=part.around or None) != WHOLE:
@@ -219,7 +221,7 @@ async def looked_up(
     return target
 
 
-def found_reply(target: Extract | Folder, max_chars: int) -> SourceReply | FolderReply:
+def reply_of_target(target: Extract | Folder, max_chars: int) -> SourceReply | FolderReply:
     """The reply of `get_source`, within `max_chars` of JSON."""
     return folder_reply(target, max_chars) if isinstance(target, Folder) else source_reply(target, max_chars)
 

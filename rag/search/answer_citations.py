@@ -119,7 +119,7 @@ def paragraphs(text: str) -> list[tuple[str, bool]]:
     return [(paragraph.text, bool(paragraph.cited)) for paragraph in map(_paragraph, _paragraph_lines(text))]
 
 
-def holds(passage: str, quote: str) -> bool:
+def contains_quote(passage: str, quote: str) -> bool:
     r"""Whether the passage contains the quote verbatim, except for white space and hidden characters.
 
     An ellipsis stands for any text. Markup may contain the spaces that the tools insert.
@@ -192,7 +192,7 @@ _TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+[-:| \t]*\Z")
 _CLOSING = " \t\n*_)]\"'”»"
 
 
-def uncited(answer: str) -> tuple[str, ...]:
+def uncited_paragraphs(answer: str) -> tuple[str, ...]:
     r"""The paragraphs that lack a citation, in order, without the marks of lists.
 
     Example: "It swings [ab/1].\n\nIt stops." -> ("It stops.",)
@@ -296,7 +296,7 @@ async def check_answer(desk: Desk, principal: Principal, text: str) -> CheckedAn
     return CheckedAnswer(
         tuple(_citation(id_, opened.get(_source_id(id_))) for id_ in parsed.citations),
         tuple(_quote(quote, opened) for quote in parsed.quotes),
-        uncited(text),
+        uncited_paragraphs(text),
     )
 
 
@@ -332,10 +332,10 @@ def _quote(quote: Quote, opened: Mapping[str, Extract]) -> CheckedQuote:
         return CheckedQuote(quote.text, (), "unchecked")
     sources = [opened[id_] for id_ in dict.fromkeys(map(_source_id, quote.cited)) if id_ in opened]
     passages = [passage for extract in sources for passage in _passages(extract, quote.cited)]
-    if holds(BETWEEN.join(passages), quote.text):
+    if contains_quote(BETWEEN.join(passages), quote.text):
         return CheckedQuote(quote.text, quote.cited, "verbatim")
     for extract in sources:
-        if holds(extract.text, quote.text):
+        if contains_quote(extract.text, quote.text):
             return CheckedQuote(quote.text, quote.cited, "elsewhere", _where(extract, quote.text))
     return CheckedQuote(quote.text, quote.cited, "not found")
 
@@ -353,7 +353,7 @@ def _where(extract: Extract, quote: str) -> tuple[str, ...]:
     for size in (1, 2):
         for first in range(len(extract.chunks) - size + 1):
             chunks = extract.chunks[first : first + size]
-            if holds(_text_of(extract, chunks), quote):
+            if contains_quote(_text_of(extract, chunks), quote):
                 return tuple(chunk.id for chunk in chunks)
     return (extract.source.id,)
 

@@ -105,11 +105,11 @@ def display_name(name: str) -> str:
     """A name or a title as replies show it, in one Unicode normal form."""
     if len(name) <= MAX_LABEL_CHARS and _PLAIN.fullmatch(name):
         return name
-    return _labelled(name)
+    return _cached_label(name)
 
 
 @lru_cache(1 << 14)
-def _labelled(name: str) -> str:
+def _cached_label(name: str) -> str:
     """Cached: it takes 10 us, and each page is chosen from all names of a folder."""
     return unicodedata.normalize("NFC", label(name))
 
@@ -216,7 +216,7 @@ def collections_page(overview: Sequence[CollectionOverview], after: str | None, 
         for name, _, _ in page
     )
     return Folder(
-        "", sum(summary.sources for summary in overview), entries, remaining, _next(page, remaining)
+        "", sum(summary.sources for summary in overview), entries, remaining, _next_cursor(page, remaining)
     )
 
 
@@ -227,13 +227,13 @@ async def document_or_folder(
     first, _, inner = path.lstrip("/").partition("/")
     first = first.lower()  # as all names of collections are
     matches = [
-        match for view in views if _name(view) == first for match in await _found(view, inner, after, limit)
+        match for view in views if _name(view) == first for match in await _at_path(view, inner, after, limit)
     ]
     if (
         not matches and display_parts(path) and not is_surely_id(path)
     ):  # as results show it, without its collection
         present = [view for view in views if not view.table.collection.tag_of]
-        groups = await concurrently([partial(_found, view, path, after, limit) for view in present])
+        groups = await concurrently([partial(_at_path, view, path, after, limit) for view in present])
         matches = [match for group in groups for match in group]
     if len(matches) > 1:
         raise InvalidRequestError(
@@ -248,7 +248,7 @@ def _name(view: View) -> str:
     return view.table.collection.name
 
 
-async def _found(view: View, path: str, after: str | None, limit: int) -> list[str | Folder]:
+async def _at_path(view: View, path: str, after: str | None, limit: int) -> list[str | Folder]:
     """The document or folder at a path of a collection: a list of none or one."""
     places = await view.places()
     documents = await to_thread.run_sync(placed_documents, places)
@@ -277,9 +277,9 @@ async def _folder(
     )
     path = f"{_name(view)}/{folder}" if folder else _name(view)
     return Folder(
-        path, sum(child.documents for child in in_folder), entries, remaining, _next(page, remaining)
+        path, sum(child.documents for child in in_folder), entries, remaining, _next_cursor(page, remaining)
     )
 
 
-def _next(page: Sequence[Child], remaining: int) -> str | None:
+def _next_cursor(page: Sequence[Child], remaining: int) -> str | None:
     return page[-1].after if page and remaining else None

@@ -346,12 +346,14 @@ class Desk:
         if request.related is None:
             return await to_thread.run_sync(make_plan, request, self._settings, principal)
         # Imported here, because few searches begin at a passage.
-        from rag.search.stages.related import from_seed, seed_of  # noqa: PLC0415
+        from rag.search.stages.related import request_from_seed, seed_hit  # noqa: PLC0415
 
         source_id, seqs = split_id(await self.resolve_name(principal, request.related))
         stored, view = await self._located(principal, source_id)
-        seed = await seed_of(stored, seqs[0] if seqs else 0, view)
-        plan = await to_thread.run_sync(make_plan, from_seed(request, seed), self._settings, principal)
+        seed = await seed_hit(stored, seqs[0] if seqs else 0, view)
+        plan = await to_thread.run_sync(
+            make_plan, request_from_seed(request, seed), self._settings, principal
+        )
         return replace(plan, seed=seed)
 
     async def extract(self, principal: Principal, id_: str, *, max_chars: int, part: Part = WHOLE) -> Extract:

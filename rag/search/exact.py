@@ -27,7 +27,7 @@ from rag.runtime import concurrently
 from rag.search.gate import READS, admit, is_fault
 from rag.search.recall import Candidate, Query
 from rag.search.source_window import between_words
-from rag.search.stages.surroundings import united
+from rag.search.stages.surroundings import merge_spans
 from rag.store.read.stored_rows import StoredSource
 from rag.store.read.text_scan import (
     MatchedSource,
@@ -142,12 +142,14 @@ def rows_of_matches(text: str, matching: Sequence[MatchedChunk]) -> list[list[Ma
         elif last - in_rows[-1][0].excerpts[0].start <= MAX_JOINED_CHARS:
             in_rows[-1].append(matched)
         else:
-            in_rows[-1][-1], following = _parted(text, in_rows[-1][-1], matched)
+            in_rows[-1][-1], following = _without_shared_text(text, in_rows[-1][-1], matched)
             in_rows.append([following])
     return in_rows
 
 
-def _parted(text: str, before: MatchedChunk, after: MatchedChunk) -> tuple[MatchedChunk, MatchedChunk]:
+def _without_shared_text(
+    text: str, before: MatchedChunk, after: MatchedChunk
+) -> tuple[MatchedChunk, MatchedChunk]:
     """Two chunks without shared text: `after` begins with the line of its first match."""
     match = after.occurrences[0].start
     cut = max(text.rfind("\n", 0, match) + 1, before.occurrences[-1].end)
@@ -179,7 +181,7 @@ def joined_row(text: str, row: Sequence[MatchedChunk], best: MatchedChunk) -> Ma
 def _excerpts(text: str, spans: Iterable[Span]) -> tuple[Excerpt, ...]:
     """The spans as excerpts, merged where they touch or have only white space in between."""
     merged: list[Span] = []
-    for span in united(spans):
+    for span in merge_spans(spans):
         if merged and not text[merged[-1].end : span.start].strip():
             merged[-1] = Span(merged[-1].start, span.end)
         else:
@@ -190,14 +192,14 @@ def _excerpts(text: str, spans: Iterable[Span]) -> tuple[Excerpt, ...]:
 def _surroundings(text: str, match: Span) -> Span:
     """The lines of a match and `CONTEXT_LINES` around them, cut between words if they are long."""
     match = Span(match.start, min(match.end, match.start + MATCH_CHARS))
-    lines = Span(_up(text, match.start), _down(text, match.end))
+    lines = Span(_context_start(text, match.start), _context_end(text, match.end))
     near = Span(max(lines.start, match.start - AROUND_CHARS), min(lines.end, match.end + AROUND_CHARS))
     inner = between_words(text, near, lines)
     visible = trimmed(text, min(inner.start, match.start), max(inner.end, match.end)) or match
     return Span(with_indent(text, visible.start), visible.end)
 
 
-def _up(text: str, at: int) -> int:
+def _context_start(text: str, at: int) -> int:
     """The start of the first context line above a position."""
     for _ in range(CONTEXT_LINES + 1):
         end = text.rfind("\n", 0, at)
@@ -207,7 +209,7 @@ def _up(text: str, at: int) -> int:
     return at + 1
 
 
-def _down(text: str, at: int) -> int:
+def _context_end(text: str, at: int) -> int:
     """The end of the last context line below a position."""
     end = at - 1
     for _ in range(CONTEXT_LINES + 1):
@@ -262,16 +264,18 @@ async def find_exact(query: Query, state: SearchState) -> list[Hit]:
     for _ in range(READS):
         notes: list[str] = []
         with state.steps.step("scan") as scan:
-            chosen = await _scanned(query, needle, state, notes)
+            chosen = await _scan(query, needle, state, notes)
             scan.record_count(len(chosen))
         with state.steps.step("locate") as locate:
-            matches = await _located(chosen, needle, state)
+            matches = await _locate(chosen, needle, state)
             if state.is_late:
                 notes.append(OUT_OF_TIME.format(_seconds(query)))
             candidates = await _candidates(matches, state.plan.candidates)
             locate.add_warnings(*notes)
-        hits = await _gated(candidates, query, state)
-        current = [_shown(hit, matches[hit.chunk.id].matched) for hit in hits if _is_same(hit, matches)]
+        hits = await _pass_gate(candidates, query, state)
+        current = [
+            _with_matches(hit, matches[hit.chunk.id].matched) for hit in hits if _is_same(hit, matches)
+        ]
         if len(current) == len(hits):
             break
     state.note(notes)
@@ -288,17 +292,17 @@ def _seconds(query: Query) -> float:
     return query.views[0].table.timeout_seconds
 
 
-async def _scanned(query: Query, needle: Needle, state: SearchState, notes: list[str]) -> list[_Chosen]:
+async def _scan(query: Query, needle: Needle, state: SearchState, notes: list[str]) -> list[_Chosen]:
     """The readable sources with a match, up to the plan's candidates.
 
     Sources with a match in the title come first, then newer ones, then those without a date.
     """
-    scans = [partial(_holders, view, needle, state.scan_until) for view in query.views]
+    scans = [partial(_scan_view, view, needle, state.scan_until) for view in query.views]
     scanned = await concurrently(scans)
     pairs = [
         (view, source) for view, (sources, _) in zip(query.views, scanned, strict=True) for source in sources
     ]
-    pairs.sort(key=lambda pair: _order(pair[1]))
+    pairs.sort(key=lambda pair: _sort_key(pair[1]))
     limit = state.plan.candidates
     chosen: list[_Chosen] = []
     for first in range(0, len(pairs), CHECKED):
@@ -309,12 +313,12 @@ async def _scanned(query: Query, needle: Needle, state: SearchState, notes: list
     return chosen[:limit]
 
 
-async def _holders(view: View, needle: Needle, until: float) -> tuple[list[MatchedSource], bool]:
+async def _scan_view(view: View, needle: Needle, until: float) -> tuple[list[MatchedSource], bool]:
     scan = matched_sources(view.table, view.source_condition, needle, until, of_chunks=view.is_by_section)
     return await view.table.attempt(scan, ([], True))
 
 
-def _order(holder: MatchedSource) -> tuple[bool, float, str]:
+def _sort_key(holder: MatchedSource) -> tuple[bool, float, str]:
     return not holder.titled, -holder.date.timestamp() if holder.date else float("inf"), holder.id
 
 
@@ -336,7 +340,7 @@ async def _readable(pairs: Sequence[tuple[View, MatchedSource]], state: SearchSt
     return chosen
 
 
-async def _located(chosen: Sequence[_Chosen], needle: Needle, state: SearchState) -> dict[str, _Match]:
+async def _locate(chosen: Sequence[_Chosen], needle: Needle, state: SearchState) -> dict[str, _Match]:
     """The chunks with a match, by id."""
     until = max(state.scan_until, time.monotonic() + LOCATE_SECONDS)
     by_view: dict[int, list[_Chosen]] = {}
@@ -426,7 +430,7 @@ async def _candidates(matches: Mapping[str, _Match], limit: int) -> list[Candida
     return [candidates[match.matched.chunk.id] for match in best if match.matched.chunk.id in candidates]
 
 
-async def _gated(candidates: Sequence[Candidate], query: Query, state: SearchState) -> list[Hit]:
+async def _pass_gate(candidates: Sequence[Candidate], query: Query, state: SearchState) -> list[Hit]:
     with state.steps.step("gate") as gate:
         limit = len(candidates) if state.plan.hit_stages else state.plan.limit
         hits = await admit(candidates, query, limit, state.alarm)
@@ -446,7 +450,7 @@ def _is_same(hit: Hit, matches: Mapping[str, _Match]) -> bool:
     return hit.chunk == matches[hit.chunk.id].matched.chunk
 
 
-def _shown(hit: Hit, matched: MatchedChunk) -> Hit:
+def _with_matches(hit: Hit, matched: MatchedChunk) -> Hit:
     return replace(
         hit,
         excerpts=matched.excerpts,

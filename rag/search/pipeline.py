@@ -26,7 +26,7 @@ from rag.search.query_vectors import query_meanings
 from rag.search.recall import Query, fuse, recall, skips_dense
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.search_plan import SearchPlan
-from rag.search.stages import apply_hit_stages, as_detailed, more_queries
+from rag.search.stages import apply_hit_stages, more_queries, with_detail
 from rag.search.stages.query_stages import PLAN_FINDS_NOTHING, narrowed_by_plan
 from rag.search.stages.thresholds import (
     DISTANT,
@@ -60,7 +60,7 @@ FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined 
 
 async def search(state: SearchState) -> tuple[Answer, SearchState]:
     """Answer the state's plan. Returns the final state, too, with the mode and views that were searched."""
-    state = _without_retrievers(replace(state, queries=_asked(state.plan)))
+    state = _without_retrievers(replace(state, queries=_question_queries(state.plan)))
     if not state.views or not state.plan.limit or state.plan.sources == ():
         state.note(_why_none(state))
         return state.answer([], None), state
@@ -72,8 +72,8 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     if not state.views:  # none of the collections has vectors of the model, or words, to search by
         return state.answer([], None), state
     plan = state.plan
-    state.note(await to_thread.run_sync(_truncations, queries[0], state))
-    state.note(_chance(queries[0], state))
+    state.note(await to_thread.run_sync(_truncation_notes, queries[0], state))
+    state.note(_chance_notes(queries[0], state))
     planned = narrowed_by_plan(queries, state) if plan.query_stages else queries
     hits = await find(planned, state)
     if not hits and planned is not queries:  # the planner narrowed too much: search without its plan
@@ -90,9 +90,9 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
         hits = await apply_hit_stages(hits, queries[0], state)
     hits = await state.joined(hits, queries[0].views_by_collection)  # wider than the plan's if it was relaxed
     if plan.detail != "passage":
-        hits = await as_detailed(hits, queries[0], state)
+        hits = await with_detail(hits, queries[0], state)
     state.note_left_out()
-    state.note(await to_thread.run_sync(_lacking, hits, plan) if plan.phrases else [])
+    state.note(await to_thread.run_sync(_lacking_phrases_notes, hits, plan) if plan.phrases else [])
     if await to_thread.run_sync(lacks_evidence, hits, queries[0], plan):
         state.notes.insert(0, UNGROUNDED)  # its reader needs it before all else
         hits = hits[:WEAK_SHOWN] if plan.thresholds.weak_evidence == "note" else []
@@ -118,7 +118,7 @@ def _why_none(state: SearchState) -> list[str]:
     return [] if state.broken or state.degraded else [NO_DOCUMENTS]
 
 
-def _asked(plan: SearchPlan) -> tuple[SubQuery, ...]:
+def _question_queries(plan: SearchPlan) -> tuple[SubQuery, ...]:
     """The question; and if it has words besides its phrases, the same unquoted, with a lower weight."""
     question = SubQuery(plan.query)
     if plan.unquoted is None:
@@ -171,7 +171,7 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
         return await find_exact(queries[0], state)
     with state.steps.step("recall") as recalled:
         lists = await recall(queries, plan)
-        recalled.add_warnings(*_moot(queries, state))
+        recalled.add_warnings(*_skipped_meaning_notes(queries, state))
     with state.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
     # The gate reads the source of each candidate, so it stops at the limit, unless a later step drops hits.
@@ -210,13 +210,13 @@ async def _finds_any(query: Query, state: SearchState) -> bool:
     return bool(await find([query], state.for_side_search(plan)))
 
 
-def _chance(question: Query, state: SearchState) -> list[str]:
+def _chance_notes(question: Query, state: SearchState) -> list[str]:
     """A note for mode dense if the model knows no word of the question: an explicit mode is not changed."""
     unknown = [view.table.collection.name for view in state.views if question.unknown_in(view)]
     return [CHANCE.format(", ".join(unknown))] if unknown and state.plan.mode == "dense" else []
 
 
-def _moot(queries: Sequence[Query], state: SearchState) -> list[str]:
+def _skipped_meaning_notes(queries: Sequence[Query], state: SearchState) -> list[str]:
     """A note on collections searched without meaning, because their model knows no word of a query."""
     moot = {
         view.table.collection.name: None
@@ -242,7 +242,7 @@ async def _views_of(query: SubQuery, state: SearchState, step: OpenStep) -> Sequ
     return [replace(view, contains=(*view.contains, *phrases)) for view in chosen] if phrases else chosen
 
 
-def _truncations(question: Query, state: SearchState) -> list[str]:
+def _truncation_notes(question: Query, state: SearchState) -> list[str]:
     """Notes on a question that is too long: only its beginning was searched for."""
     plan = state.plan
     notes: list[str] = []
@@ -268,7 +268,7 @@ def _truncations(question: Query, state: SearchState) -> list[str]:
     return notes
 
 
-def _lacking(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
+def _lacking_phrases_notes(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
     """A note on hits that lack the phrases of the query, if any do."""
     texts = [[hit.chunk.text, *(part.text for part in hit.excerpts)] for hit in hits]
     lacking = sum(

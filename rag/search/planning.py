@@ -269,7 +269,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     if bound.collections is not None:
         settings = settings.model_copy(update={"collections": ()})
     configured = settings
-    settings = _completed(configured, _profile(request, configured, bound), tenant)
+    settings = _profile_settings(configured, _profile(request, configured, bound), tenant)
     settings = settings.model_copy(update={"limit": min(settings.limit, bound.limit)})
     if bound.profiles:  # the binding's profile is a limit, so no override may loosen it
         narrowing = tuple(name for name in settings.overrides if name not in LOOSENING)
@@ -464,16 +464,16 @@ def _bound_profile(request: SearchRequest, settings: SearchSettings, names: Sequ
 
 
 def _stages_of(settings: SearchSettings, tenant: str, profile: str) -> Stages:
-    return _completed(settings, profile, tenant).stages
+    return _profile_settings(settings, profile, tenant).stages
 
 
-def _completed(settings: SearchSettings, profile: str, tenant: str) -> SearchSettings:
+def _profile_settings(settings: SearchSettings, profile: str, tenant: str) -> SearchSettings:
     """A profile's settings with the tenant's own settings on top."""
     settings = _with_profile(settings, profile)
-    return _overlaid(settings, settings.of_tenants.get(tenant))
+    return _overlay(settings, settings.of_tenants.get(tenant))
 
 
-def _overlaid(settings: SearchSettings, overlay: ProfileSettings | None) -> SearchSettings:
+def _overlay(settings: SearchSettings, overlay: ProfileSettings | None) -> SearchSettings:
     if overlay is None:
         return settings
     changed = {key: getattr(overlay, key) for key in overlay.model_fields_set}
@@ -486,7 +486,7 @@ def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:
     if name not in settings.profiles:
         names = ", ".join([DEFAULT_PROFILE, *sorted(settings.profiles)])
         raise InvalidRequestError(f"There is no profile {name!r}. Profiles: {names}.")
-    return _overlaid(settings, settings.profiles[name])
+    return _overlay(settings, settings.profiles[name])
 
 
 def _checked_query(query: str, *, may_be_empty: bool) -> str:

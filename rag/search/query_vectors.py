@@ -91,7 +91,7 @@ class Embedded:
 
     def suits(self, collection: Collection) -> bool:
         """Whether the collection's vectors are comparable with these."""
-        return self.vectors is not None and _is_of(collection, self.identity)
+        return self.vectors is not None and _is_comparable(collection, self.identity)
 
 
 async def query_meanings(
@@ -110,12 +110,12 @@ async def query_meanings(
     """
     _check_words(state)
     if state.plan.request_vector:
-        state, meanings = _with_vector(state.plan.request_vector, state, step)
+        state, meanings = _with_request_vector(state.plan.request_vector, state, step)
         return _without_wordless(state, step), [meanings for _ in texts]
     by_name: dict[str, list[Collection]] = {}
     for collection in _collections(state):
         by_name.setdefault(collection.embedder_name, []).append(collection)
-    calls = [partial(_embedded, name, theirs, texts, state) for name, theirs in by_name.items()]
+    calls = [partial(_embed, name, theirs, texts, state) for name, theirs in by_name.items()]
     embedded = dict(zip(by_name, await concurrently(calls), strict=True))
     _check_named(state, embedded)
     usable = {
@@ -129,7 +129,7 @@ async def query_meanings(
         if _is_needed(state.plan) and not (usable and _may_leave_out(state.plan)):
             raise ProviderError(str(failure), for_caller=_advice(failure, state.plan)) from failure
         note_failure(log, failure)
-    state = replace(state, views=tuple(_marked(view, embedded) for view in state.views))
+    state = replace(state, views=tuple(_with_comparability(view, embedded) for view in state.views))
     goes_without = bool(failures) and not usable
     if goes_without:
         state = _by_words_alone(state, step)
@@ -143,7 +143,7 @@ async def query_meanings(
     ]
 
 
-def _with_vector(
+def _with_request_vector(
     request_vector: RequestVector, state: SearchState, step: OpenStep
 ) -> tuple[SearchState, Mapping[str, Meaning]]:
     """The state with the collections that the request's vector compares with, and its meaning by embedder.
@@ -173,7 +173,7 @@ def _with_vector(
         )
     is_dense = state.plan.mode == "dense"
     retrieved = {view.table.collection.name for view in state.views if view.table.retrieves}
-    _note_given(
+    _warn_of_request_vector(
         request_vector,
         [collection.name for collection in incomparable if is_dense or collection.name not in retrieved],
         state,
@@ -189,7 +189,7 @@ def _with_vector(
     }
 
 
-def _note_given(
+def _warn_of_request_vector(
     request_vector: RequestVector, incomparable: Sequence[str], state: SearchState, step: OpenStep
 ) -> None:
     """Warn of what a search by a request's vector does without."""
@@ -238,7 +238,7 @@ def _may_leave_out(plan: SearchPlan) -> bool:
     return plan.mode == "dense" and not plan.names_collections
 
 
-async def _embedded(
+async def _embed(
     name: str, collections: Sequence[Collection], texts: Sequence[str], state: SearchState
 ) -> Embedded:
     """What the embedder of this name makes of the texts, for the collections that name it."""
@@ -247,7 +247,7 @@ async def _embedded(
     except ConfigurationError:  # `_without_incomparable` warns of its collections
         return Embedded()
     identity = embedder.identity
-    theirs = [collection for collection in collections if _is_of(collection, identity)]
+    theirs = [collection for collection in collections if _is_comparable(collection, identity)]
     if not theirs:
         return Embedded(identity)
     try:
@@ -276,7 +276,7 @@ async def _vectors(embedder: Embedder, texts: Sequence[str], plan: SearchPlan) -
 
 def _check_dimension(identity: EmbedderIdentity, collections: Sequence[Collection]) -> None:
     """Check the dimension of a model's vectors, which may be known only now, against the collections."""
-    if not any(_is_of(collection, identity) for collection in collections):
+    if not any(_is_comparable(collection, identity) for collection in collections):
         raise ProviderError(
             f"The embedding model {identity.model} returned vectors with {identity.dimension} dimensions; no "
             "collection that this search covers has such vectors.",
@@ -284,7 +284,7 @@ def _check_dimension(identity: EmbedderIdentity, collections: Sequence[Collectio
         )
 
 
-def _is_of(collection: Collection, identity: EmbedderIdentity | None) -> bool:
+def _is_comparable(collection: Collection, identity: EmbedderIdentity | None) -> bool:
     """Whether vectors of this identity are comparable with those of the collection."""
     theirs = collection.embedder
     return identity is not None and (theirs == identity or theirs.may_compare(identity))
@@ -297,7 +297,7 @@ def _check_named(state: SearchState, embedded: Mapping[str, Embedded]) -> None:
             check_embedder(collection, embedded[collection.embedder_name].identity)
 
 
-def _marked(view: View, embedded: Mapping[str, Embedded]) -> View:
+def _with_comparability(view: View, embedded: Mapping[str, Embedded]) -> View:
     collection = view.table.collection
     return replace(view, comparable=embedded[collection.embedder_name].suits(collection))
 
@@ -347,7 +347,7 @@ def _why_not_by_meaning(collection: Collection, output: Embedded) -> str:
         return NO_VECTORS_THERE
     if output.identity is None:
         return NOT_SET_UP
-    return AWAY if output.trouble and _is_of(collection, output.identity) else OTHER_MODEL
+    return AWAY if output.trouble and _is_comparable(collection, output.identity) else OTHER_MODEL
 
 
 def _check_words(state: SearchState) -> None:

@@ -206,14 +206,14 @@ def _languages(summary: CollectionOverview) -> str:
 def _field(name: str, values: FieldValues, detail: int) -> str:
     if detail == NO_VALUES:
         return name
-    if listed := shown_values(values):
-        return f"{name}: {', '.join(f'{_shown(value)} ({count})' for value, count in listed)}"
+    if listed := plain_values(values):
+        return f"{name}: {', '.join(f'{_as_text(value)} ({count})' for value, count in listed)}"
     if values.least is not None and values.greatest is not None:
         return f"{name}: {_range(values.least, values.greatest)}"
     return name
 
 
-def shown_values(values: FieldValues) -> list[tuple[Single, int]]:
+def plain_values(values: FieldValues) -> list[tuple[Single, int]]:
     """The plain values with their counts, most frequent first; empty if there are more than `FEW`."""
     if values.distinct > FEW:
         return []
@@ -227,7 +227,7 @@ def is_plain(value: Single) -> bool:
     return len(str(value)) <= 2 * MAX_VALUE_CHARS
 
 
-def _shown(value: Single) -> str:
+def _as_text(value: Single) -> str:
     match value:
         case bool():
             return str(value).lower()
@@ -237,7 +237,7 @@ def _shown(value: Single) -> str:
 
 
 def _range(least: Single, greatest: Single) -> str:
-    first, last = _shown(least), _shown(greatest)
+    first, last = _as_text(least), _as_text(greatest)
     return first if first == last else f"{first} to {last}"
 
 

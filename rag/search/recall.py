@@ -134,12 +134,12 @@ class QueryRankings:
     @property
     def dense_scores(self) -> Mapping[str, float]:
         """The similarity of each chunk of the dense rankings, best first."""
-        return _listed(self.dense)
+        return _best_of_tables(self.dense)
 
     @property
     def sparse_scores(self) -> Mapping[str, float]:
         """The BM25 score of each chunk of the sparse rankings, best first."""
-        return _listed(self.sparse)
+        return _best_of_tables(self.sparse)
 
 
 def skips_dense(query: Query, view: View, plan: SearchPlan) -> bool:
@@ -160,7 +160,7 @@ async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankin
         tables = [(readers[view.table], view.where) for view in query.views]
         if plan.mode != "sparse":
             calls += [
-                _nothing
+                _empty_ranking
                 if skips_dense(query, view, plan)
                 else partial(_dense, table, query.meaning_in(view), plan, where)
                 for view, (table, where) in zip(query.views, tables, strict=True)
@@ -169,7 +169,7 @@ async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankin
             calls += [
                 partial(table.sparse, query.text, plan.candidates, where, every=plan.engine.operator == "and")
                 if view.table.by_words
-                else _nothing
+                else _empty_ranking
                 for view, (table, where) in zip(query.views, tables, strict=True)
             ]
     # In the order of the calls: per query first all dense rankings, then all sparse ones.
@@ -198,7 +198,7 @@ async def _dense(
     ]
 
 
-async def _nothing() -> Ranking:
+async def _empty_ranking() -> Ranking:
     """An empty ranking, for a view without the index that it needs, or whose ranking would have no weight."""
     return []
 
@@ -225,11 +225,11 @@ def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchP
                     chunks[stored.id] = view, (*versions, stored)
     searched = [pair for pair in zip(queries, lists, strict=True) if pair[0].views]
     fused = [_scores(plan, query, of_query) for query, of_query in searched]
-    scores = fused[0] if len(fused) == 1 else _merged([query for query, _ in searched], fused, plan)
+    scores = fused[0] if len(fused) == 1 else _merge_queries([query for query, _ in searched], fused, plan)
     return [Candidate(id_, score, *chunks[id_]) for id_, score in scores.items()]
 
 
-def _merged(
+def _merge_queries(
     queries: Sequence[Query], fused: Sequence[Mapping[str, float]], plan: SearchPlan
 ) -> Mapping[str, float]:
     """One ranking of the chunks of several queries: by reciprocal ranks, which measured better than scores.
@@ -274,11 +274,11 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
             words = max((len(query_terms(query.text, language)) for language in languages), default=0)
             weighed = _similarities(query, lists, weighed=True)
             return calibrated_fusion(
-                weighed, sparse, words=words, unlisted=_unlisted(query, lists.sparse, plan)
+                weighed, sparse, words=words, unlisted=_unlisted_bound(query, lists.sparse, plan)
             )
 
 
-def _unlisted(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:
+def _unlisted_bound(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:
     """The upper bound of the BM25 score of a chunk that no sparse ranking has.
 
     A full ranking may have cut it off, just below its last score. There is no bound if a passage needs every
@@ -295,7 +295,7 @@ def shares_of_best(scores: Mapping[str, float]) -> dict[str, float]:
     return {item: score / best for item, score in scores.items()}
 
 
-def _listed(rankings: Sequence[Ranking]) -> Mapping[str, float]:
+def _best_of_tables(rankings: Sequence[Ranking]) -> Mapping[str, float]:
     """The rankings of all tables as one, each chunk once with its best score (see `Candidate.versions`)."""
     return best_scores((scored.stored.id, scored.score) for ranking in rankings for scored in ranking)
 

@@ -56,7 +56,7 @@ def readable_request(
     readable = tuple(name for name in names if name not in unreadable)
     if not unreadable or not readable:
         return request, []
-    note = NOT_READABLE.format(", ".join(map(label, unreadable[:NAMED])), _listed(views))
+    note = NOT_READABLE.format(", ".join(map(label, unreadable[:NAMED])), _joined_names(views))
     return replace(request, collections=readable), [note]
 
 
@@ -81,7 +81,7 @@ def chosen_views(
         raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
     if not views.keys() >= {*names, *plan.exclude_collections}:
         is_usual = not plan.names_collections and views.keys() >= {*plan.exclude_collections}
-        raise NotFoundError((NO_USUAL if is_usual else UNREADABLE).format(_listed(views)))
+        raise NotFoundError((NO_USUAL if is_usual else UNREADABLE).format(_joined_names(views)))
     bound_names = (principal.bindings and bounds(principal.bindings).collections) or ()
     usual = (name for name, view in views.items() if not view.table.collection.tag_of or name in bound_names)
     chosen = dict.fromkeys(names or sorted(usual))
@@ -91,7 +91,7 @@ def chosen_views(
     return views_left
 
 
-def _listed(views: Iterable[str]) -> str:
+def _joined_names(views: Iterable[str]) -> str:
     return ", ".join(sorted(views)) or "none"
 
 
@@ -149,17 +149,17 @@ async def resolve_ids(views: Sequence[View], names: Iterable[str]) -> dict[str, 
 async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, str]:
     """The ids of the documents at these paths or with these titles."""
     places = await concurrently([view.places for view in views])
-    return await to_thread.run_sync(_placed, [*zip(views, places, strict=True)], names)
+    return await to_thread.run_sync(_ids_at, [*zip(views, places, strict=True)], names)
 
 
-def _placed(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequence[str]) -> dict[str, str]:
+def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequence[str]) -> dict[str, str]:
     """The ids at these paths or titles. Each document is looked at once, however many names there are."""
     words = {name: "/".join(display_parts(name.strip().removeprefix(SCHEME))) for name in names}
     titles = {name: display_name(name) for name in names}
     folded = {word.casefold() for word in (*words.values(), *titles.values()) if word}
     near = [candidate for candidate in _candidates(groups) if folded & {*_folded_names(candidate)}]
-    chosen = {name: _meant(near, words[name], titles[name]) for name in names}
-    return {name: _only(name, candidates) for name, candidates in chosen.items() if candidates}
+    chosen = {name: _best_matches(near, words[name], titles[name]) for name in names}
+    return {name: _unique_id(name, candidates) for name, candidates in chosen.items() if candidates}
 
 
 def _candidates(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterator[_Candidate]:
@@ -175,7 +175,7 @@ def _folded_names(candidate: _Candidate) -> tuple[str, str, str]:
     return path, f"{candidate.collection}/{path}", candidate.title.casefold()
 
 
-def _meant(near: Sequence[_Candidate], path: str, title: str) -> list[_Candidate]:
+def _best_matches(near: Sequence[_Candidate], path: str, title: str) -> list[_Candidate]:
     """The documents with the path, else those with the title; exact matches, else ignoring letter case."""
     collection, slash, inner = path.partition("/")
     inside = f"{collection.lower()}{slash}{inner}"
@@ -220,10 +220,10 @@ async def _by_address(views: Sequence[View], addresses: Mapping[str, str]) -> di
                 for address in {source.uri, source.url} & {*addresses.values()}:
                     candidate = _Candidate(collection.name, source.id, source.name, source.title)
                     having.setdefault(str(address), []).append(candidate)
-    return {name: _only(name, having[uri]) for name, uri in addresses.items() if uri in having}
+    return {name: _unique_id(name, having[uri]) for name, uri in addresses.items() if uri in having}
 
 
-def _only(name: str, candidates: Sequence[_Candidate]) -> str:
+def _unique_id(name: str, candidates: Sequence[_Candidate]) -> str:
     if len(candidates) == 1:
         return candidates[0].id
     listed = ", ".join(sorted(candidate.listed for candidate in candidates)[:MOST_LISTED])

@@ -46,7 +46,7 @@ def section_span(
     Raises:
         InvalidRequestError: no heading matches, or several different ones do, or `start` is in none of them.
     """
-    spans = [_section(match, outline, length) for match in headed(title, outline, heading)]
+    spans = [_section(match, outline, length) for match in headings_named(title, outline, heading)]
     if start is None:
         chosen = spans[0]
     elif inside := [span for span in spans if span.start <= start < span.end]:
@@ -59,28 +59,28 @@ def section_span(
     return chosen, (_others_note(other_starts),) if other_starts else ()
 
 
-def headed(title: str, outline: Sequence[Heading], heading: str) -> list[Heading]:
+def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list[Heading]:
     """The headings that `heading` names, in order, all of the same title; see `section_span`."""
     if not outline:
         raise InvalidRequestError("This document has no headings; open it without section.")
-    titles = [_shown(heading.title) for heading in outline]
+    titles = [_display_title(heading.title) for heading in outline]
     folded = [shown_title.casefold() for shown_title in titles]
-    as_shown = _shown(heading)
+    as_shown = _display_title(heading)
     names = dict.fromkeys([as_shown, _MARKS.sub("", as_shown, count=1)])
     for name in names:
-        exact = _where(titles, name.__eq__) or _where(folded, name.casefold().__eq__)
+        exact = _matching_indexes(titles, name.__eq__) or _matching_indexes(folded, name.casefold().__eq__)
         if indexes := exact or _by_path(title, outline, folded, name):
             return [outline[index] for index in indexes]
     *_, name = names
     indexes = _alike(titles, folded, name.casefold()) if name else []
     if not indexes:
-        raise InvalidRequestError(_nothing(titles, folded, name.casefold()))
+        raise InvalidRequestError(_no_match_message(titles, folded, name.casefold()))
     return [outline[index] for index in indexes]
 
 
 def _alike(titles: Sequence[str], folded: Sequence[str], name: str) -> list[int]:
     """The indexes of the headings that begin with `name`, or else contain it; all of the same title."""
-    indexes = _where(folded, lambda title: title.startswith(name)) or _where(
+    indexes = _matching_indexes(folded, lambda title: title.startswith(name)) or _matching_indexes(
         folded, lambda title: name in title
     )
     if len({folded[index] for index in indexes}) > 1:
@@ -88,12 +88,12 @@ def _alike(titles: Sequence[str], folded: Sequence[str], name: str) -> list[int]
     return indexes
 
 
-def _shown(title: str) -> str:
+def _display_title(title: str) -> str:
     """A heading as replies show it, which is how it comes back, in one Unicode normal form."""
     return unicodedata.normalize("NFC", label(title))
 
 
-def _where(titles: Sequence[str], matches: Callable[[str], object]) -> list[int]:
+def _matching_indexes(titles: Sequence[str], matches: Callable[[str], object]) -> list[int]:
     return [index for index, title in enumerate(titles) if matches(title) is True]
 
 
@@ -103,7 +103,7 @@ def _by_path(title: str, outline: Sequence[Heading], folded: Sequence[str], name
     if not above:
         return []
     indexes = []
-    path: list[tuple[int, str]] = [(0, _shown(title).casefold())]
+    path: list[tuple[int, str]] = [(0, _display_title(title).casefold())]
     for index, heading in enumerate(outline):
         while path[1:] and path[-1][0] >= heading.level:
             path.pop()
@@ -135,7 +135,7 @@ def _others_note(starts: Sequence[int]) -> str:
     return f"Other sections have this heading, at {listed}{and_more}: add start to open one of them."
 
 
-def _nothing(titles: Sequence[str], folded: Sequence[str], name: str) -> str:
+def _no_match_message(titles: Sequence[str], folded: Sequence[str], name: str) -> str:
     near = _with_words_of(name, folded[:MOST_COMPARED])
     if near:
         return f"No heading matches section. Near ones: {_listed(titles[index] for index in near)}."
@@ -164,7 +164,7 @@ LINES = "lines must be a line or a range of lines, counted from 1, such as 120-1
 SNAP_SHARE = 5  # an edge moves inwards by up to 1/5 of the window, so that it doesn't cut a word
 
 
-def centred(whole: Span, middle: Span, max_chars: int) -> Span:
+def centered_window(whole: Span, middle: Span, max_chars: int) -> Span:
     """Up to `max_chars` of `whole`, centred on `middle`; starts with `middle` if that is longer.
 
     Example: whole (0, 100), middle (40, 50), max_chars 30 -> (30, 60).
@@ -231,7 +231,7 @@ async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars
     if opened is None:
         raise NotFoundError(NOT_FOUND)
     named_chunks = await opened.named(seqs) if seqs else None
-    target = await _asked(opened, named_chunks, part)
+    target = await _target(opened, named_chunks, part)
     window = _window(opened.text, target, part, max_chars)
     where = window.start, window.end
     chunks = () if part.outline else await opened.touching(*where)
@@ -258,7 +258,7 @@ def _headings(opened: OpenSource, whole: Span, part: Part) -> Iterable[Heading]:
     return (heading for heading in opened.outline if whole.start <= heading.start < whole.end)
 
 
-class _Asked(NamedTuple):
+class _Target(NamedTuple):
     """The requested span, the part of it to centre on if it is too long, and notes for the reader."""
 
     whole: Span
@@ -284,7 +284,7 @@ def _check(part: Part, seqs: range) -> None:
         raise InvalidRequestError(LINES)
 
 
-async def _asked(opened: OpenSource, named_chunks: Sequence[Chunk] | None, part: Part) -> _Asked:
+async def _target(opened: OpenSource, named_chunks: Sequence[Chunk] | None, part: Part) -> _Target:
     """The requested span. Without a part it is the whole source, from its beginning or around the chunks."""
     length, start = opened.stored.source.length, part.start
     if start is not None and not 0 <= start < length:
@@ -292,31 +292,31 @@ async def _asked(opened: OpenSource, named_chunks: Sequence[Chunk] | None, part:
     if part.section is not None:
         title = opened.stored.source.title
         section, notes = section_span(title, opened.outline, length, part.section, start)
-        return _from(section, start, notes)
+        return _target_from(section, start, notes)
     if part.lines:
         lines = lines_span(opened.text, *part.lines)
         if lines is None:
             raise InvalidRequestError(f"lines must be from 1 to {line_count(opened.text)} in this source.")
-        return _from(lines, None)
+        return _target_from(lines, None)
     if part.outline or start is not None or named_chunks is None:
-        return _from(Span(0, length), start)
+        return _target_from(Span(0, length), start)
     middle = Span(named_chunks[0].start, named_chunks[-1].end)
     if part.around is None:
-        return _Asked(Span(0, length), middle)
+        return _Target(Span(0, length), middle)
     neighbors = await opened.between(named_chunks[0].seq - part.around, named_chunks[-1].seq + part.around)
     if not neighbors:  # access was revoked since the text was read
         raise NotFoundError(NOT_FOUND)
-    return _Asked(Span(neighbors[0].start, neighbors[-1].end), middle)
+    return _Target(Span(neighbors[0].start, neighbors[-1].end), middle)
 
 
-def _from(whole: Span, start: int | None, notes: tuple[str, ...] = ()) -> _Asked:
+def _target_from(whole: Span, start: int | None, notes: tuple[str, ...] = ()) -> _Target:
     """All of a span from `start` on, or from its beginning."""
     first = whole.start if start is None else start
-    return _Asked(Span(first, whole.end), Span(first, first), notes)
+    return _Target(Span(first, whole.end), Span(first, first), notes)
 
 
-def _window(text: str, target: _Asked, part: Part, max_chars: int) -> Span:
+def _window(text: str, target: _Target, part: Part, max_chars: int) -> Span:
     """The window on the target that fits into `max_chars`."""
     if part.outline:
         return Span(target.whole.start, target.whole.start)
-    return between_words(text, centred(target.whole, target.middle, max_chars), target.whole)
+    return between_words(text, centered_window(target.whole, target.middle, max_chars), target.whole)

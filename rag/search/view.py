@@ -220,7 +220,7 @@ async def narrow_views(views: Sequence[View], plan: SearchPlan) -> list[View]:
     everywhere = {name: kind for fields in declared for name, kind in fields.items()}
     kinds = [everywhere | filterable(fields) for fields in declared]
     try:
-        filters = await to_thread.run_sync(_parsed, plan.filter, kinds)
+        filters = await to_thread.run_sync(_parse_filters, plan.filter, kinds)
     except InvalidRequestError as error:
         differing = {name for fields in kinds for name in fields if fields[name] != kinds[0][name]}
         if not differing:
@@ -236,7 +236,7 @@ async def narrow_views(views: Sequence[View], plan: SearchPlan) -> list[View]:
     ]
 
 
-def _parsed(filter_: Mapping[str, object], kinds: Sequence[Mapping[str, FieldType]]) -> list[Filter]:
+def _parse_filters(filter_: Mapping[str, object], kinds: Sequence[Mapping[str, FieldType]]) -> list[Filter]:
     """The filter for each collection, parsed once for all with the same fields."""
     filters: dict[frozenset[tuple[str, FieldType]], Filter] = {}
     for fields in kinds:
@@ -267,20 +267,22 @@ async def resolve_attributes(table: CollectionReader, filter_: Filter) -> dict[L
     ]
     has_sections = table.collection.attached is None
     conditions: dict[Leaf, str | None] = {
-        leaf: _of_section(leaf) if has_sections else "(false)" for leaf in ours if leaf.field == OF_CHUNKS
+        leaf: _section_condition(leaf) if has_sections else "(false)"
+        for leaf in ours
+        if leaf.field == OF_CHUNKS
     }
     unresolved = [leaf for leaf in ours if leaf not in conditions]
     sources = await table.attributes() if unresolved else None
     for leaf in unresolved:
-        conditions[leaf] = None if sources is None else _among(leaf, sources)
+        conditions[leaf] = None if sources is None else _matching_ids_condition(leaf, sources)
     return conditions
 
 
-def _of_section(leaf: Leaf) -> str:
+def _section_condition(leaf: Leaf) -> str:
     return HAS_SECTION if isinstance(leaf, Present) else leaf_predicate(leaf, OF_CHUNKS)
 
 
-def _among(leaf: Leaf, sources: Mapping[str, Mapping[str, Value]]) -> str:
+def _matching_ids_condition(leaf: Leaf, sources: Mapping[str, Mapping[str, Value]]) -> str:
     """The matching sources as SQL: their ids, or NOT the others' ids, whichever list is shorter."""
     matching = [id_ for id_, values in sources.items() if matches(leaf, values)]
     if len(matching) <= len(sources) / 2:

@@ -10,7 +10,7 @@ import pytest
 from rag.answers import Part, SearchRequest
 from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.search.agents import looked_up
+from rag.search.agents import open_or_list
 from rag.search.browse import Entry, Folder
 from rag.search.reply.source_reply import folder_reply
 
@@ -118,7 +118,7 @@ async def test_a_path_is_opened_with_its_collection_or_without_where_only_one_ha
     shelf: Shelf, desk: Desk
 ) -> None:
     for path in ("documents/leave/parental.md", "leave/parental.md", "refdesk://documents/leave/parental.md"):
-        extract = await looked_up(desk, BOB, path, 5_000, part=Part(lines=(3, 3)))
+        extract = await open_or_list(desk, BOB, path, 5_000, part=Part(lines=(3, 3)))
         assert not isinstance(extract, Folder)
         assert extract.text == "and more"
     await _put(shelf, "leave/parental.md", "policies")
@@ -153,14 +153,14 @@ async def test_an_id_is_an_id_even_if_a_collection_or_a_path_is_called_so(shelf:
     await _put(shelf, "readme", "documents")
     await _put(shelf, "3", "abc")
     desk = shelf.desk()
-    by_id = await looked_up(desk, ANN, "documents", 5_000)
+    by_id = await open_or_list(desk, ANN, "documents", 5_000)
     assert not isinstance(by_id, Folder)
     assert by_id.source == source
-    folder = await looked_up(desk, ANN, "documents/", 5_000)
+    folder = await open_or_list(desk, ANN, "documents/", 5_000)
     assert isinstance(folder, Folder)
     assert [entry.name for entry in folder.entries] == ["readme"]
     for path in ("documents/readme", "abc/3"):
-        assert not isinstance(await looked_up(desk, ANN, path, 5_000), Folder)
+        assert not isinstance(await open_or_list(desk, ANN, path, 5_000), Folder)
 
 
 async def test_the_line_that_an_exact_search_names_is_the_line_that_is_opened(shelf: Shelf) -> None:
@@ -178,10 +178,10 @@ async def test_the_line_that_an_exact_search_names_is_the_line_that_is_opened(sh
 
 async def test_parts_go_with_documents_and_after_with_folders(desk: Desk) -> None:
     with pytest.raises(InvalidRequestError, match="This is a folder"):
-        await looked_up(desk, ANN, "documents/leave", 5_000, part=Part(outline=True))
+        await open_or_list(desk, ANN, "documents/leave", 5_000, part=Part(outline=True))
     for name in ("documents/leave/sick.md", "leave/sick.md"):
         with pytest.raises(InvalidRequestError, match="this is a document"):
-            await looked_up(desk, ANN, name, 5_000, after="a/")
+            await open_or_list(desk, ANN, name, 5_000, after="a/")
 
 
 async def test_pages_go_on_behind_what_has_gone_meanwhile(shelf: Shelf) -> None:

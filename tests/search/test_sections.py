@@ -6,7 +6,7 @@ import pytest
 
 from rag.corpus import Heading
 from rag.errors import InvalidRequestError
-from rag.search.source_window import headed, section_span
+from rag.search.source_window import headings_named, section_span
 from rag.text.segments import Span
 
 OUTLINE = [
@@ -24,7 +24,7 @@ LENGTH = 500
 
 
 def _found(wanted: str) -> list[int]:
-    return [heading.start for heading in headed("The handbook", OUTLINE, wanted)]
+    return [heading.start for heading in headings_named("The handbook", OUTLINE, wanted)]
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_what_is_no_heading_or_several_is_told_which_there_are(wanted: str, word
 
 def test_a_source_without_headings_says_so() -> None:
     with pytest.raises(InvalidRequestError, match="has no headings"):
-        headed("title", [], "Leave")
+        headings_named("title", [], "Leave")
 
 
 def test_an_error_names_a_few_headings_without_what_could_load_something() -> None:
     outline = [Heading(f"![{n}](x) <img src={n}>", 1, n) for n in range(3000)]
     with pytest.raises(InvalidRequestError) as caught:
-        headed("title", outline, "zzz")
+        headings_named("title", outline, "zzz")
     assert str(caught.value).endswith("and 2992 more.")
     assert "![" not in str(caught.value)
     assert "<img" not in str(caught.value)

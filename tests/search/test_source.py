@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rag.answers import Part
 from rag.corpus import Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
-from rag.search.source_window import between_words, centred
+from rag.search.source_window import between_words, centered_window
 from rag.store.read.collection_reader import CollectionReader
 from rag.text.segments import Span
 
@@ -245,7 +245,7 @@ def test_a_centred_window_is_inside_and_as_long_as_there_is_room(
     spans: tuple[Span, Span], max_chars: int
 ) -> None:
     whole, middle = spans
-    window = centred(whole, middle, max_chars)
+    window = centered_window(whole, middle, max_chars)
     assert whole.start <= window.start <= window.end <= whole.end
     assert window.end - window.start == min(max_chars, whole.end - whole.start)
 
@@ -253,7 +253,7 @@ def test_a_centred_window_is_inside_and_as_long_as_there_is_room(
 @given(_windows(), st.integers(1, 80))
 def test_a_centred_window_holds_the_middle_or_its_beginning(spans: tuple[Span, Span], max_chars: int) -> None:
     whole, middle = spans
-    window = centred(whole, middle, max_chars)
+    window = centered_window(whole, middle, max_chars)
     if middle.end - middle.start <= max_chars:
         assert window.start <= middle.start
         assert middle.end <= window.end
@@ -301,7 +301,7 @@ def test_reading_on_from_the_end_of_a_window_always_gets_on(text: str, max_chars
     start, read = 0, ""
     while start < len(text):
         whole = Span(start, len(text))
-        window = between_words(text, centred(whole, Span(start, start), max_chars), whole)
+        window = between_words(text, centered_window(whole, Span(start, start), max_chars), whole)
         assert window.start == start < window.end
         read += text[window.start : window.end]
         start = window.end
@@ -309,5 +309,5 @@ def test_reading_on_from_the_end_of_a_window_always_gets_on(text: str, max_chars
 
 
 def test_worked_examples() -> None:
-    assert centred(Span(0, 100), Span(40, 50), 30) == Span(30, 60)
+    assert centered_window(Span(0, 100), Span(40, 50), 30) == Span(30, 60)
     assert between_words("one two three four five", Span(2, 20), Span(0, 23)) == Span(4, 18)

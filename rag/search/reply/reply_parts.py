@@ -17,7 +17,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict
 
 from rag.answers import BETWEEN_EXCERPTS, Context
-from rag.search.reply.untrusted import disarmed, label
+from rag.search.reply.untrusted import disarm, label
 from rag.text.locators import PAGE_LABELS_KEY, hull, is_cell_range, labels_in
 from rag.text.segments import Span, sentences
 
@@ -240,7 +240,7 @@ def _joined(hits: Sequence[Hit], room: int, token_spans: TokenSpans) -> tuple[st
 
 def _harmless(text: str) -> str:
     """A passage as it is shown, with what reads as a citation in it escaped."""
-    return _CITATION.sub(r"\\[", disarmed(text).rstrip().lstrip("\n"))
+    return _CITATION.sub(r"\\[", disarm(text).rstrip().lstrip("\n"))
 
 
 def _sentence_ends(text: str, passages: Sequence[Span], reach: int) -> Iterator[int]:

@@ -28,7 +28,7 @@ from rag.search.reply.reply_parts import (
     shown_metadata,
     shown_url,
 )
-from rag.search.reply.untrusted import altered, disarmed, label
+from rag.search.reply.untrusted import alteration_notes, disarm, label
 from rag.text.flags import Flag
 from rag.uris import resource_uri
 
@@ -140,7 +140,9 @@ def _text_notes(answer: Answer, records: Sequence[HitRecord]) -> list[str]:
     """
     texts = {hit.cited: hit.text for hit in answer.hits}
     pairs = [(texts[record.id], record.text or "") for record in records]
-    changes = altered((text, disarmed(text) if answer.context else shown_text) for text, shown_text in pairs)
+    changes = alteration_notes(
+        (text, disarm(text) if answer.context else shown_text) for text, shown_text in pairs
+    )
     return changes + ([ORDERS] if any("instructions" in (record.flags or ()) for record in records) else [])
 
 
@@ -208,7 +210,7 @@ def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
         page=hit.shown_chunks[0].page,
         date=shown_date(source),
         header=label(hit.header) or None,
-        text=disarmed(hit.text, from_prose=hit.span.start == 0),
+        text=disarm(hit.text, from_prose=hit.span.start == 0),
         start=hit.span.start,
         end=hit.span.end,
         excerpts=[[excerpt.start, excerpt.end] for excerpt in hit.excerpts]
@@ -358,7 +360,7 @@ def _usage(usage: Usage) -> UsageRecord:
 
 
 def _preview(preview: Preview) -> PreviewRecord:
-    text = disarmed(preview.text)
+    text = disarm(preview.text)
     return PreviewRecord(id=preview.id, score=round(preview.score, SCORE_DIGITS), text=text)
 
 

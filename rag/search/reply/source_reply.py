@@ -10,7 +10,7 @@ from rag.answers import Extract
 from rag.corpus import Chunk, Heading
 from rag.originals import Staleness
 from rag.search.reply.reply_parts import ORDERS, Reply, shown_date, shown_metadata, shown_url, timestamp
-from rag.search.reply.untrusted import altered, disarmed, label, numbered, one_separator
+from rag.search.reply.untrusted import alteration_notes, disarm, label, one_separator, with_line_numbers
 from rag.text.flags import Flag
 from rag.text.segments import line_at
 from rag.uris import resource_uri
@@ -185,7 +185,7 @@ def fetch_reply(extract: Extract, id_: str, max_chars: int) -> FetchReply:
 
 def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
     source, original = extract.source, extract.text[:length]
-    text = disarmed(original, from_prose=begins_in_prose(extract))
+    text = disarm(original, from_prose=begins_in_prose(extract))
     values = {
         "collection": source.collection,
         "date": shown_date(source),
@@ -193,7 +193,7 @@ def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
         "characters": f"{extract.start} to {extract.start + length} of {source.length}",
         "stale": extract.stale or "",
         "flags": ", ".join(extract.flags),
-        "altered": " ".join(altered([(original, text)])),
+        "altered": " ".join(alteration_notes([(original, text)])),
         "trust": "untrusted",
     }
     return FetchReply(
@@ -209,12 +209,12 @@ def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
     end = _shown_end(extract, end)
     original = extract.text[: end - extract.start]
     lines = one_separator(original) if extract.part.lines else original
-    text = disarmed(lines, from_prose=begins_in_prose(extract))
+    text = disarm(lines, from_prose=begins_in_prose(extract))
     first, last = extract.first_line, _last_line(extract, original)
     notes = _source_notes(extract, end, last)
     if headings < len(extract.outline):
         notes.append(f"The outline shows {headings} of {len(extract.outline)} headings.")
-    notes += altered([(original, text)])
+    notes += alteration_notes([(original, text)])
     if "instructions" in extract.flags:
         notes.append(ORDERS)
     return _blank_reply(extract).model_copy(
@@ -223,7 +223,7 @@ def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
             "next_start": _next_start(extract, end),
             "lines": f"{first}-{last}",
             "line_count": extract.line_count,
-            "text": numbered(text, first) if extract.part.lines else text,
+            "text": with_line_numbers(text, first) if extract.part.lines else text,
             "outline": _heading_records(extract.outline[:headings]),
             "chunks": [_chunk_record(extract, chunk, end) for chunk in extract.chunks if chunk.start < end],
             "notes": notes,

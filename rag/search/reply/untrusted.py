@@ -77,7 +77,7 @@ _TICKS = re.compile("`+")
 _SEPARATORS = re.compile(r"[\r\x0b\x0c\x85\u2028\u2029]")
 
 
-def disarmed(text: str, *, from_prose: bool = False) -> str:
+def disarm(text: str, *, from_prose: bool = False) -> str:
     """`text` without hidden characters, and with a space in markup that makes a client load or run something.
 
     A hostile document can tell the model to put what it has read into the address of an image, frame or
@@ -101,7 +101,7 @@ def disarmed(text: str, *, from_prose: bool = False) -> str:
     return _spaced(visible, places)
 
 
-def altered(texts: Iterable[tuple[str, str]]) -> list[str]:
+def alteration_notes(texts: Iterable[tuple[str, str]]) -> list[str]:
     """A note on how texts differ from what was written, as (written, disarmed) pairs; none if they don't."""
     spaces = hidden = ends = 0
     for original, disarmed_text in texts:
@@ -140,7 +140,7 @@ def one_separator(text: str) -> str:
     return _SEPARATORS.sub(" ", text.replace("\r\n", "\n"))
 
 
-def numbered(text: str, first: int) -> str:
+def with_line_numbers(text: str, first: int) -> str:
     r"""`text` with its lines' numbers, each before a tab: ("a\nb", 9) -> "9\ta\n10\tb"."""
     return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), first))
 

@@ -22,31 +22,31 @@ from rag.config.profiles import (
     RerankStage,
 )
 from rag.search.recall import Query
-from rag.search.stages.custom import custom
-from rag.search.stages.detail import as_detailed, compress
+from rag.search.stages.custom import custom_stage
+from rag.search.stages.detail import compress, with_detail
 from rag.search.stages.query_stages import more_queries
 from rag.search.stages.related import graph, with_related
-from rag.search.stages.reorder import distinct, diverse, newer, rerank
+from rag.search.stages.reorder import diversify_hits, drop_duplicates, order_by_recency, rerank
 from rag.search.stages.surroundings import neighbors, parent
 
 if TYPE_CHECKING:
     from rag.search.search_state import SearchState
 
-__all__ = ["apply_hit_stages", "as_detailed", "more_queries"]
+__all__ = ["apply_hit_stages", "more_queries", "with_detail"]
 
 HitStageFunction: TypeAlias = "Callable[..., Awaitable[list[Hit]]]"
 """Called with (hits, the stage's settings, the caller's query, the search's state, the open step)."""
 
 HIT_STAGES: Mapping[type[Any], HitStageFunction] = {
     RerankStage: rerank,
-    RecencyStage: newer,
-    DiversifyStage: diverse,
-    DedupeStage: distinct,
+    RecencyStage: order_by_recency,
+    DiversifyStage: diversify_hits,
+    DedupeStage: drop_duplicates,
     GraphStage: graph,
     NeighborsStage: neighbors,
     ParentStage: parent,
     CompressStage: compress,
-    CustomStage: custom,
+    CustomStage: custom_stage,
 }
 
 LEFT_OUT: Mapping[type[Any], str] = {

@@ -155,7 +155,7 @@ def _are_some_of(returned: Sequence[object], hits: Sequence[Hit]) -> bool:
     return True
 
 
-async def custom(
+async def custom_stage(
     hits: Sequence[Hit], stage: CustomStage, query: Query, _run: SearchState, step: OpenStep
 ) -> list[Hit]:
     """The stage `custom` for hits; see `custom_hits`."""

@@ -24,7 +24,7 @@ from rag.rank.excerpts import excerpts, shared_rarity, statements
 from rag.runtime import concurrently
 from rag.search.query_vectors import is_remote
 from rag.search.recall import Query
-from rag.search.source_window import between_words, centred
+from rag.search.source_window import between_words, centered_window
 from rag.search.stages.surroundings import in_sections
 from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages, with_name_forms
 from rag.text.segments import Span, sentences, with_indent
@@ -42,7 +42,7 @@ SOME_FAILED = "Some passages were not compressed ({})."
 log = logging.getLogger(__name__)
 
 
-async def compressed(
+async def compress_hits(
     hits: Sequence[Hit], stage: CompressStage, query: Query, embedders: Embedders
 ) -> tuple[list[Hit], list[str]]:
     """The hits with the answering sentences as excerpts. Hits without such a sentence are dropped.
@@ -139,8 +139,8 @@ def part_of(excerpt: Excerpt, start: int, end: int) -> Excerpt:
 async def compress(
     hits: Sequence[Hit], stage: CompressStage, query: Query, state: SearchState, step: OpenStep
 ) -> list[Hit]:
-    """The stage `compress`; see `compressed`. A warning says which model failed."""
-    answering, causes = await compressed(hits, stage, query, state.models.embedders)
+    """The stage `compress`; see `compress_hits`. A warning says which model failed."""
+    answering, causes = await compress_hits(hits, stage, query, state.models.embedders)
     unchanged = answering == list(hits)
     for cause in dict.fromkeys(causes):
         step.add_warnings((FAILED if unchanged else SOME_FAILED).format(cause), failed=unchanged)
@@ -156,7 +156,7 @@ NO_MEANING = (
 )
 
 
-async def as_detailed(hits: Sequence[Hit], query: Query, state: SearchState) -> list[Hit]:
+async def with_detail(hits: Sequence[Hit], query: Query, state: SearchState) -> list[Hit]:
     """The hits with the excerpts of the plan's `detail`. Hits whose sections overlap become one.
 
     Raises:
@@ -266,5 +266,5 @@ def _shortened(part: Excerpt, terms: Sequence[str]) -> Excerpt:
     start = sum(map(len, lines[:at]))
     whole = Span(0, len(part.text))
     line = Span(start, min(start + len(lines[at].rstrip()), start + MAX_SNIPPET_CHARS))
-    start, end = between_words(part.text, centred(whole, line, MAX_SNIPPET_CHARS), whole)
+    start, end = between_words(part.text, centered_window(whole, line, MAX_SNIPPET_CHARS), whole)
     return part_of(part, start, end)

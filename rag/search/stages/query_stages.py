@@ -24,7 +24,7 @@ from rag.filters.grammar import filterable, parse_filter
 from rag.models.breaker import note_failure
 from rag.models.chat import Chat, Form
 from rag.search.recall import Query
-from rag.search.reply.untrusted import disarmed, label
+from rag.search.reply.untrusted import disarm, label
 from rag.search.stages.custom import CustomError, custom_queries
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def _merged(
             except InvalidRequestError as error:
                 warnings.append(str(error))
     # A warning can repeat what the model wrote, such as the name of a field, and another model reads it.
-    notes = [f"The stage {_label(stage)} left out a query: {disarmed(warning)}" for warning in warnings]
+    notes = [f"The stage {_label(stage)} left out a query: {disarm(warning)}" for warning in warnings]
     return QueriesMade(tuple(merged.values()), tuple(dict.fromkeys(notes)))
 
 

@@ -43,7 +43,7 @@ NOT_EXACT = (
 NO_VECTOR = "This passage has no vector, so nothing can be compared with it. Search for its words instead."
 
 
-async def seed_of(stored: StoredSource, seq: int, view: View) -> Hit:
+async def seed_hit(stored: StoredSource, seq: int, view: View) -> Hit:
     """A passage of a readable source, as the seed of a related search.
 
     Raises:
@@ -59,7 +59,7 @@ async def seed_of(stored: StoredSource, seq: int, view: View) -> Hit:
     return Hit(row.chunk, stored.source, 1.0, None, row.vector, stored.fields)
 
 
-def from_seed(request: SearchRequest, seed: Hit) -> SearchRequest:
+def request_from_seed(request: SearchRequest, seed: Hit) -> SearchRequest:
     """The request with the seed's vector, and without its document among the results.
 
     Raises:
@@ -93,7 +93,7 @@ async def graph(
         StoreError: a collection could not be read.
     """
     first = hits[:AFTER]
-    weights = await referred(first[:SEEDS], query.views)
+    weights = await referred_sources(first[:SEEDS], query.views)
     for hit in first:
         weights.pop(hit.source.id, None)
     passages = await _best_passages(weights, hits, query, state)
@@ -110,8 +110,8 @@ async def with_related(hits: Sequence[Hit], query: Query, state: SearchState) ->
     if seed is None:
         return list(hits)
     with state.steps.step("related") as step:
-        weights = await referred([seed], query.views)
-        for id_ in await _mentioning(name_of(seed.source.title), query.views):
+        weights = await referred_sources([seed], query.views)
+        for id_ in await _sources_mentioning(name_of(seed.source.title), query.views):
             weights[id_] = weights.get(id_, 0.0) + 1.0
         weights.pop(seed.source.id, None)
         passages = await _best_passages(weights, hits, query, state)
@@ -136,19 +136,19 @@ async def _best_passages(
     return sorted(best.values(), key=lambda hit: (-weights[hit.source.id], -hit.score, hit.chunk.id))
 
 
-async def referred(seeds: Sequence[Hit], views: Sequence[View]) -> dict[str, float]:
+async def referred_sources(seeds: Sequence[Hit], views: Sequence[View]) -> dict[str, float]:
     """The readable sources that the seeds refer to, by id, with the weight of the references.
 
     A reference weighs its seed's score; one by name is divided by the number of other passages with the name.
     """
     weights: dict[str, float] = defaultdict(float)
-    for in_view in await concurrently([partial(_referred, seeds, view) for view in views]):
+    for in_view in await concurrently([partial(_referred_in_view, seeds, view) for view in views]):
         for id_, weight in in_view:
             weights[id_] += weight
     return dict(weights)
 
 
-async def _referred(seeds: Sequence[Hit], view: View) -> list[tuple[str, float]]:
+async def _referred_in_view(seeds: Sequence[Hit], view: View) -> list[tuple[str, float]]:
     """The sources of a view that the seeds refer to, with the weight of each reference."""
     attributes = await view.table.attributes()
     if not attributes:
@@ -183,11 +183,11 @@ async def _referred(seeds: Sequence[Hit], view: View) -> list[tuple[str, float]]
 
 async def _counts(names: set[str], view: View) -> dict[str, int]:
     ordered = sorted(names)
-    rows = await concurrently([partial(_having, name, view) for name in ordered])
+    rows = await concurrently([partial(_passages_with_name, name, view) for name in ordered])
     return {name: len(having) if having else HUB + 1 for name, having in zip(ordered, rows, strict=True)}
 
 
-async def _having(name: str, view: View) -> list[StoredChunk]:
+async def _passages_with_name(name: str, view: View) -> list[StoredChunk]:
     """The readable passages with all words of a name; empty if there are more than `HUB`."""
     if not name or not view.table.by_words:
         return []
@@ -198,9 +198,9 @@ async def _having(name: str, view: View) -> list[StoredChunk]:
     return [row for row in rows if (of_row := sources.get(row.chunk.source_id)) and view.admits(of_row)]
 
 
-async def _mentioning(name: str, views: Sequence[View]) -> set[str]:
+async def _sources_mentioning(name: str, views: Sequence[View]) -> set[str]:
     """The readable sources with a name in a passage; empty for a common phrase."""
-    rows = await concurrently([partial(_having, name, view) for view in views])
+    rows = await concurrently([partial(_passages_with_name, name, view) for view in views])
     return {row.chunk.source_id for having in rows for row in having if names_in(row.body, [name])}
 
 

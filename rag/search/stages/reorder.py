@@ -39,7 +39,7 @@ FAILED = "The passages were not reranked ({}); they keep the order of the search
 UNSCORED = "The reranker gave no score to {} of the passages; they come last."
 
 
-async def reranked(
+async def rerank_hits(
     hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: OpenStep, *, limit: int
 ) -> list[Hit]:
     """The hits by their new scores, ties by date, and those without a score last.
@@ -88,11 +88,11 @@ def _scored_text(hit: Hit) -> str:
 async def rerank(
     hits: Sequence[Hit], stage: RerankStage, query: Query, state: SearchState, step: OpenStep
 ) -> list[Hit]:
-    """The stage `rerank`; see `reranked`."""
-    return await reranked(hits, stage, query.text, state.models, step, limit=state.plan.limit)
+    """The stage `rerank`; see `rerank_hits`."""
+    return await rerank_hits(hits, stage, query.text, state.models, step, limit=state.plan.limit)
 
 
-async def newer(
+async def order_by_recency(
     hits: Sequence[Hit], stage: RecencyStage, query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits ordered by score and date: part of each score decays with the age of its document.
@@ -117,7 +117,7 @@ async def newer(
     )
 
 
-async def diverse(
+async def diversify_hits(
     hits: Sequence[Hit], stage: DiversifyStage, query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits ordered by maximal marginal relevance."""
@@ -150,7 +150,7 @@ def _cosines(hits: Sequence[Hit], query: Query) -> Likeness:
     return similarities
 
 
-async def distinct(
+async def drop_duplicates(
     hits: Sequence[Hit], stage: DedupeStage, _query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits without those that nearly repeat a better one."""

@@ -18,7 +18,7 @@ from rag.corpus import Chunk, Heading
 from rag.errors import BusyError
 from rag.runtime import concurrently
 from rag.search.recall import Query
-from rag.search.source_window import OpenSource, between_words, centred, open_source
+from rag.search.source_window import OpenSource, between_words, centered_window, open_source
 from rag.text.segments import Span, with_indent
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ async def with_neighbors(hits: Sequence[Hit], count: int, views: Mapping[str, Vi
     """
 
     async def neighborhoods(source: OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, _Surroundings]:
-        ranges = united(Span(chunk.seq - count, chunk.seq + count + 1) for chunk in chunks)
+        ranges = merge_spans(Span(chunk.seq - count, chunk.seq + count + 1) for chunk in chunks)
         groups = await concurrently([partial(source.between, seqs.start, seqs.end - 1) for seqs in ranges])
         return {
             chunk: _Surroundings(Span(group[0].start, group[-1].end), group)
@@ -81,7 +81,7 @@ async def in_sections(
             if (section := section_around(chunk, source.outline, len(source.text)))
         }
         without_heading.update(chunk.id for chunk in chunks if chunk not in windows)
-        spans = united(windows.values())
+        spans = merge_spans(windows.values())
         touched = await concurrently([partial(source.touching, *span) for span in spans])
         surroundings = [_Surroundings(*pair) for pair in zip(spans, touched, strict=True)]
         around = {
@@ -97,7 +97,7 @@ async def in_sections(
     return expanded, [NO_HEADING.format(len(without_heading))] if without_heading else []
 
 
-def united(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """The spans in order, with those that touch or overlap joined.
 
     Example: (8, 9), (0, 3), (2, 5), (5, 6) -> (0, 6), (8, 9).
@@ -131,7 +131,7 @@ def section_around(chunk: Chunk, outline: Sequence[Heading], length: int) -> Spa
 def _window(text: str, chunk: Chunk, section: Span, max_chars: int) -> Span:
     """The window on a section centred on the chunk, without white space at the section's end."""
     whole = Span(section.start, chunk.end + len(text[chunk.end : section.end].rstrip()))
-    window = between_words(text, centred(whole, Span(chunk.start, chunk.end), max_chars), whole)
+    window = between_words(text, centered_window(whole, Span(chunk.start, chunk.end), max_chars), whole)
     return Span(max(whole.start, with_indent(text, window.start)), window.end)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rag.corpus import Access, Principal
 from rag.search.answer_citations import CheckedAnswer, CheckedCitation, CheckedQuote, check_answer
-from rag.search.reply.untrusted import disarmed
+from rag.search.reply.untrusted import disarm
 
 if TYPE_CHECKING:
     from rag.corpus import Source
@@ -148,7 +148,7 @@ async def test_a_quote_that_is_changed_is_not_found(shelf: Shelf, source: Source
 async def test_an_image_is_quoted_as_the_document_has_it_or_as_the_tools_show_it(
     shelf: Shelf, source: Source
 ) -> None:
-    for text in (PARAGRAPHS[3], disarmed(PARAGRAPHS[3])):
+    for text in (PARAGRAPHS[3], disarm(PARAGRAPHS[3])):
         assert (await quote(shelf, f"> {text}\n\n[{source.id}/3]")).verdict == "verbatim"
         assert (await quote(shelf, f"> {text}\n\n[{source.id}/1]")).found == (f"{source.id}/3",)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.search.answer_citations import parse_answer, uncited
+from rag.search.answer_citations import parse_answer, uncited_paragraphs
 
 CITED = "It swings [ab/1]."
 
@@ -33,7 +33,7 @@ CITED = "It swings [ab/1]."
     ],
 )
 def test_what_states_nothing_or_is_covered_needs_no_citation(answer: str) -> None:
-    assert uncited(answer) == ()
+    assert uncited_paragraphs(answer) == ()
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_what_states_nothing_or_is_covered_needs_no_citation(answer: str) -> Non
     ],
 )
 def test_what_states_something_without_a_citation_is_found(answer: str, lacking: tuple[str, ...]) -> None:
-    assert uncited(answer) == lacking
+    assert uncited_paragraphs(answer) == lacking
 
 
 @given(st.text(alphabet="a [/1]\n-#|:?>`*", max_size=60))
 def test_no_answer_breaks_it_and_a_paragraph_is_found_or_holds_a_citation(answer: str) -> None:
-    found = uncited(answer)
+    found = uncited_paragraphs(answer)
     assert all(text.strip() for text in found)
     assert not any(parse_answer(text).citations for text in found)

@@ -15,7 +15,7 @@ from rag.answers import Context, Hit
 from rag.corpus import Chunk, Source
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.search.reply.reply_parts import assemble_context
-from rag.search.reply.untrusted import disarmed
+from rag.search.reply.untrusted import disarm
 from rag.text.segments import sentences
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def test_passages_are_cut_between_sentences_but_the_first(
     context = assemble_context(hits, budget=budget, token_spans=token_spans)
     assert context.chunk_ids == tuple(hit.chunk.id for hit in hits[: len(context.chunk_ids)])
     for hit, block in zip(hits, context.text.split("\n\n[s/"), strict=False):
-        whole = disarmed(hit.chunk.text).rstrip().lstrip("\n")
+        whole = disarm(hit.chunk.text).rstrip().lstrip("\n")
         passage = block.partition("]\n")[2]
         ends = {end for _, end in sentences(whole)}
         assert whole.startswith(passage)

@@ -18,7 +18,7 @@ from rag.corpus import Chunk, Heading, Source
 from rag.search.reply.reply_parts import ORDERS, assemble_context
 from rag.search.reply.search_reply import search_reply
 from rag.search.reply.source_reply import MAX_OUTLINE, fetch_reply, source_reply
-from rag.search.reply.untrusted import altered, disarmed
+from rag.search.reply.untrusted import alteration_notes, disarm
 from rag.text.segments import line_count
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
@@ -62,7 +62,7 @@ MOST_AT_ONE_PLACE = 5  # headings that surely fit into a reply
 
 
 def _altered(texts: list[str]) -> list[str]:
-    return altered((text, disarmed(text)) for text in texts)
+    return alteration_notes((text, disarm(text)) for text in texts)
 
 
 def test_a_hit_says_all_that_one_needs_to_cite_it() -> None:
@@ -169,7 +169,7 @@ def test_a_text_that_is_not_shown_to_the_letter_is_said_to_be_not() -> None:
     for text, notes in (
         ("the text", []),
         ("see <b>it</b>", []),
-        ("see <img src=x>", altered([("<img src=x>", "< img src=x>")])),
+        ("see <img src=x>", alteration_notes([("<img src=x>", "< img src=x>")])),
     ):
         assert source_reply(_extract(text), 9000).notes == notes
         assert fetch_reply(_extract(text), "mfzq", 9000).metadata.get("altered") == next(iter(notes), None)

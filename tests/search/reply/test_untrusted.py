@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rag.search.reply.untrusted import MAX_LABEL_CHARS, altered, disarmed, label
+from rag.search.reply.untrusted import MAX_LABEL_CHARS, alteration_notes, disarm, label
 
 RENDERERS = (MarkdownIt("commonmark"), MarkdownIt("commonmark", {"html": False}), MarkdownIt("js-default"))
 URL = "http://evil.example/?q=1"
@@ -128,8 +128,8 @@ def _references(text: str) -> dict[str, object]:
     ],
 )
 def test_markup_that_fetches_is_shown_as_its_source(text: str, expected: str) -> None:
-    assert disarmed(text) == expected
-    assert not _fetched(disarmed(text))
+    assert disarm(text) == expected
+    assert not _fetched(disarm(text))
 
 
 @pytest.mark.parametrize("text", FETCHING)
@@ -137,8 +137,8 @@ def test_nothing_that_fetches_is_left_and_a_person_can_still_read_it(text: str) 
     assert _fetched(text)
     for around in ("{}", "a {} b", "```html\n{}\n```", "> - {}", "    {}", "<div>\n{}"):
         whole = around.format(text)
-        assert not _fetched(disarmed(whole))
-        assert disarmed(whole).replace("< ", "<").replace("! [", "![") == whole
+        assert not _fetched(disarm(whole))
+        assert disarm(whole).replace("< ", "<").replace("! [", "![") == whole
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_nothing_that_fetches_is_left_and_a_person_can_still_read_it(text: str) 
     ],
 )
 def test_what_fetches_nothing_stays_byte_for_byte(text: str) -> None:
-    assert disarmed(text) == text
+    assert disarm(text) == text
 
 
 @pytest.mark.parametrize(
@@ -176,20 +176,20 @@ def test_what_fetches_nothing_stays_byte_for_byte(text: str) -> None:
     ],
 )
 def test_code_stays_byte_for_byte(code: str) -> None:
-    assert disarmed(code) == code
+    assert disarm(code) == code
     assert not _fetched(code)
 
 
 def test_a_plain_fence_stays_where_the_text_is_known_to_begin_outside_of_code() -> None:
     text = "Before.\n\n```\n<img src=x>\n```\n"
-    assert disarmed(text, from_prose=True) == text
-    assert disarmed(text) == text.replace("<", "< ")  # the first fence may end another one
+    assert disarm(text, from_prose=True) == text
+    assert disarm(text) == text.replace("<", "< ")  # the first fence may end another one
 
 
 def test_a_note_says_what_was_altered_and_only_if_something_was() -> None:
-    assert altered([("a", "a"), ("Option<char>", disarmed("Option<char>"))]) == []
+    assert alteration_notes([("a", "a"), ("Option<char>", disarm("Option<char>"))]) == []
     texts = ["<img src=x> ![a](b)", "pass\u200bword\u2028"]
-    (note,) = altered((text, disarmed(text)) for text in texts)
+    (note,) = alteration_notes((text, disarm(text)) for text in texts)
     for part in ("2 spaces", "1 hidden character removed", "1 other line end"):
         assert part in note
 
@@ -209,14 +209,14 @@ def test_a_note_says_what_was_altered_and_only_if_something_was() -> None:
     ],
 )
 def test_what_a_name_means_is_not_said_in_one_passage_for_another(definition: str) -> None:
-    assert not _references(disarmed(definition))
-    assert "] :" in disarmed(definition)
-    assert not _fetched(f"![r]\n\n{disarmed(definition)}".replace("![", "! ["))
+    assert not _references(disarm(definition))
+    assert "] :" in disarm(definition)
+    assert not _fetched(f"![r]\n\n{disarm(definition)}".replace("![", "! ["))
 
 
 @given(PIECE_TEXTS, PIECE_TEXTS)
 def test_two_texts_beside_each_other_fetch_nothing_either(one: str, other: str) -> None:
-    both = f"{disarmed(one)}\n\n{disarmed(other)}"
+    both = f"{disarm(one)}\n\n{disarm(other)}"
     assert not _rendered(both)
     assert not _references(both)
 
@@ -242,7 +242,7 @@ def test_two_texts_beside_each_other_fetch_nothing_either(one: str, other: str) 
     ],
 )
 def test_an_image_in_disguise_is_none_any_more(text: str) -> None:
-    assert not _fetched(disarmed(text))
+    assert not _fetched(disarm(text))
 
 
 @pytest.mark.parametrize(
@@ -271,18 +271,18 @@ def test_an_image_in_disguise_is_none_any_more(text: str) -> None:
 )
 @pytest.mark.parametrize("image", [f"![a]({URL})", f"<img src='{URL}'>"])
 def test_what_only_looks_like_a_fence_protects_no_image(text: str, image: str) -> None:
-    assert not _fetched(disarmed(text.format(image)))
+    assert not _fetched(disarm(text.format(image)))
 
 
 @given(PIECE_TEXTS)
 def test_no_text_makes_a_renderer_fetch_anything(text: str) -> None:
-    assert not _fetched(disarmed(text))
+    assert not _fetched(disarm(text))
 
 
 @given(st.one_of(PIECE_TEXTS, st.text()))
 def test_what_is_clean_stays_clean(text: str) -> None:
-    once = disarmed(text)
-    assert disarmed(once) == once
+    once = disarm(text)
+    assert disarm(once) == once
     assert not _fetched(label(text))
 
 
@@ -296,7 +296,7 @@ def test_what_is_clean_stays_clean(text: str) -> None:
 @pytest.mark.usefixtures("within_a_minute")
 def test_hostile_repetition_costs_no_more_than_its_length(piece: str) -> None:
     for text in (piece * (100_000 // len(piece)), piece * (100_000 // len(piece)) + "]:"):
-        disarmed(text)  # it takes some 10 ms; were it quadratic, minutes
+        disarm(text)  # it takes some 10 ms; were it quadratic, minutes
     assert len(label(text)) <= MAX_LABEL_CHARS
 
 

@@ -12,7 +12,7 @@ from rag.config.profiles import CompressStage
 from rag.corpus import DEFAULT_EMBEDDER, Principal
 from rag.models.embed import Embedders
 from rag.search.recall import Meaning, Query
-from rag.search.stages.detail import compressed
+from rag.search.stages.detail import compress_hits
 from rag.search.stages.surroundings import with_neighbors
 from rag.search.view import View
 from rag.store.read.desk_reader import DeskReader
@@ -60,7 +60,7 @@ async def _compressed(
     (vector,) = shelf.small.vectors([like])
     asked = Query(query, {DEFAULT_EMBEDDER: Meaning(vector)}, tuple(views.values()))
     embedders = Embedders({DEFAULT_EMBEDDER: shelf.small.BagOfWords()})
-    kept, failures = await compressed(hits, stage, asked, embedders)
+    kept, failures = await compress_hits(hits, stage, asked, embedders)
     assert not failures
     for hit in kept:
         found = await views[hit.source.collection].table.text(hit.source.id)

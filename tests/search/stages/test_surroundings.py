@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rag.answers import Excerpt, Hit
 from rag.config.profiles import ParentStage
 from rag.corpus import Access, Chunk, Heading, Principal
-from rag.search.stages.surroundings import in_sections, section_around, united, with_neighbors
+from rag.search.stages.surroundings import in_sections, merge_spans, section_around, with_neighbors
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
@@ -459,10 +459,10 @@ SPANS = st.lists(
 
 @given(SPANS)
 def test_united_spans_hold_the_same_places_and_stand_apart(spans: list[Span]) -> None:
-    whole = united(spans)
+    whole = merge_spans(spans)
     assert _places(whole) == _places(spans)
     assert all(one.end < after.start for one, after in pairwise(whole))
-    assert united(reversed(spans)) == whole
+    assert merge_spans(reversed(spans)) == whole
 
 
 def _places(spans: Sequence[Span]) -> set[int]:
