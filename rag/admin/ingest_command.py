@@ -407,10 +407,10 @@ async def _connection(address: str) -> AsyncIterator[Connection | None]:
     if not address:
         yield None
         return
-    from rag.ingest.ray_cluster import connected  # noqa: PLC0415 most runs are on one machine
+    from rag.ingest.ray_cluster import connect  # noqa: PLC0415 most runs are on one machine
 
     echo("Connecting to Ray …", err=True)
-    async with connected(address) as connection:
+    async with connect(address) as connection:
         yield connection
 
 

@@ -24,7 +24,7 @@ from anyio import to_thread
 from rag.corpus import Collection
 from rag.errors import ParseError
 from rag.ingest.container_cache import ContainerCache, container_digest
-from rag.ingest.discover import Discovery, left_out, unsupported
+from rag.ingest.discover import Discovery, is_left_out, unsupported
 from rag.ingest.local_files import LocalFile, over_limit, read
 from rag.ingest.metadata import access_requested
 from rag.ingest.parse.document_parts import Member, Names
@@ -198,7 +198,7 @@ class _Parts:
         elif path.endswith(SIDECAR_SUFFIX):
             content = member.data[: SIDECAR_BYTES + 1]  # a longer one is refused where it is read
             self.sidecars[path] = opening.spool.add(content)
-        elif left_out(path, settings):
+        elif is_left_out(path, settings):
             return
         elif self._is_wanted(path, member):
             self._add_if_small(self.names.take(path), member)
@@ -267,7 +267,7 @@ def inner_path(name: str) -> str | None:
     return None if leads_out else str(path)
 
 
-def unopened(stored: Iterable[str], discovery: Discovery) -> Iterator[str]:
+def unopened_notes(stored: Iterable[str], discovery: Discovery) -> Iterator[str]:
     """A note on sources that stay because their container exists but wasn't opened."""
     parts = [
         uri for uri in stored if "#" in uri and not discovery.is_gone(uri) and uri not in discovery.retained

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rag.corpus import Document
 
 STRETCHES = 7  # read at even distances, so that a preface or a chapter doesn't speak for all; an odd number
-STRETCH = 400  # characters of words, of which 99.6 % are recognized rightly in six languages
-LEAST = 4  # characters; fewer say nothing, not even of a script
+STRETCH = 400  # characters of words; 99.6 % of such texts in six languages are recognized correctly
+LEAST = 4  # characters; fewer don't even tell the script
 SURE, SURE_IF_SHORT = 0.6, 0.85  # probability of a language that is believed, of long and short texts
 SHORT = 200  # characters
 CREDIBLE, POSSIBLE = 0.2, 0.01  # of the language that a document states, with and without another one told
@@ -41,7 +41,7 @@ _SAME = {"nb": "no", "nn": "no"}  # which written Norwegian it is, changes with 
 
 
 def with_language(document: Document) -> Document:
-    """The document with its language in its metadata, as a BCP 47 tag; with none if that can't be told.
+    """The document with its language in its metadata, as a BCP 47 tag; without a tag if it is unknown.
 
     Example: stated "en-US", written in German -> "de"; stated "de-AT", written in German -> "de-AT".
     """
@@ -52,7 +52,7 @@ def with_language(document: Document) -> Document:
 
 
 def language_of(text: str, stated: str = "") -> str:
-    """The tag of the language of a text, or what is stated if the words allow it; empty if nobody knows."""
+    """The tag of a text's language: the stated one if the words are consistent with it; empty if unknown."""
     votes: Counter[str] = Counter()
     total: Counter[str] = Counter()
     stretches = _stretches(text)
@@ -77,7 +77,7 @@ def language_of(text: str, stated: str = "") -> str:
 
 
 def _prose(document: Document) -> str:
-    """What of a document is in a language: all but code, and headings only beside something else."""
+    """The text of a document without code; headings count only if there is other text."""
     text = document.text
     kinds = {block.kind for block in document.blocks} - {"code"}
     if kinds <= {"heading"} and len(kinds) < len({block.kind for block in document.blocks}):
@@ -86,7 +86,7 @@ def _prose(document: Document) -> str:
 
 
 def _stretches(text: str) -> list[str]:
-    """Parts of a text at even distances, of which only words are left."""
+    """Samples of a text at even distances, reduced to words."""
     size = 2 * STRETCH  # numbers and addresses are taken out
     count = min(STRETCHES, max(1, len(text) // size))
     step = len(text) // count
@@ -95,7 +95,7 @@ def _stretches(text: str) -> list[str]:
 
 
 def load() -> None:
-    """Load what tells languages, which takes a moment the first time."""
+    """Load the classifier; the first time takes 0.4 s."""
     _identifier()
 
 
@@ -114,7 +114,7 @@ def _labels() -> frozenset[str]:
 def _probabilities(words: str) -> Mapping[str, float]:
     """The probability of each language.
 
-    The classifier is sure of anything. Its scores are divided by the square root of the text's bytes, as
+    The classifier is overconfident. Its scores are divided by the square root of the text's bytes, as
     py3langid 0.4 does; that release itself takes 2 s and 88 MB to load.
     """
     identifier = _identifier()
@@ -134,14 +134,14 @@ if TYPE_CHECKING:
 
 KNOWN = 0.3  # of a text; Latin scripts .4 and more by `Embedder.vocabulary_share`, others .15 and less
 REGION = 400  # characters of words that are judged together, so that a chapter is told apart
-REGION_LEAST = 40  # characters of words; fewer say nothing of their language
+REGION_LEAST = 40  # characters of words; fewer don't tell the language
 
 _ASCII = re.compile(r"[!-~]+")
 _NO_WORD = re.compile(r"[\d_@/\\=<>{}|#$%^*+~\[\]]")
 
 
 def words_in(text: str) -> str:
-    """The words of a text: without numbers, addresses, identifiers and other signs of no language.
+    """The words of a text, without numbers, addresses, identifiers and symbols.
 
     Example: "Restart nginx_2 (see https://a.b): теперь 5 раз" -> "Restart (see теперь раз".
     """
@@ -154,14 +154,15 @@ class _Region(NamedTuple):
     """None if it has too few words to tell."""
 
 
-def foreign_parts(document: Document, knows_word: Known) -> list[Span]:
-    """The parts of a document that an embedder doesn't know, in order. `known` is that of the embedder.
+def foreign_parts(document: Document, known_share: Known) -> list[Span]:
+    """The parts of a document in a script or language that the embedder hardly knows, in order.
 
-    Code isn't foreign. What has few words is like what follows it, and at the end like what is before it.
+    `known_share` is `Embedder.vocabulary_share`. Code isn't foreign. A region with few words is treated like
+    the region after it, or at the end like the one before it.
     """
     if document.text.isascii():
         return []  # in any language written so, the units of a text are its tokens
-    regions = [*_regions(document, knows_word)]
+    regions = [*_regions(document, known_share)]
     following: bool | None = None
     verdicts: list[bool | None] = []
     for region in reversed(regions):
@@ -178,7 +179,7 @@ def foreign_parts(document: Document, knows_word: Known) -> list[Span]:
     ]
 
 
-def _regions(document: Document, knows_word: Known) -> Iterator[_Region]:
+def _regions(document: Document, known_share: Known) -> Iterator[_Region]:
     text = document.text
     begun: list[Span] = []
     words: list[str] = []
@@ -186,7 +187,7 @@ def _regions(document: Document, knows_word: Known) -> Iterator[_Region]:
     def judged() -> Iterator[_Region]:
         if begun:
             joined = " ".join(words)
-            foreign = knows_word(joined) < KNOWN if len(joined) >= REGION_LEAST else None
+            foreign = known_share(joined) < KNOWN if len(joined) >= REGION_LEAST else None
             yield _Region(Span(begun[0].start, begun[-1].end), foreign)
             begun.clear()
             words.clear()
@@ -208,6 +209,6 @@ def _regions(document: Document, knows_word: Known) -> Iterator[_Region]:
 
 
 def is_within(foreign: Iterable[Span], span: tuple[int, int]) -> bool:
-    """Whether a slice lies within one of these parts."""
+    """Whether a slice lies within one of the foreign parts."""
     start, end = span
-    return any(span.start <= start and end <= span.end for span in foreign)
+    return any(part.start <= start and end <= part.end for part in foreign)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Access
 from rag.errors import ParseError
-from rag.ingest.local_files import LocalFile, read_if_there, scanned
+from rag.ingest.local_files import LocalFile, read_if_there, scan_folder
 from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.report import NOT_THERE, LeftOut, Outcome
@@ -182,7 +182,7 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
 
 def _about_barren(folder: Path) -> str:
     """The note on a folder without a file to read."""
-    with scanned(folder) as entries:
+    with scan_folder(folder) as entries:
         is_empty = next(entries, None) is None
     name = printable(folder)
     if is_empty:
@@ -236,7 +236,7 @@ class _FolderEntry(NamedTuple):
 def _entries(folder: Path, discovery: Discovery, settings: IngestSettings) -> list[_FolderEntry]:
     """The entries of a folder, last name first. An unreadable folder is reported, and yields none."""
     try:
-        with scanned(folder) as entries:
+        with scan_folder(folder) as entries:
             folder_entries = [
                 _FolderEntry(folder / entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
                 for entry in sorted(entries, key=lambda entry: entry.name, reverse=True)
@@ -282,7 +282,7 @@ def _add(file: LocalFile, discovery: Discovery) -> None:
     discovery.files.setdefault(file.uri, file)
 
 
-def left_out(name: str, settings: IngestSettings) -> bool:
+def is_left_out(name: str, settings: IngestSettings) -> bool:
     """Whether a path below a folder or container, or a folder above it, is hidden or excluded."""
     return any(_left_out_here(part, settings) for part in (name, *map(str, PurePosixPath(name).parents[:-1])))
 

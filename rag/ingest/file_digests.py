@@ -1,8 +1,8 @@
-"""A file's bytes, the two digests that identify them, and the chunking settings that count in them.
+"""Reads files, and computes the two digests that identify their content.
 
-The *content digest* recognizes a document under another name. The *digest* tells whether the stored text is
-still what a run would store; it covers everything that the text and its chunks depend on, also which chunking
-applies to the document, written like this: "a7…/254/sentence/32/0/1".
+The *content digest* recognizes a document under another name. The *digest* says whether the stored text is
+still what a run would store: it covers everything that the text and its chunks depend on, with the chunking
+of the document at its end: "a7…/254/sentence/32/0/1".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """A file that was read, with its sidecar, and its state right before; None if that couldn't be told."""
+    """A file that was read, with its sidecar, and its state just before; None if unknown."""
 
     file: LocalFile
     data: bytes
@@ -58,19 +58,19 @@ def _content(file: LocalFile, max_bytes: int, cut: str, admission: str) -> FileC
 
 
 def as_stored(file: LocalFile, source: KnownSource) -> FileContent:
-    """What `read_content` would give of a part that is as it is stored, but without its bytes."""
+    """As `read_content`, for a part that is as it is stored, but without its bytes."""
     return FileContent(file, b"", b"", source.record.content, source.digest, _state(file))
 
 
 def _state(file: LocalFile) -> FileState | None:
-    """The state of the file, or of the file that it is a part of; None for what lies elsewhere."""
+    """The state of the file, or of the outermost container of a part; None for documents of an origin."""
     with suppress(OSError):
         return state_of(local_path(file.uri)) if is_local(file.uri) else None
     return None
 
 
 def stated_json(file: LocalFile) -> bytes:
-    """What is stated of a document and requested for it, for its digest."""
+    """The metadata and access requests from a document's containers, for its digest."""
     if not (file.stated or file.requests):
         return b""
     return json.dumps(
@@ -89,17 +89,17 @@ def content_digest(data: bytes) -> str:
 
 
 def recipe_of(cuts: str) -> str:
-    """What digests depend on besides the documents, `cuts` being all ways in which a run may cut them."""
+    """What digests depend on besides the documents; `cuts` are all chunkings of a run."""
     return _digest(cuts.encode(), "")
 
 
 def _digest(data: bytes, cut: str) -> str:
-    """A digest of the bytes, and how they are cut: "a7…/254". A rebuild can change the latter."""
+    """A digest of the bytes and the chunking: "a7…/254". A rebuild can change the latter."""
     return recut(digest_of(data), cut)
 
 
 def chunking_of(name: str, chunkings: Iterable[Chunking], max_tokens: int) -> Chunking:
-    """The first that matches a file's path for readers or its last part; `max_tokens` where none says it."""
+    """The first chunking that matches a file's path for readers or its name, completed by `max_tokens`."""
     last = name.rpartition("/")[2]
     matching = (
         chunking
@@ -115,7 +115,7 @@ def limit_of(chunking: Chunking, window: int) -> int:
     return min(chunking.max_tokens or window, window)
 
 
-def written(chunking: Chunking, window: int) -> str:
+def cut_key(chunking: Chunking, window: int) -> str:
     """All that passages depend on, as part of a digest: "254" of the usual one, or "254/sentence/32/20/1"."""
     limit = str(limit_of(chunking, window))
     if replace(chunking, max_tokens=None, match="*") == Chunking():
@@ -125,10 +125,10 @@ def written(chunking: Chunking, window: int) -> str:
 
 
 def recut(digest: str, cut: str) -> str:
-    """The digest of the same bytes that are cut so: ("a7/254", "99") -> "a7/99"."""
+    """The digest of the same bytes with another chunking: ("a7/254", "99") -> "a7/99"."""
     return f"{digest.partition('/')[0]}/{cut}"
 
 
 def cut_of(digest: str) -> str:
-    """How a source with this digest is cut: "a7/254/sentence/32/0/1" -> "254/sentence/32/0/1"."""
+    """The chunking in a digest: "a7/254/sentence/32/0/1" -> "254/sentence/32/0/1"."""
     return digest.partition("/")[2]

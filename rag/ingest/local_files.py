@@ -125,7 +125,7 @@ def over_limit(size: int, max_bytes: int) -> ParseError:
 
 
 @contextmanager
-def scanned(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+def scan_folder(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
     """The entries of the absolute `folder`. The path of an entry may be its name only.
 
     Raises:

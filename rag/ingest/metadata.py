@@ -1,7 +1,7 @@
 """A document's metadata: from a sidecar file, and as the fields that its collection declares.
 
 The sidecar `report.pdf.meta.toml` describes `report.pdf`, which can't hold metadata like the front matter of
-Markdown. Its keys go before those of the document.
+Markdown. Its keys override those of the document.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EXPECTED: dict[FieldType, str] = {
     "string list": f"a list of strings of at most {MAX_CHARS} characters",
 }
 _OF_OUR_OWN = ACCESS_KEYS | {EXPIRES, LEFT_OUT, "title", "date", "url", "language", "encoding", "path"}
-"""Names that mean something without being declared."""
+"""Names with a meaning of their own, which needs no declaration."""
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
 
@@ -160,8 +160,10 @@ def access_requested(file: LocalFile) -> dict[str, str]:
     return requested
 
 
-def described(document: Document, sidecar: bytes, stated: Mapping[str, str] = _NOTHING) -> Document:
-    """The document with what is said of it elsewhere, and with the address that its metadata states as `url`.
+def with_stated_metadata(
+    document: Document, sidecar: bytes, stated: Mapping[str, str] = _NOTHING
+) -> Document:
+    """The document with the metadata of its sidecar and container, and with the address in its `url` key.
 
     Its sidecar goes before what its container or origin states (`LocalFile.stated`), and that before its own
     metadata.

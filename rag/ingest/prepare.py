@@ -17,9 +17,9 @@ from rag.corpus import Chunking, Document, FieldType, FileState, Passage, Source
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.detect_language import foreign_parts, load, with_language
-from rag.ingest.file_digests import FileContent, chunking_of, limit_of, read_content, recipe_of, written
+from rag.ingest.file_digests import FileContent, chunking_of, cut_key, limit_of, read_content, recipe_of
 from rag.ingest.local_files import LocalFile
-from rag.ingest.metadata import declared_fields, described, undeclared_names
+from rag.ingest.metadata import declared_fields, undeclared_names, with_stated_metadata
 from rag.ingest.parse.parsers import may_be_scanned
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_paths import printable
@@ -132,7 +132,7 @@ class Preparation:
         Raises:
             ParseError: the file or its sidecar can't be read.
         """
-        cut = written(self._chunking(file), self.embedder.window)
+        cut = cut_key(self._chunking(file), self.embedder.window)
         scanned = "ocr" if self._ocr_seconds and may_be_scanned(file.path.name) else ""
         admission = self.admission.recipe + scanned
         return await read_content(file, max_bytes=self.settings.max_file_bytes, cut=cut, admission=admission)
@@ -154,7 +154,7 @@ class Preparation:
         name = printable(content.file.path.name)
         budget = budget or Budget(self.settings.parse_timeout_seconds)
         parsed = await parse_safely(content.data, name, budget=budget, ocr_seconds=self._ocr_seconds)
-        return described(parsed, content.sidecar, content.file.stated)
+        return with_stated_metadata(parsed, content.sidecar, content.file.stated)
 
     async def chunked(self, content: FileContent, budget: Budget) -> Chunked:
         """The document in a file, as admitted, in passages that fit the embedder.

@@ -206,7 +206,7 @@ class ClusterEmbedder(WrappedEmbedder):
 
 
 @asynccontextmanager
-async def connected(address: str) -> AsyncIterator[Connection]:
+async def connect(address: str) -> AsyncIterator[Connection]:
     """Yields a connection to the cluster at `ray://HOST:PORT`, or to a new one on this machine (`local`).
 
     Connect before LanceDB starts its threads: Ray forks processes.

@@ -1,4 +1,4 @@
-"""Makes a collection's tables anew beside the present ones, from the stored texts.
+"""Rebuilds a collection's tables from the stored texts, next to the present tables.
 
 Everything but cutting and vectors is copied: ids, URIs, metadata, declared fields, generations. Access
 records are the tenant's and don't change; the copies of their labels are brought up to date at the end. A
@@ -18,7 +18,7 @@ from anyio import to_thread
 from rag.ingest.chunk import passages
 from rag.ingest.chunk_vectors import calibration, vectors_of_texts
 from rag.ingest.detect_language import foreign_parts, is_within
-from rag.ingest.file_digests import chunking_of, cut_of, limit_of, recut, written
+from rag.ingest.file_digests import chunking_of, cut_key, cut_of, limit_of, recut
 from rag.ingest.split_text import Reading
 from rag.ingest.stored_document import document_of
 from rag.store.care import rebuild_target
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from rag.store.write.collection_writer import CollectionWriter
     from rag.store.write.table_rows import WholeSource
 
-WAVE_CHARS = 250_000  # of texts; what is begun anew after an interruption
+WAVE_CHARS = 250_000  # of texts; at most this much is repeated after an interruption
 
 
 def _nothing(_done: int, _total: int) -> None:
-    """No progress: nobody looks at it."""
+    """Show no progress."""
 
 
 async def _at_once() -> bool:
-    """Nobody looks at what was built before searches use it."""
+    """Approve without a check."""
     return True
 
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What a rebuild did. `kept` are the paths of sources that only an ingestion can cut as it should be.
+    """What a rebuild did. `uncut` are the paths of sources that only an ingestion can cut as it should be.
 
     Where it wasn't `switched`, searches use the former tables still, and the new ones wait for another call.
     """
@@ -59,7 +59,7 @@ class Rebuilt:
     copied: int = 0
     recut: int = 0
     without_vector: int = 0
-    kept: list[str] = field(default_factory=list)
+    uncut: list[str] = field(default_factory=list)
     switched: bool = True
 
 
@@ -203,7 +203,7 @@ class _Rebuild:
         """A source with its chunks: as they are, if they are cut so already; else from its text."""
         source, window = stored.source(collection.name), self.embedder.window
         chunking = chunking_of(source.name, self.chunkings, self.max_tokens)
-        cut = written(chunking, window)
+        cut = cut_key(chunking, window)
         document = document_of(source, schema.outline_record(stored.row["outline"]), stored.row["text"])
         foreign = foreign_parts(document, self.embedder.vocabulary_share)
         fits = all(
@@ -214,7 +214,7 @@ class _Rebuild:
             return self._as_it_is(stored)
         paged = any(page is not None for page in stored.pages)
         if paged:  # where its pages begin is known for its present passages only
-            self.rebuilt.kept.append(source.name)
+            self.rebuilt.uncut.append(source.name)
             if fits:
                 return self._as_it_is(stored)
         limit, spans = limit_of(chunking, window), self.embedder.token_spans

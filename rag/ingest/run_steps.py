@@ -19,7 +19,7 @@ from rag.corpus import AccessRecord, Chunking
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.ingest.chunk_vectors import EMBED_AT_ONCE, ask_again, calibrate, with_vectors
 from rag.ingest.collection_languages import language_notes, note_languages, settle_languages
-from rag.ingest.containers import unopened
+from rag.ingest.containers import unopened_notes
 from rag.ingest.discover import Discovery
 from rag.ingest.file_digests import FileContent, as_stored
 from rag.ingest.local_files import LocalFile
@@ -40,7 +40,7 @@ from rag.ingest.run_progress import ByteProgress, Progress, sizes
 from rag.ingest.sandbox.parser_pool import end_idle
 from rag.ingest.source_paths import path_of
 from rag.ingest.unchanged_sources import UnchangedSources
-from rag.ingest.vanished_sources import lost, moved_sources, remove_vanished
+from rag.ingest.vanished_sources import lost_ids, moved_sources, remove_vanished
 from rag.ingest.work_limits import LARGE_CHARACTERS, BackPressure, Budget, lanes
 from rag.models.embed import Embedder
 from rag.report.text_and_html import counted
@@ -231,7 +231,7 @@ class IngestSteps:
         for uri, source in matched.items():  # a second loop: a part asks for the id of its moved container
             self._unchanged.follow(source, contents[uri])
         unmatched = [file.uri for file in new_files if file.uri not in matched]
-        self._recorded.note_missing(await to_thread.run_sync(lost, self._stored, discovery, unmatched))
+        self._recorded.note_missing(await to_thread.run_sync(lost_ids, self._stored, discovery, unmatched))
         for source in await self._unchanged.move():
             del self._moved[source.uri]
             self._stored[source.uri] = source
@@ -395,7 +395,7 @@ class IngestSteps:
             *field_notes(self.outcomes.undeclared, self._writer.collection.name),
             *language_notes(self.outcomes.finished, self._writer.collection),
             *self._claims.report.notes([file.path for file in files.values()], self._claims.rights),
-            *unopened(self._stored, discovery),
+            *unopened_notes(self._stored, discovery),
             *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
         )
         return Report(tuple(self.outcomes.finished), all_notes)

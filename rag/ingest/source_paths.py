@@ -39,7 +39,7 @@ def place_of(uri: str) -> Path:
     return at / unquote(inside, errors="surrogateescape") if inside else at
 
 
-def around(uri: str) -> tuple[Path, ...]:
+def container_places(uri: str) -> tuple[Path, ...]:
     """The places of the containers of a part, outermost first; empty for a document that is not a part.
 
     Example: file:///d/a.zip#b/c.eml -> /d/a.zip, /d/a.zip/b.

@@ -125,7 +125,7 @@ async def remove_vanished(
     confirmed: bool,
 ) -> Removed:
     """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted."""
-    missing = await to_thread.run_sync(vanished, stored, discovery)
+    missing = await to_thread.run_sync(find_vanished, stored, discovery)
     guarded = [source for source in missing if source.uri.partition("#")[0] not in discovery.deleted]
     unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery.whole, settings)
     kept_ids = {id_ for ids in unmounted.values() for id_ in ids}
@@ -158,7 +158,7 @@ def _reason(uri: str, discovery: Discovery) -> str:
     return "the file is gone"
 
 
-def vanished(stored: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:
+def find_vanished(stored: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:
     """The stored sources that are gone from the places that were searched."""
     return [
         source
@@ -167,7 +167,7 @@ def vanished(stored: Mapping[str, KnownSource], discovery: Discovery) -> list[Kn
     ]
 
 
-def lost(stored: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[str]) -> set[str]:
+def lost_ids(stored: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[str]) -> set[str]:
     """The ids of the sources that a new file, given by URI, could be an edited version of.
 
     These are the sources that vanished from the walked folders, and those with the same file name that
@@ -176,7 +176,7 @@ def lost(stored: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[
     names = {*map(name_of, new)}
     alike = [source for uri, source in stored.items() if uri not in discovery.files and name_of(uri) in names]
     elsewhere = {source.id for source in alike if discovery.is_gone(source.uri)} if names else set[str]()
-    return elsewhere | {source.id for source in vanished(stored, discovery)}
+    return elsewhere | {source.id for source in find_vanished(stored, discovery)}
 
 
 def perhaps_unmounted(

@@ -10,7 +10,7 @@ import pytest
 from rag.config.settings import ChunkingSettings
 from rag.corpus import Block, Chunking, Document
 from rag.ingest.chunk import passages
-from rag.ingest.file_digests import chunking_of, written
+from rag.ingest.file_digests import chunking_of, cut_key
 from rag.ingest.parse.parsers import parse
 
 PROSE = """# Handbook
@@ -158,9 +158,9 @@ def test_the_settings_complete_their_rules() -> None:
     ],
 )
 def test_every_part_of_a_chunking_is_part_of_the_digest(other: Chunking) -> None:
-    assert written(Chunking(max_tokens=254), 512) == "254"
-    assert written(other, 254) not in {"254", written(Chunking("code"), 254)}
+    assert cut_key(Chunking(max_tokens=254), 512) == "254"
+    assert cut_key(other, 254) not in {"254", cut_key(Chunking("code"), 254)}
 
 
 def test_a_match_is_no_part_of_the_digest() -> None:
-    assert written(Chunking("row", match="*.csv"), 254) == written(Chunking("row"), 254)
+    assert cut_key(Chunking("row", match="*.csv"), 254) == cut_key(Chunking("row"), 254)

@@ -13,7 +13,7 @@ from rag.corpus import AccessRecord, FileState
 from rag.ingest.containers import spooling
 from rag.ingest.discover import Discovery
 from rag.ingest.local_files import LocalFile
-from rag.ingest.metadata import described, read_sidecar
+from rag.ingest.metadata import read_sidecar, with_stated_metadata
 from rag.ingest.parse.parsers import parse
 from rag.ingest.source_paths import folder_of, name_of, part_uri, path_of, place_of
 from rag.ingest.vanished_sources import moved_sources, perhaps_unmounted
@@ -138,7 +138,7 @@ def test_many_sources_of_one_content_can_move_without_comparing_each_with_each(
 
 def test_what_is_stated_goes_before_the_document_and_a_sidecar_before_both() -> None:
     stated = {"title": "Stated", "date": "2024-05-01", "from": "ann@example.org", "year": "1"}
-    document = described(DOCUMENT, b"year = 2\n", stated)
+    document = with_stated_metadata(DOCUMENT, b"year = 2\n", stated)
     assert (document.title, document.metadata["from"], document.metadata["year"]) == (
         "Stated",
         "ann@example.org",
@@ -147,7 +147,7 @@ def test_what_is_stated_goes_before_the_document_and_a_sidecar_before_both() -> 
     assert document.date
     assert document.date.year == 2024
     hidden = {"visibility": "restricted", "allow": "group:hr"}
-    assert described(DOCUMENT, b'visibility = "tenant"\n', hidden).metadata.get("allow") is None
+    assert with_stated_metadata(DOCUMENT, b'visibility = "tenant"\n', hidden).metadata.get("allow") is None
 
 
 def test_a_part_is_stale_as_its_file_is_and_unknown_while_its_folder_is_not_mounted(tmp_path: Path) -> None:

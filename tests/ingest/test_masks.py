@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.corpus import Block, Document
-from rag.ingest.policy.masking import counted_values, in_numbers, masked
+from rag.ingest.policy.masking import count_values, in_numbers, with_masks
 from rag.text.flags import MASKS, PERSONAL, Flag, flags_in, spans_in
 from tests.test_flags import FOUND
 
@@ -29,7 +29,7 @@ def document(text: str, *cuts: int, **more: object) -> Document:
 
 @pytest.mark.parametrize(("kind", "text"), VALUES)
 def test_each_kind_is_masked_and_leaves_no_flag(kind: Flag, text: str) -> None:
-    made = masked(document(f"Before {text} after."), [kind])
+    made = with_masks(document(f"Before {text} after."), [kind])
     assert MASKS[kind] in made.text
     assert kind not in flags_in(made.text)
     assert made.text.startswith("Before ")
@@ -38,7 +38,7 @@ def test_each_kind_is_masked_and_leaves_no_flag(kind: Flag, text: str) -> None:
 
 def test_only_the_value_goes_and_not_the_word_before_it() -> None:
     text = "Tel.: 030 901820-12, SSN: 078-05-1120, mailto:ann.lee@acorn.org!"
-    shown = masked(document(text), PERSONAL).text
+    shown = with_masks(document(text), PERSONAL).text
     assert shown == "Tel.: [phone number], SSN: [identity number], mailto:[e-mail address]!"
 
 
@@ -46,7 +46,7 @@ def test_only_the_value_goes_and_not_the_word_before_it() -> None:
 def test_a_private_key_goes_with_its_lines(ending: str) -> None:
     lines = "".join(f"MIIEowIBAAKCAQEA{n}Zk3Jq8s7Yx0pQ1vT2uR5wX6zB9cD4eF7gH8\n" for n in range(5))
     text = f"The key:\n-----BEGIN RSA PRIVATE KEY-----\n{lines}{ending}\nIt is secret."
-    shown = masked(document(text), ["secret"]).text
+    shown = with_masks(document(text), ["secret"]).text
     assert "MII" not in shown
     assert shown.startswith("The key:\n[secret]")
     assert shown.endswith("\nIt is secret.")
@@ -54,7 +54,7 @@ def test_a_private_key_goes_with_its_lines(ending: str) -> None:
 
 def test_a_value_of_the_text_also_goes_where_nothing_says_what_it_is() -> None:
     one = document("Phone: 0171 2345678", metadata={"author": "0171 2345678", "year": "2024"})
-    made = masked(one, ["phone"])
+    made = with_masks(one, ["phone"])
     assert made.metadata == {"author": "[phone number]", "year": "2024"}
 
 
@@ -68,7 +68,7 @@ def test_title_headings_and_address_are_masked_too() -> None:
         (heading, Block("paragraph", 24, 30)),
         url="https://x/?a=ann.lee@acorn.org",
     )
-    made = masked(one, ["email"])
+    made = with_masks(one, ["email"])
     assert "acorn" not in repr(made)
     assert made.title == "[e-mail address]"
     assert made.blocks[0].title == "Ann: [e-mail address]"
@@ -78,13 +78,13 @@ def test_title_headings_and_address_are_masked_too() -> None:
 
 def test_what_is_not_asked_for_stays() -> None:
     one = document("ann.lee@acorn.org and 4539578763621486")
-    assert masked(one, ["card"]).text == "ann.lee@acorn.org and [card number]"
-    assert masked(one, []) == one
+    assert with_masks(one, ["card"]).text == "ann.lee@acorn.org and [card number]"
+    assert with_masks(one, []) == one
 
 
 def test_values_are_counted_once_however_often_and_wherever_they_stand() -> None:
     one = document("a.b@acorn.org, a.b@acorn.org, c.d@acorn.org", metadata={"author": "a.b@acorn.org"})
-    found = counted_values(one, "e.f@acorn.org.txt", PERSONAL)
+    found = count_values(one, "e.f@acorn.org.txt", PERSONAL)
     assert (found, in_numbers(found)) == ({"email": 3}, "3 e-mail addresses")
 
 
@@ -96,7 +96,7 @@ _PARTS = st.lists(
 @given(parts=_PARTS, cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_blocks_and_pages_stay_in_order_and_lose_nothing(parts: Sequence[str], cuts: list[int]) -> None:
     one = document(" ".join(parts), *cuts)
-    made = masked(one, PERSONAL)
+    made = with_masks(one, PERSONAL)
     starts, ends = [block.start for block in made.blocks], [block.end for block in made.blocks]
     assert starts == sorted(starts) == list(made.pages)
     assert (starts[0], ends[-1], starts[1:]) == (0, len(made.text), ends[:-1])

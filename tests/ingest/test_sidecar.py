@@ -13,7 +13,7 @@ from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest.discover import discover
 from rag.ingest.local_files import LocalFile
-from rag.ingest.metadata import described, read_sidecar
+from rag.ingest.metadata import read_sidecar, with_stated_metadata
 from rag.ingest.parse.parsers import parse
 from rag.ingest.rights.requested_rights import Rights
 from rag.originals import SIDECAR_BYTES
@@ -25,7 +25,7 @@ DOCUMENT = parse(b"---\nyear: 1999\nAllow: group:everyone\n---\n# Plans\n\ntext\
 
 
 def _said(toml: str) -> dict[str, str]:
-    return dict(described(DOCUMENT, toml.encode()).metadata)
+    return dict(with_stated_metadata(DOCUMENT, toml.encode()).metadata)
 
 
 def test_its_values_are_metadata_as_in_front_matter() -> None:
@@ -46,19 +46,19 @@ def test_its_values_are_metadata_as_in_front_matter() -> None:
 
 
 def test_its_title_and_date_are_the_documents() -> None:
-    document = described(DOCUMENT, b'title = "The\\nplan"\ndate = 2024-05-01\n')
+    document = with_stated_metadata(DOCUMENT, b'title = "The\\nplan"\ndate = 2024-05-01\n')
     assert (document.title, document.date) == ("The plan", datetime(2024, 5, 1, tzinfo=UTC))
-    assert described(DOCUMENT, b"year = 1\n").title == "Plans"
-    assert described(DOCUMENT, b"") is DOCUMENT
+    assert with_stated_metadata(DOCUMENT, b"year = 1\n").title == "Plans"
+    assert with_stated_metadata(DOCUMENT, b"") is DOCUMENT
 
 
 def test_a_url_from_the_front_matter_or_the_sidecar_is_the_documents() -> None:
     paper = parse(b"---\nurl: https://example.org/a b\nyear: 1999\n---\ntext", "a.md")
-    document = described(paper, b"")
+    document = with_stated_metadata(paper, b"")
     assert (document.url, document.metadata) == ("https://example.org/a%20b", {"year": "1999"})
-    assert described(paper, b'url = "https://example.org/c"').url == "https://example.org/c"
+    assert with_stated_metadata(paper, b'url = "https://example.org/c"').url == "https://example.org/c"
     for wrong in ("javascript:alert(1)", "example.org/c", "https://me@example.org"):
-        document = described(DOCUMENT, f'url = "{wrong}"'.encode())
+        document = with_stated_metadata(DOCUMENT, f'url = "{wrong}"'.encode())
         assert document.url is None
         assert document.remarks == ("its url is not an http or https address",)
         assert document.metadata["url"] == wrong
@@ -68,7 +68,7 @@ def test_nothing_is_hidden_in_it() -> None:
     toml = r"""title = "\u001b]0;Pl\u200bans\u202e"
 "k\ufe01" = "v\U000e0041"
 tags = ["a\u3164", "می‌خواهم"]"""
-    document = described(DOCUMENT, toml.encode())
+    document = with_stated_metadata(DOCUMENT, toml.encode())
     assert document.title == "]0;Plans"
     assert {"k": "v", "tags": "a, می‌خواهم"}.items() <= document.metadata.items()
 
@@ -77,7 +77,7 @@ def test_access_comes_from_the_sidecar_or_the_document_but_not_from_both() -> No
     rights = Rights("tenant", of_documents=True)
 
     def access(toml: bytes) -> Access | None:
-        return rights.claim(Path("/notes/plans.md"), described(DOCUMENT, toml).metadata).access
+        return rights.claim(Path("/notes/plans.md"), with_stated_metadata(DOCUMENT, toml).metadata).access
 
     everyone, hr = Access("restricted", frozenset({"group:everyone"}), revision=1), frozenset({"group:hr"})
     assert access(b"year = 1") == everyone
@@ -100,7 +100,7 @@ def test_access_comes_from_the_sidecar_or_the_document_but_not_from_both() -> No
 )
 def test_an_invalid_sidecar_rejects_the_document(toml: bytes, words: str) -> None:
     with pytest.raises(ParseError, match=words):
-        described(DOCUMENT, toml)
+        with_stated_metadata(DOCUMENT, toml)
 
 
 def test_one_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
@@ -169,14 +169,14 @@ async def test_a_change_of_it_makes_the_source_anew(small_desk: ModuleType, tmp_
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
 def test_it_is_read_as_editors_of_windows_save_it(encoding: str) -> None:
     written = 'title = "Größe"\r\nallow = ["group:hr"]\r\n'.encode(encoding)
-    document = described(DOCUMENT, written)
+    document = with_stated_metadata(DOCUMENT, written)
     assert (document.title, document.metadata["allow"]) == ("Größe", "group:hr")
 
 
 @pytest.mark.parametrize("data", ['title = "Größe"\n'.encode("cp1252"), b"\xff\xfea", b"\x00\x01\xd8"])
 def test_one_in_another_encoding_is_refused_in_one_line_that_says_so(data: bytes) -> None:
     with pytest.raises(ParseError, match="UTF-8") as refused:
-        described(DOCUMENT, data)
+        with_stated_metadata(DOCUMENT, data)
     assert "codec" not in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -184,7 +184,7 @@ def test_one_in_another_encoding_is_refused_in_one_line_that_says_so(data: bytes
 def test_dots_hide_from_the_limit_in_no_encoding() -> None:
     key = ".".join(["ਊ"] * 1100)  # U+0A0A: its bytes are line ends
     with pytest.raises(ParseError, match="dots"):
-        described(DOCUMENT, f'"x"{key} = 1'.encode("utf-16"))
+        with_stated_metadata(DOCUMENT, f'"x"{key} = 1'.encode("utf-16"))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])

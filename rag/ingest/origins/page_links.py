@@ -42,7 +42,7 @@ class PageFacts:
     nofollow: bool = False
 
 
-def canonical(reference: str, base: str = "") -> str | None:
+def canonical_url(reference: str, base: str = "") -> str | None:
     """An address in the one form in which it is compared: None if it is no http or https address.
 
     Example: "HTTPS://Example.org:443/a/../b/%7ejoe#x" -> "https://example.org/b/~joe".
@@ -92,13 +92,13 @@ def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
         target, relation = attributes.get("href", ""), attributes.get("rel", "").lower().split()
         match match[1].lower():
             case "base" if target:
-                base = canonical(target, url) or url
+                base = canonical_url(target, url) or url
             case "link" if "canonical" in relation and not main:
-                main = canonical(target, base) or ""
+                main = canonical_url(target, base) or ""
             case "meta" if attributes.get("name", "").lower() in {"robots", "refdesk"}:
                 robots_orders.append(attributes.get("content", ""))
             case "a" if target and "nofollow" not in relation and len(links) < MAX_LINKS:
-                if address := canonical(target, base):
+                if address := canonical_url(target, base):
                     links[address] = None
     orders = {order.strip().lower() for listed in robots_orders for order in listed.split(",")}
     return PageFacts(
@@ -147,7 +147,7 @@ class Listing:
     entries: tuple[SitemapEntry, ...]
 
 
-def unpacked(body: bytes, max_bytes: int) -> bytes:
+def gunzipped(body: bytes, max_bytes: int) -> bytes:
     """A body without its gzip, as in sitemap.xml.gz.
 
     Raises:

@@ -12,7 +12,7 @@ import anyio
 
 from rag.ingest.origins.guarded_http import MAX_REDIRECTS, RETRIED, Client, Reply, seconds_to_wait
 from rag.ingest.origins.origin_look import FetchError
-from rag.ingest.origins.page_links import canonical, host_of
+from rag.ingest.origins.page_links import canonical_url, host_of
 
 if TYPE_CHECKING:
     from protego import Protego
@@ -47,7 +47,7 @@ class Visitor:
         host = host_of(url)
         if host not in self._robots:
             try:
-                self._robots[host] = await self._read_robots(canonical("/robots.txt", url) or url)
+                self._robots[host] = await self._read_robots(canonical_url("/robots.txt", url) or url)
             except FetchError as error:
                 self._robots[host] = FetchError(f"its robots.txt: {error}")
         rules = self._robots[host]
@@ -61,7 +61,7 @@ class Visitor:
             reply = await self.reply(url, {}, max_bytes=ROBOTS_BYTES)
             if reply.status not in REDIRECTS:
                 return robots_of(reply)
-            target = canonical(reply.headers.get("location", ""), url)
+            target = canonical_url(reply.headers.get("location", ""), url)
             if target is None or host_of(target) not in self.hosts:
                 break
             url = target

@@ -31,12 +31,12 @@ from rag.ingest.origins.page_links import (
     Listing,
     PageFacts,
     SitemapEntry,
-    canonical,
+    canonical_url,
+    gunzipped,
     host_of,
     listing,
     page_facts,
     path_below,
-    unpacked,
 )
 from rag.ingest.origins.polite_client import REDIRECTS, Visitor
 from rag.ingest.parse.decode import in_utf8
@@ -103,7 +103,7 @@ class _Crawl:
         self._origin = origin
         self._context = context
         self._findings = OriginFindings()
-        self._starts = [url for start in origin.urls if (url := canonical(start))]
+        self._starts = [url for start in origin.urls if (url := canonical_url(start))]
         self._hosts = {host_of(url) for url in self._starts}
         max_bytes = context.settings.max_file_bytes
         self._visitor = Visitor(client, self._hosts, origin.delay_seconds, max_bytes)
@@ -238,7 +238,7 @@ class _Crawl:
         elif not 200 <= reply.status < 300:  # noqa: PLR2004 HTTP's
             raise FetchError(f"the server answers with status {reply.status}")
         elif visit.may_list and (
-            listed := listing(unpacked(reply.body, self._context.settings.max_file_bytes))
+            listed := listing(gunzipped(reply.body, self._context.settings.max_file_bytes))
         ):
             self._list(listed)
         else:
@@ -288,7 +288,7 @@ class _Crawl:
                 self._add(_Visit(url, visit.depth + 1))
 
     def _redirect(self, visit: _Visit, reply: Reply) -> None:
-        target = canonical(reply.headers.get("location", ""), visit.url)
+        target = canonical_url(reply.headers.get("location", ""), visit.url)
         if target is None or visit.hops >= MAX_REDIRECTS:
             raise FetchError("it redirects too often, or to no address")
         if host_of(target) not in self._hosts:
@@ -302,7 +302,7 @@ class _Crawl:
         """Visit what a sitemap or a feed lists."""
         self._feeds = self._feeds or listed.kind == "feed"
         for entry in listed.entries:
-            if url := canonical(entry.url):
+            if url := canonical_url(entry.url):
                 self._add(_Visit(url, may_list=listed.kind == "index", hops=1, stated=_stated(entry)))
 
 

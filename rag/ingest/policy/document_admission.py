@@ -1,8 +1,7 @@
-"""Whether a document is stored, what of it, and until when.
+"""Admission: whether a document is stored, with which values masked, and until when.
 
 A document is kept out if it has expired, if the collection's policy or the moderator says so, or if its
-container is kept out. Nothing is looked at or changed unless the collection or the settings say so. The last
-part tells until when documents are kept, and which stored ones have expired since.
+container is kept out. Nothing is checked or changed unless the collection or the settings ask for it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from rag.corpus import Collection, Document, FileState, Policy
 from rag.errors import WithheldError
 from rag.ingest.parse.document_parts import date
-from rag.ingest.policy.masking import NAME_STAYS, counted_values, in_numbers, masked
+from rag.ingest.policy.masking import NAME_STAYS, count_values, in_numbers, with_masks
 from rag.ingest.policy.moderation import ModerationError, Moderator
 from rag.ingest.report import Outcome
 from rag.ingest.source_paths import path_of, prefixes, printable
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
     from rag.ingest.work_limits import Budget
 
 MODERATION = "moderation"
-"""The key of the metadata that says "flagged" of a document that the moderation flagged."""
+"""The metadata key of documents that the moderation flagged; its value is "flagged"."""
 
 
 class NotAdmittedError(Exception):
-    """A document is kept out, by a policy or because it has expired. The message has nothing of its text."""
+    """A document is kept out by a policy, or has expired. The message contains none of its text."""
 
     def __init__(self, message: str, kind: Literal["policy", "expired"] = "policy") -> None:
         super().__init__(message)
@@ -46,9 +45,9 @@ class NotAdmittedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A document as it is stored, and how many values of each kind were masked in it.
+    """A document as it will be stored, and the number of masked values by kind.
 
-    It is `unmoderated` if there was no verdict on it: the next run shall ask again.
+    `unmoderated` means that the moderator gave no verdict: the next run asks again.
     """
 
     document: Document
@@ -58,7 +57,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class DocumentAdmission:
-    """The policies of a collection for personal data, without those that are `allow`, and its retention."""
+    """A collection's policies for personal data (except `allow`), its retention, and the moderator."""
 
     personal_data: Mapping[Flag, Policy]
     keep_days: int = 0
@@ -66,25 +65,25 @@ class DocumentAdmission:
 
     @classmethod
     def of(cls, collection: Collection, moderator: Moderator | None = None) -> DocumentAdmission:
-        """The door of a collection."""
+        """The admission to a collection."""
         return cls(collection.personal_data, collection.keep_days, moderator)
 
     @property
     def recipe(self) -> str:
-        """What the stored text depends on, for its digest; empty if the door is open."""
+        """The policies that the stored text depends on, for its digest; empty if there are no policies."""
         policies = json.dumps(dict(self.personal_data), sort_keys=True) if self.personal_data else ""
         return policies + (self.moderator.recipe if self.moderator else "")
 
     async def admitted(
         self, document: Document, file: LocalFile, state: FileState | None, budget: Budget
     ) -> Admitted:
-        """The document that was found in a file of this state, as it is to be stored.
+        """The document as it will be stored. `state` is that of its file.
 
-        Looking for personal data in it is at the expense of the file's budget.
+        Searching it for personal data is charged to the file's budget.
 
         Raises:
             NotAdmittedError: a policy keeps it out, or it has expired.
-            WithheldError: it states by a word that is no date when it expires, or its moderation failed.
+            WithheldError: its expiry is not a date, or its moderation failed.
         """
         document, name = with_expiry(document, file.requests), file.name
         now = datetime.now(UTC)
@@ -114,28 +113,28 @@ class DocumentAdmission:
         return replace(admitted, document=document)
 
     def _without_personal_data(self, document: Document, name: str) -> Admitted:
-        counts = counted_values(document, name, self.personal_data.keys())
+        counts = count_values(document, name, self.personal_data.keys())
         kept_out = {flag: number for flag, number in counts.items() if self.personal_data[flag] == "skip"}
         if kept_out:
             raise NotAdmittedError(f"it contains {in_numbers(kept_out)}; the collection skips such documents")
         to_mask = [flag for flag in counts if self.personal_data[flag] == "redact"]
-        masked_document = masked(document, to_mask)
+        masked_document = with_masks(document, to_mask)
         if spans_in(name, to_mask):
             masked_document = replace(masked_document, remarks=(*masked_document.remarks, NAME_STAYS))
         return Admitted(masked_document, {flag: counts[flag] for flag in to_mask})
 
 
-# The documents that a run keeps out, what they contain, and the earlier versions that it removes for that.
+# The documents that a run keeps out with their parts, and their earlier versions, which it removes.
 #
-# What contains a part decides for it: a mail that the collection doesn't take, that has expired, or of which
-# nobody can tell who may see it brings in none of its attachments.
+# A container decides for its parts: no attachment is stored of a mail that is kept out, has expired or is
+# withheld.
 
 
 def check_expiry(source: KnownSource) -> None:
-    """Whether a stored source whose text stays may stay.
+    """Check that a stored source whose text stays may stay.
 
     Raises:
-        NotAdmittedError: it has expired.
+        NotAdmittedError: the source has expired.
     """
     if source.expires and has_expired(source):
         raise NotAdmittedError(expired_words(source.expires), "expired")
@@ -143,17 +142,17 @@ def check_expiry(source: KnownSource) -> None:
 
 @dataclass(slots=True)
 class KeptOut:
-    """The outcomes, by id, of stored sources that are to be removed, and why others don't come in, by URI."""
+    """The outcomes of stored sources to remove, by id, and why documents are kept out, by URI."""
 
     removed: dict[str, Outcome] = field(default_factory=dict)
     _why: dict[str, NotAdmittedError | WithheldError] = field(default_factory=dict)
 
     def check(self, file: LocalFile, discovery: Discovery) -> None:
-        """Whether what contains a part lets it in.
+        """Check that the containers of a part were not kept out.
 
         Raises:
-            NotAdmittedError: what contains it was kept out, or has expired.
-            WithheldError: what contains it is withheld.
+            NotAdmittedError: a container was kept out, or has expired.
+            WithheldError: a container was withheld.
         """
         why = next(
             (self._why[container] for container in discovery.around(file) if container in self._why), None
@@ -170,7 +169,7 @@ class KeptOut:
     def outcome(
         self, file: LocalFile, why: NotAdmittedError, earlier: KnownSource | None
     ) -> Iterable[Outcome]:
-        """The outcome of a document that is kept out; that of an earlier version comes with its removal."""
+        """The outcome of a document that is kept out; if a version is stored, its removal is the outcome."""
         self.note(file, why)
         path = printable(file.path)
         if earlier is None:
@@ -179,11 +178,13 @@ class KeptOut:
         return []
 
     def with_others(self, sources: Mapping[str, KnownSource], stored: Container[str | None]) -> None:
-        """Add the stored sources that have expired, except those `stored` anew, and what is in any of these.
+        """Also mark expired sources (unless just re-`stored`), and the parts of all, for removal.
 
-        Parts whose container could not be opened, or was not looked at, are gone with it as well.
+        This includes parts whose container could not be opened, or was not searched.
         """
-        for id_, outcome in expired(source for source in sources.values() if source.id not in stored).items():
+        for id_, outcome in expired_outcomes(
+            source for source in sources.values() if source.id not in stored
+        ).items():
             self.removed.setdefault(id_, outcome)
         outer = {uri: self.removed[source.id] for uri, source in sources.items() if source.id in self.removed}
         for uri, source in sources.items():
@@ -195,16 +196,16 @@ class KeptOut:
                     self.removed[source.id] = part_outcome
 
 
-SHOWN = 40  # characters of what is no date
+SHOWN = 40  # characters of an invalid date
 
 
 def with_expiry(document: Document, around: Iterable[Mapping[str, str]] = ()) -> Document:
-    """The document with the date in UTC under `EXPIRES` at which it expires by what it states, if it does.
+    """The document with its stated expiry in UTC under `EXPIRES`, if it states one.
 
-    `around` is what the files state that it is a part of: it expires with the first of them.
+    `around` is the metadata of its containers: a part expires with the first of them.
 
     Raises:
-        WithheldError: it is no date. Nobody knows then how long the document may be kept.
+        WithheldError: a stated expiry is not a date, so it is unknown how long the document may be kept.
     """
     stated = [
         value
@@ -236,8 +237,8 @@ def has_expired(source: KnownSource) -> bool:
     return source.expires is not None and source.expires <= datetime.now(UTC)
 
 
-def expired(sources: Iterable[KnownSource]) -> dict[str, Outcome]:
-    """What the report says, by id, of those of the sources that have expired and are to be removed."""
+def expired_outcomes(sources: Iterable[KnownSource]) -> dict[str, Outcome]:
+    """The outcomes, by id, of the sources that have expired and will be removed."""
     return {
         source.id: Outcome(
             path_of(source.uri), "removed", expired_words(source.expires), source.id, kind="expired"
@@ -248,7 +249,7 @@ def expired(sources: Iterable[KnownSource]) -> dict[str, Outcome]:
 
 
 async def note_expiring(writer: CollectionWriter, wave: Iterable[NewSource]) -> None:
-    """Let searches know that there are sources that expire, before the first one is stored."""
+    """Note in the collection that some sources expire, before the first one is stored."""
     collection = writer.collection
     if writer.writes and not collection.expiring and any(EXPIRES in new.source.metadata for new in wave):
         await change_collection(

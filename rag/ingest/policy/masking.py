@@ -1,7 +1,7 @@
-"""Personal data and secrets in a document: their number, and the document with masks in their place.
+"""Counts personal data and secrets in a document, and masks them.
 
-What the flags found in the text is also masked in the title, the headings and the metadata, where the words
-may be missing by which a number is recognised.
+Values found in the text are also masked in the title, headings and metadata, which may lack the words around
+a number that identify it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ ADDRESS_LEFT_OUT = "its url contains what the collection masks, so it was left o
 NAME_STAYS = "its file name contains what the collection masks; file names stay as they are"
 
 
-def counted_values(document: Document, name: str, kinds: Collection[Flag]) -> dict[Flag, int]:
-    """How many different values of each kind a document has, in its text, title, metadata and name."""
+def count_values(document: Document, name: str, kinds: Collection[Flag]) -> dict[Flag, int]:
+    """The number of different values of each kind in a document's text, title, metadata and name."""
     texts = (document.text, document.title, *document.metadata.values(), document.url or "", name)
     values = {(span.flag, text[span.start : span.end]) for text in texts for span in spans_in(text, kinds)}
     return dict(Counter(flag for flag, _ in sorted(values)))
 
 
-def masked(document: Document, kinds: Collection[Flag]) -> Document:
-    """The document with a mask for each value of these kinds; blocks and pages stand where they stood.
+def with_masks(document: Document, kinds: Collection[Flag]) -> Document:
+    """The document with a mask for each value of these kinds. Blocks and pages move with the text.
 
     A block or page that begins inside of a value begins at its mask.
     Example: "Ask ann@acorn.org." -> "Ask [e-mail address].".

@@ -21,7 +21,7 @@ from rag.access.rule import narrower, same_access
 from rag.corpus import Access, AccessRecord
 from rag.ingest.rights.access_history import NONE, Narrowing, Recorded
 from rag.ingest.rights.access_report import AccessReport
-from rag.ingest.source_paths import around, place_of
+from rag.ingest.source_paths import container_places, place_of
 from rag.ingest.vanished_sources import renamed_folders
 from rag.store.write.access_claim import Claim, Policy, until_stored
 from rag.store.write.source_ids import PURGED
@@ -200,7 +200,7 @@ class Claims:
 
     def _requested(self, file: LocalFile, metadata: Mapping[str, str], content: str) -> Claim:
         """What a new document gets: by command, folders and rules, and by its own request."""
-        inside = around(file.uri)
+        inside = container_places(file.uri)
         return self.rights.claim(file.path, metadata, content, around=inside, requests=file.requests)
 
     def is_synced(self, uri: str) -> bool:
@@ -213,7 +213,7 @@ class Claims:
         if by_origin is None:
             return None
         # The settings of the origin or its path are an upper limit.
-        limit = self.rights.of_path(path, around=around(uri))
+        limit = self.rights.of_path(path, around=container_places(uri))
         access = narrower(limit, by_origin) if limit else by_origin
         here = Situation.ORIGIN_SET if self.rights.set_access else Situation.ORIGIN
         return Claim(access, TABLE[here].policy, content=content)
@@ -283,10 +283,10 @@ class Claims:
     # What command, folders and rules give a place, now and before.
 
     def _given(self, file: LocalFile) -> Access | None:
-        return self.rights.of_path(file.path, around=around(file.uri))
+        return self.rights.of_path(file.path, around=container_places(file.uri))
 
     def _given_before(self, uri: str) -> Access | None:
-        return self.rights.of_path(place_of(uri), by_command=False, around=around(uri))
+        return self.rights.of_path(place_of(uri), by_command=False, around=container_places(uri))
 
     def _rights_differ(self, before: str, file: LocalFile) -> bool:
         """Whether a document's place gives other rights than the URI where it was before."""
@@ -306,7 +306,7 @@ class Claims:
 
     def _rights_changed(self, file: LocalFile) -> bool:
         """Whether this run gives a place other rights than the place had before."""
-        earlier, outer = replace(self.rights, folders=self._recorded.folders), around(file.uri)
+        earlier, outer = replace(self.rights, folders=self._recorded.folders), container_places(file.uri)
         before = earlier.of_path(file.path, by_command=False, around=outer)
         access = self._given(file)
         return access is not None and not same_access(before, access)

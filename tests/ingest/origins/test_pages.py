@@ -6,7 +6,7 @@ import pytest
 
 from rag.ingest.origins.guarded_http import is_public
 from rag.ingest.origins.origin_look import FetchError
-from rag.ingest.origins.page_links import canonical, listing, page_facts, path_below
+from rag.ingest.origins.page_links import canonical_url, listing, page_facts, path_below
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ from rag.ingest.origins.page_links import canonical, listing, page_facts, path_b
     ],
 )
 def test_an_address_has_one_form(written: str, expected: str | None) -> None:
-    assert canonical(written, "https://example.org/a") == expected
+    assert canonical_url(written, "https://example.org/a") == expected
     if expected:
-        assert canonical(expected) == expected
+        assert canonical_url(expected) == expected
 
 
 def test_an_address_as_a_path() -> None:

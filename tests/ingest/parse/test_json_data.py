@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.metadata import described
+from rag.ingest.metadata import with_stated_metadata
 from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def test_half_a_character_and_nul_become_the_replacement_character(shape: Shape)
     ],
 )
 def test_a_single_record_tells_its_title_and_where_it_can_be_opened(name: str, text: str) -> None:
-    document = described(parse(text.encode(), name), b"")
+    document = with_stated_metadata(parse(text.encode(), name), b"")
     assert (document.title, document.url) == ("Clocks", "https://example.org/1")
     assert "https://example.org/1" in document.text
 
@@ -121,4 +121,4 @@ def test_a_single_record_tells_its_title_and_where_it_can_be_opened(name: str, t
     "text", ['[{"url": "https://a.org"}, {"url": "https://b.org"}]', '{"url": 1}', '["https://a.org"]']
 )
 def test_several_records_have_no_url_in_common(text: str) -> None:
-    assert described(parse(text.encode(), "a.json"), b"").url is None
+    assert with_stated_metadata(parse(text.encode(), "a.json"), b"").url is None
