@@ -1,4 +1,4 @@
-"""Where a desk keeps what it keeps: its data folder, or a bucket of an object store.
+"""The home of a desk: its data folder, or a bucket of an object store.
 
 The engine reads and writes tables in either by itself. What else a desk keeps is small: keys, tenants, the
 history of runs, and the key that ids are derived from. In a bucket each is an object with the same name,
@@ -28,7 +28,7 @@ Home: TypeAlias = "Path | Bucket"
 ANSWER_SECONDS, CONNECT_SECONDS = 10, 3  # of one request
 RETRIES, RETRY_SECONDS = 2, 5  # the library's own are 10 in three minutes, which no caller waits for
 PART_SECONDS = 120  # a part of a large object may take: nobody waits for it, and lines can be slow
-WORDS = {  # in the text of an error, of which the type says less
+WORDS = {  # in the text of an error, which says more than its type
     "NoSuchBucket": "there is no such bucket",
     "ContainerNotFound": "there is no such bucket",
     "ExpiredToken": "the credentials in the environment have expired",
@@ -127,7 +127,7 @@ class Bucket:
             ) from error
 
     def read(self, name: str) -> bytes | None:
-        """The content of an object, None if there is none.
+        """The content of an object, None if it doesn't exist.
 
         Raises:
             StoreError: the store doesn't answer, or refuses.
@@ -185,7 +185,7 @@ def reason(error: BaseException) -> str:
 
 
 def read(home: Home, name: str) -> bytes | None:
-    """The content of a file that a desk keeps, None if there is none.
+    """The content of a file of a desk, None if it doesn't exist.
 
     Raises:
         OSError: a file can't be read.
@@ -200,7 +200,7 @@ def read(home: Home, name: str) -> bytes | None:
 
 
 def names(home: Home, folder: str) -> tuple[str, ...]:
-    """The names of what is in a folder that a desk keeps; none if there is no such folder.
+    """The names of the entries of a folder of a desk; none if the folder doesn't exist.
 
     Raises:
         OSError, StoreError: as `read`.
@@ -250,7 +250,7 @@ def check_data_folder(data: Home) -> None:
     """Reject a data folder that refdesk hasn't prepared.
 
     Raises:
-        ConfigurationError: there is no such folder, or it is not one of refdesk's.
+        ConfigurationError: the folder doesn't exist, or isn't one of refdesk's.
     """
     if problem := data_folder_problem(data):
         raise ConfigurationError(problem)

@@ -42,8 +42,8 @@ def state_of(path: str | os.PathLike[str]) -> FileState:
     """The state of a regular file.
 
     Raises:
-        FileNotFoundError: there is none.
-        OSError: it can't be told.
+        FileNotFoundError: no regular file is there.
+        OSError: the file can't be examined.
     """
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -119,7 +119,7 @@ class FileWatch:
 
 
 def _is_mounted(path: str, parts: int) -> bool:
-    """Whether the folder that so many parts of the path lie in holds anything."""
+    """Whether the folder `parts` levels above the path's end has any entry."""
     root = path
     for _ in range(parts):
         root = os.path.dirname(root)  # noqa: PTH120 a path of any bytes
@@ -143,10 +143,10 @@ def expiry(
     file: FileState | None,
     ingested_at: datetime,
 ) -> datetime | None:
-    """From when on a stored document isn't found any more; None if it stays.
+    """The moment from which a stored document isn't found any more; None if it stays.
 
-    With `keep_days`, that is so many days after its own date, else after the last change of its file, else
-    after its ingestion; a date in the future doesn't count. What it states itself counts if it is earlier.
+    `keep_days` count from the document's own date, else from the last change of its file, else
+    from its ingestion; a date in the future doesn't count. An earlier expiry in its metadata wins.
     """
     stated = _stated_expiry(metadata)
     if not keep_days:
@@ -167,7 +167,7 @@ def _stated_expiry(metadata: Mapping[str, str]) -> datetime | None:
 
 
 def _changed_at(file: FileState) -> datetime | None:
-    """When a file was changed last; None for times that no calendar has."""
+    """The last change of a file; None for times that a calendar can't express."""
     try:
         return datetime.fromtimestamp(file.modified / 1e9, UTC)
     except (OverflowError, ValueError, OSError):
@@ -195,7 +195,7 @@ class Clock:
 
 
 RECIPE = 12
-"""Part of every digest. Raise it when parsers or the chunker change: every source is then stored anew."""
+"""Part of every digest. Raise it when parsers or the chunker change: every source is then stored again."""
 SIDECAR_SUFFIX = ".meta.toml"
 """`report.pdf.meta.toml` holds the metadata of `report.pdf`; see `rag.ingest.metadata`."""
 SIDECAR_BYTES = 64_000
@@ -223,7 +223,7 @@ def original_bytes(source: Source) -> bytes:
     file's place now, only bytes that were ingested without any policy have it.
 
     Raises:
-        InvalidRequestError: there is no such file, or it can't be read; the message is for callers.
+        InvalidRequestError: the file is gone, can't be read, or differs; the message is for callers.
     """
     parts = urlsplit(source.uri)
     if parts.scheme != "file" or parts.fragment:

@@ -6,7 +6,7 @@ arenas, and `return_memory` keeps the C library from holding on to memory that i
 
 refdesk may come from a checkout, a wheel, a repository or a package index, and be installed by pip, uv or
 pipx. `pip install 'refdesk[ocr]'` asks an index, which needn't have it, and the first pip of the path, which
-may be that of another environment. So `install_command` says what adds an extra here.
+may belong to another environment. So `install_command` says what adds an extra here.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _limits_of_groups() -> Iterator[int]:
             continue
         cgroup = top / path.lstrip("/")
         for folder in (cgroup, *cgroup.parents):
-            with suppress(OSError, ValueError):  # a container doesn't see all; "max" is no number
+            with suppress(OSError, ValueError):  # a container doesn't see all; "max" isn't a number
                 yield int((folder / name).read_text("ascii"))
 
 

@@ -101,9 +101,9 @@ _PLACEHOLDER = re.compile(r"\{(path|stem)\}")
 
 
 def web_address(text: str) -> str | None:
-    """The http or https address, with everything percent-encoded that a URL can't have; None if it is none.
+    """The http or https address with forbidden characters percent-encoded; None if it is no such address.
 
-    An address with a user name is none: what comes before the @ poses as the host.
+    An address with a user name is refused: the part before the @ could pose as the host.
     Example: "https://example.org/a b?ü#c" -> "https://example.org/a%20b?%C3%BC#c"; "javascript:x" -> None.
     """
     text = text.strip()

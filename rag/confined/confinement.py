@@ -35,7 +35,7 @@ _CONNECTIONS_SINCE, _SCOPES_SINCE = 4, 6
 
 
 def confine(memory_bytes: int) -> None:
-    """Drop all rights that parsing doesn't need, for good, as far as the platform supports it.
+    """Drop all rights that parsing doesn't need, for good, if the platform supports it.
 
     No file can be opened afterwards, so all modules must have been imported.
     """
@@ -79,7 +79,7 @@ def _become_nobody() -> None:
 
 
 def _leave() -> None:
-    """Cut off the network, files by name and other processes, as far as this Linux supports it."""
+    """Cut off the network, files by name and other processes, if this Linux supports it."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_DIE_WITH_PARENT, _SIGKILL, 0, 0, 0)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)

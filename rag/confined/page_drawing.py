@@ -44,7 +44,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class _Facts(BaseModel):
-    """What the process says of a page; without a size it was not drawn."""
+    """The JSON of the process's answer; without a size the page wasn't drawn."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -90,7 +90,7 @@ async def picture(data: bytes, number: int, passage: str) -> Picture:
 
 
 async def _answered(data: bytes, number: int, passage: str) -> bytes:
-    """What the process says until it ends, or until that is too much."""
+    """The output of the process until it ends, or until it is too long."""
     where = [path for path in sys.path if Path(path).is_absolute()]
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(MEMORY_BYTES), *where]
@@ -122,7 +122,7 @@ def checked_picture(answer: bytes) -> Picture:
     """The picture in an answer.
 
     Raises:
-        ParseError: there is none, or it is not what it says.
+        ParseError: the page wasn't drawn, or the answer is malformed.
     """
     size = LENGTH.unpack(answer[:4])[0] if len(answer) > LENGTH.size else 0
     header, packed = answer[LENGTH.size : LENGTH.size + size], answer[LENGTH.size + size :]
@@ -140,7 +140,7 @@ def checked_picture(answer: bytes) -> Picture:
 
 
 def _is_packed(packed: bytes, line: int, height: int) -> bool:
-    """Whether these are so many lines of so many bytes, all without a filter, and nothing else."""
+    """Whether this is exactly `height` compressed scanlines of `line` bytes, all with filter 0."""
     unpacking = zlib.decompressobj()
     try:
         lines = unpacking.decompress(packed, line * height + 1)

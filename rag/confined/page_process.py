@@ -106,7 +106,7 @@ def _opened(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have no 
 
 
 def _drawn(page: Any, wide: float, high: float, area: float) -> PagePixels:  # noqa: ANN401 see above
-    """The page in so many pixels. One without colours has one channel."""
+    """The page drawn in about `area` pixels; one channel if it has no colours."""
     scale = min(math.sqrt(area / (wide * high)), LONGEST / max(wide, high))
     width, height = max(1, round(wide * scale)), max(1, round(high * scale))
     bitmap = pdfium.FPDFBitmap_CreateEx(width, height, pdfium.FPDFBitmap_BGR, None, 0)
@@ -129,7 +129,7 @@ def _lines(pixels: bytes, stride: int, length: int) -> Iterator[bytes]:
 
 
 def packed_lines(drawn: PagePixels, levels: int) -> bytes:
-    """The lines as PNG has them, each after its filter, which is none, in so many levels of each colour."""
+    """PNG scanlines (filter 0), quantized to `levels` per channel, compressed."""
     step = 255 / (levels - 1)
     coarse = drawn.pixels.translate(bytes(round(round(value / step) * step) for value in range(256)))
     length = drawn.width * drawn.channels

@@ -125,7 +125,7 @@ class Endpoint:
         return body
 
     def invalid(self, problem: str, *, for_caller: str = "gave an invalid answer") -> ProviderError:
-        """The error for an answer that is no use: `problem` is a predicate, "refused to answer"."""
+        """The error for a useless answer: `problem` is a predicate, "refused to answer"."""
         self.breaker.failures += 1  # it answered, and at once, so nothing is to be held back
         return self._error(problem, for_caller)
 

@@ -1,4 +1,4 @@
-"""What must be known of a local model beside its weights, and the files in its folder that say so.
+"""The facts of a local model besides its weights, and the files in its folder that state them.
 
 `refdesk-admin model` writes a file of facts: from the list of known models, or from what the administrator
 says of an own model. For a folder without that file, the publisher's files are read, as sentence-transformers
@@ -150,7 +150,7 @@ def facts_of_folder(folder: Path) -> ModelFacts:
     """What is known of the model in `folder`: what refdesk keeps there, completed from the publisher's files.
 
     Raises:
-        ConfigurationError: a file is no valid JSON, what refdesk keeps contradicts the publisher's files, or
+        ConfigurationError: a file isn't valid JSON, refdesk's facts contradict the publisher's files, or
             they ask for a step that refdesk doesn't have.
     """
     stored, published = read_facts(folder), published_facts(folder)
@@ -171,7 +171,7 @@ def published_facts(folder: Path) -> ModelFacts:
     """What the publisher's files alone say.
 
     Raises:
-        ConfigurationError: a file is no valid JSON, or asks for a step that refdesk doesn't have.
+        ConfigurationError: a file isn't valid JSON, or asks for a step that refdesk doesn't have.
     """
     steps = _steps(folder)
     pooling = [path for kind, path in steps if kind == "Pooling"]
@@ -285,7 +285,7 @@ def _multilingual(folder: Path) -> bool | None:
 
 
 def _config(folder: Path, name: str) -> Any:  # noqa: ANN401 JSON
-    """The content of a configuration file; empty if there is no such file."""
+    """The content of a configuration file; empty if the file doesn't exist."""
     try:
         return json.loads((folder / name).read_text(encoding="utf-8"))
     except FileNotFoundError:

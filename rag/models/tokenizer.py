@@ -98,7 +98,7 @@ class Tokens:
         return list(self._tokenizer.post_process(encoding).ids)
 
     def window(self, limit: int, prefix: str) -> int:
-        """How many tokens of text fit into `limit` tokens beside the special tokens and `prefix`."""
+        """The tokens that are left for text, of `limit`, after the special tokens and `prefix`."""
         return limit - self._special - len(self.spans(prefix))
 
     def vocabulary_share(self, text: str) -> float:
@@ -134,7 +134,7 @@ class Tokens:
             yield text[offsets[0][0] : offsets[-1][1]], list(ids)
 
     def _known_share(self, letters: int, ids: list[int]) -> float:
-        """How much a word of so many letters is known that has these tokens."""
+        """The known share, from 0 to 1, of a word with this number of `letters` and these tokens."""
         if self._unknown in ids:
             return 0.0
         if len(ids) == 1 and letters:

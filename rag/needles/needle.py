@@ -24,7 +24,7 @@ from rag.needles.words_and_phrases import (
 from rag.text.segments import Span
 
 MAX_SIZE = 1000
-"""At most so many steps for a character of text: up to 30 µs, measured on one core."""
+"""The most steps for a character of text: up to 30 µs, measured on one core."""
 INVALID = (
     "The regular expression is not valid. It follows RE2's syntax: without lookaround like (?=…) and without "
     r"references like \1. Put a backslash before ( ) [ ] { } . * + ? | ^ $ to find the character itself, or "

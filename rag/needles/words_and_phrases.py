@@ -1,6 +1,6 @@
 """Words as people mean them: case, Unicode form and white space may differ. And a query's quoted phrases.
 
-Whether a text has them, a pattern finds out, which RE2 and the engine's regex read alike, because it holds
+A pattern finds out whether a text has them. RE2 and the engine's regex read it alike, because it holds
 nothing but classes, groups and plain characters. Where they stand, is found out by `folded_text`: compiling
 the pattern for that, which Python can only do in its one interpreter, took up to 0.7 s.
 """
@@ -25,7 +25,7 @@ UNSPACED = (  # scripts without spaces between words: Thai, Lao, Burmese, Khmer,
 MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0"
 """Accents. A letter and an accent after it are one character, so that e doesn't match the e of é."""
 NOT_A_WORD = rf"[^\pL\pM\pN_]|[{UNSPACED}]"
-"""What may stand beside a whole word."""
+"""The characters that may stand next to a whole word."""
 _ALIKE = {"'": "'\u2019\u02bc", "-": "-\u2010\u2011", '"': '"\u201c\u201d\u201e'}
 _FULL_WIDTH = {code + 0xFEE0: code for code in range(0x21, 0x7F)}
 _SPACED = {code: " " for code in range(0x3001) if chr(code).isspace()}
@@ -139,7 +139,7 @@ def cleaned_text(text: str) -> str:
 
 
 def is_in_word(character: str) -> bool:
-    """Whether a character beside a match makes it a part of a longer word."""
+    """Whether a character next to a match makes it a part of a longer word."""
     belongs = character.isalnum() or character == "_" or unicodedata.category(character)[0] == "M"
     return belongs and not _UNSPACED.match(character)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rag.config.profiles import MissingDate
 
 WORD = 1.5  # the score of one rare word that matches well, in units of the rarest word's weight
-WORDS = 4  # matches of so many rare words are as strong as a cosine of 1; fewer if the query has fewer
+WORDS = 4  # matched rare words that are as strong as a cosine of 1; fewer if the query has fewer
 DEVIATIONS = 3  # standard deviations from the mean to either end of the scale
 TIE = 0.02  # scores that differ by no more are equal
 MAX_JOINED_CHARS = 3_200  # of one hit: four usual chunks, so that five such hits fit into a reply of 16,000
@@ -107,7 +107,7 @@ def convex_combination(
 ) -> dict[str, float]:
     """Fuse into alpha * cosine + (1 - alpha) * sparse / best sparse, best first; in [0, 1].
 
-    With alpha 0 the ranking is that of `sparse`, with 1 that of `cosines`. Negative cosines and missing
+    Alpha 0 gives the ranking of `sparse`, alpha 1 the ranking of `cosines`. Negative cosines and missing
     scores count as 0.
 
     Source: Bruch, Gai & Ingber, TOIS 2023, doi:10.1145/3596512, without normalizing the cosine.
@@ -295,7 +295,7 @@ def by_recency(
 ) -> list[Hit]:
     """`hits` with their scores aged by date, best first; ties stay in the given order.
 
-    The date is that of the declared `field`, or the source's own date if `field` is empty.
+    The date comes from the declared `field`, or from the source itself if `field` is empty.
 
     Raises:
         ConfigurationError: a hit has no date, and `missing` is "error".

@@ -54,7 +54,7 @@ def _is_name(name: str, of_name: Sequence[str], text: str) -> bool:
 
 
 def linked_ids(text: str, path: str, paths: Mapping[str, str]) -> set[str]:
-    """The ids of `paths` that the Markdown links of a text lead to; `path` is that of the text itself.
+    """The ids of `paths` that the Markdown links of a text lead to; `path` is the text's own path.
 
     Links are relative to the folder of the text, or to the top if they begin with a slash. What follows `#`
     or `?` is left out, and so are the ids that Notion appends to names.

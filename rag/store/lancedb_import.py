@@ -49,4 +49,4 @@ def import_lancedb() -> None:
     finally:
         sys.meta_path.remove(later)
         for name in [name for name in sys.modules if name.partition(".")[0] == CLIENT]:
-            del sys.modules[name]  # whoever imports the client later gets the real one
+            del sys.modules[name]  # a later import of the client gets the real one

@@ -292,7 +292,7 @@ def _apart(spans: list[Span]) -> Iterator[Span]:
 
 
 def _span(flag: Flag, match: re.Match[str]) -> Span:
-    """The value in a match: patterns also match what says that it is one."""
+    """The value in a match, without the words that announce it."""
     start, end, text = match.start(), match.end(), match.string
     if flag == "email":
         local = _LOCAL_PART.search(text[max(0, start - MAX_LOCAL_CHARS) : start])
@@ -367,7 +367,7 @@ def _is_phone(match: re.Match[str]) -> bool:
 
 
 def _is_persons(match: re.Match[str]) -> bool:
-    """Whether the address is a person's: not an example's, and not that of an office."""
+    """Whether the address is a person's: neither an example nor the address of an office."""
     before = match.string[max(0, match.start() - MAX_LOCAL_CHARS) : match.start()]
     local = _LOCAL_PART.search(before)
     return bool(local and local[0].casefold() not in _ROLES and not _EXAMPLES.search(match[0][1:].casefold()))

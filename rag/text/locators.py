@@ -44,7 +44,7 @@ def labels_text(labels: Sequence[str]) -> str:
 
 
 def labels_in(text: str) -> list[str]:
-    """The labels of all pages that `labels_text` made a text of; none if it is no such text."""
+    """The labels of all pages, from the output of `labels_text`; none for other texts."""
     labels: list[str] = []
     for run in text.split(_NEXT) if text else ():
         first, _, last = run.partition(_TO)

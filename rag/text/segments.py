@@ -65,7 +65,7 @@ def trimmed(text: str, start: int, end: int) -> Span | None:
 def with_indent(text: str, start: int) -> int:
     r"""Where the line of `text[start]` begins, if only white space precedes it there; else `start`.
 
-    White space of more than `MAX_INDENT` characters is no indentation of anything.
+    White space of more than `MAX_INDENT` characters isn't indentation.
     Example: position 7 of "a:\n    b" -> 3; position 2 of "a b" -> 2.
     """
     line = text.rfind("\n", max(0, start - MAX_INDENT - 1), start) + 1
@@ -116,7 +116,7 @@ def lines_span(text: str, first: int, last: int) -> Span | None:
 
 
 def _after_lines(text: str, start: int, count: int) -> int:
-    """The position after so many line ends from `start` on; the end of the text if there are fewer."""
+    """The position after this number of line ends from `start` on; the end of the text if there are fewer."""
     for _ in range(count):
         start = text.find("\n", start) + 1
         if not start:

@@ -101,7 +101,7 @@ class EmbeddingCache:
         return hashlib.blake2b(f"{self.tenant}\0{self.model}".encode(), key=self.key, digest_size=16).digest()
 
     def vectors(self, texts: Iterable[str]) -> dict[str, Vectors]:
-        """The vectors of those texts that have one here."""
+        """The cached vectors of these texts."""
         keys = {text_key(self.key, self._model, text): text for text in texts}
 
         def found(connection: sqlite3.Connection) -> dict[str, Vectors]:
@@ -154,7 +154,7 @@ class EmbeddingCache:
             self._note(OTHER_MODEL)
 
     def note_rate(self, tokens: float, seconds: float) -> None:
-        """Note how long the last run took to embed so many tokens, as they are estimated here."""
+        """Note the seconds that the last run took to embed these tokens, as estimated here."""
 
         def noted(connection: sqlite3.Connection) -> None:
             with connection:

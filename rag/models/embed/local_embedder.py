@@ -155,7 +155,7 @@ def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
 
 
 def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
-    """A short hash of what determines the vectors, including weights beside the graph."""
+    """A short hash of what determines the vectors, including separate weights."""
     sha = hashlib.sha256()
     graph = folder / facts.graph
     for path in [*sorted(graph.parent.glob(f"{graph.name}*")), folder / "tokenizer.json"]:

@@ -147,7 +147,7 @@ def read_tensors(content: bytes) -> dict[str, Rows]:
     """The tensors of a safetensors file, in float32.
 
     Raises:
-        ValueError, LookupError, TypeError: it is none.
+        ValueError, LookupError, TypeError: it isn't a safetensors file.
 
     Source: https://github.com/huggingface/safetensors#format: the header's size in 8 bytes, the header as
     JSON, then the data, little-endian.

@@ -44,7 +44,7 @@ class SentTexts:
     unreported: int = 0
 
     def note(self, texts: int, reply: Mapping[str, Any]) -> None:
-        """Count an answer to so many texts."""
+        """Count an answer to this number of texts."""
         self.texts += texts
         usage = reply.get("usage")
         reported = (usage.get("total_tokens") or usage.get("prompt_tokens")) if isinstance(usage, dict) else 0
@@ -280,7 +280,7 @@ async def _probed(model: VectorModel) -> Vectors:
 # refused, that text was the cause, and the size is again what it was before.
 #
 # An endpoint that limits the rate is sent smaller batches, after the time that it asks for. They grow again;
-# if it then limits the rate anew, the next growth comes after twice as many batches.
+# if it then limits the rate again, the next growth comes after twice as many batches.
 
 BATCH_TOKENS = (
     100_000  # of one request, estimated: OpenAI takes 300,000; an endpoint that refuses gets fewer texts
@@ -300,7 +300,7 @@ class TooFastError(Exception):
 class BatchSize:
     """How many texts an endpoint takes at once, as learnt until now; kept as long as its embedder.
 
-    `limit` is that of the settings, or what the endpoint accepted when it refused more. `now` is smaller
+    `limit` is the setting, or what the endpoint accepted when it refused more. `now` is smaller
     than that while the endpoint limits the rate. `tokens` limits the sum of a batch of several texts.
     """
 

@@ -27,7 +27,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class WrongBytesError(ProviderError):
-    """A file has not the bytes that it must have. It was deleted."""
+    """A file's bytes don't match its checksum or size. It was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class HubCommit:
 def download(origin: HubCommit, file: RemoteFile, target: Path, came: Callable[[int], None]) -> str:
     """Fetch a file to `target`, and return its SHA-256. `came` is told of the bytes as they come.
 
-    What an interrupted download left is used. A connection that breaks is made again.
+    It resumes an interrupted download, and reconnects if the connection breaks.
 
     Raises:
         WrongBytesError: the bytes are not those of `file`; none are kept.
@@ -134,7 +134,7 @@ class _Part(FileIO):
 
 
 def _checked(path: Path, file: RemoteFile) -> str:
-    """The SHA-256 of a file's bytes; empty if they aren't those of `file`."""
+    """The SHA-256 of a file; empty if its bytes don't match `file`."""
     sha256 = hashlib.sha256()
     blob = hashlib.sha1(f"blob {_size(path)}\0".encode(), usedforsecurity=False)
     with path.open("rb") as opened:

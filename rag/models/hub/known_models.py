@@ -72,7 +72,7 @@ class KnownModel(BaseModel):
         return all(file.sha256 for file in self.files)
 
     def facts(self, files: tuple[ModelFile, ...]) -> ModelFacts:
-        """What is kept beside the model's files once they are here."""
+        """The facts to store with the model's files once they are installed."""
         shared = self.model_dump(
             include=set(ModelFacts.__dataclass_fields__) & set(type(self).model_fields), exclude={"files"}
         )
@@ -112,7 +112,7 @@ def graph_among(paths: Collection[str], graph: str | None) -> str:
     """The path of the graph: the one that is asked for, or the usual one, or the only one.
 
     Raises:
-        ConfigurationError: there is none, or there are several and none is asked for.
+        ConfigurationError: no graph fits, or several do and `graph` is None.
     """
     graphs = sorted(path for path in paths if path.endswith(".onnx") and SAFE.fullmatch(path))
     if graph is None:
@@ -134,7 +134,7 @@ def files_of(paths: Collection[str], graph: str) -> Sequence[str]:
     """The paths of the files that go with a graph; those of its weights begin with its name.
 
     Raises:
-        ConfigurationError: there is no tokenizer.
+        ConfigurationError: the tokenizer is missing.
     """
     if TOKENIZER not in paths:
         raise ConfigurationError(

@@ -97,7 +97,7 @@ class Hub:
         """What a repository holds at a revision: a branch, a tag or a commit.
 
         Raises:
-            ConfigurationError: there is no such repository or revision, or it wants a token.
+            ConfigurationError: the repository or revision doesn't exist, or needs a token.
             LaterError: the hub can't answer now.
             ProviderError: the hub's answer makes no sense.
         """
@@ -121,7 +121,7 @@ class Hub:
         """Turn the library's errors into ours; what a server says never reaches a person.
 
         Raises:
-            ConfigurationError: the hub refuses, or there is nothing; another try is no use.
+            ConfigurationError: the hub refuses, or has no such file; a retry is useless.
             LaterError: the hub can't answer now, or can't be reached.
         """
         try:
@@ -190,7 +190,7 @@ def open_hub(environment: Mapping[str, str]) -> Iterator[Hub]:
     Proxies and certificates are those of the usual variables (HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE).
 
     Raises:
-        ConfigurationError: HF_ENDPOINT is no URL, or HF_HUB_OFFLINE forbids connections.
+        ConfigurationError: HF_ENDPOINT isn't a URL, or HF_HUB_OFFLINE forbids connections.
     """
     if environment.get("HF_HUB_OFFLINE", "").lower() in YES:
         raise ConfigurationError(

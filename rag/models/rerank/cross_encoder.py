@@ -160,7 +160,7 @@ def _graph(folder: Path) -> Path:
 
 
 def _check(graph: Path, sha256: str) -> None:
-    """Compare the checksum of a graph, together with weights beside it, with the one in the settings."""
+    """Compare the checksum of a graph and its separate weights with the one in the settings."""
     digest = hashlib.sha256()
     for file in sorted(graph.parent.glob(f"{graph.name}*")):
         with file.open("rb") as opened:
@@ -216,7 +216,7 @@ class ScoringHead(NamedTuple):
 
 
 def head_beside(folder: Path, facts: ModelFacts | None) -> ScoringHead | None:
-    """The head of the model in `folder`; None if no layers are beside its graph.
+    """The head of the model in `folder`; None if the folder has no layers besides the graph.
 
     Raises:
         ConfigurationError: a layer is missing or damaged.

@@ -87,7 +87,7 @@ def by_index(results: Sequence[tuple[Any, Any]], count: int) -> list[float | Non
     Raises:
         TypeError: an index is not an integer, or a score is not a number.
         OverflowError: a score is too large for a float.
-        ValueError: there is no score at all.
+        ValueError: the reply has no score.
     """
     scores: list[float | None] = [None] * count
     for index, score in results:

@@ -1,1 +1,1 @@
-"""Backup, restore, checks, rebuilds and rehearsals: what an operator does with a desk beside ingesting."""
+"""Backup, restore, checks, rebuilds and rehearsals: what an operator does with a desk besides ingesting."""

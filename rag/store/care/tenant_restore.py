@@ -226,7 +226,7 @@ def _refuse_foreign_tables(data: Path, collections: Iterable[Collection]) -> Non
 
 
 def _keys_of(backup: Archive, content: bytes) -> bytes:
-    """The API keys of the backup, all of which are its tenant's."""
+    """The API keys of the backup, after a check that all are its tenant's."""
     foreign = [
         key.id for key in parsed_keys(content, tenant_backup.KEYS).keys if key.tenant != backup.about.tenant
     ]

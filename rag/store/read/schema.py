@@ -209,7 +209,7 @@ def contains(needle: Needle) -> str:
 def digest_value(digest: str, without_vector: int) -> str:
     """A source's digest with the number of its chunks that lack a vector: ("a7", 0) -> "a7", 2 -> "a7 2".
 
-    With a number, the digest is that of no file: the source counts as changed until it is complete.
+    With a number it matches no file's digest, so the source counts as changed until it is complete.
     """
     return f"{digest} {without_vector}" if without_vector else digest
 

@@ -72,12 +72,12 @@ class _Name:
 
     @property
     def added(self) -> list[str]:
-        """What a text has of it at its end."""
+        """The forms that are appended to a text."""
         return [self.whole, *self.pieces, *self.inside]
 
     @property
     def forms(self) -> list[tuple[str, ...]]:
-        """Those by which a text may have it, each once."""
+        """The ways in which a text may contain it, each once."""
         forms = (self.run, (self.whole,), self.pieces, self.inside)
         return [*dict.fromkeys(form for form in forms if any(form))]
 
@@ -105,7 +105,7 @@ def _name(match: re.Match[str]) -> _Name | None:
 
 
 def _whole(text: str, pieces: Sequence[str]) -> str:
-    """The pieces as one word; empty if that is none: "don't", or too long."""
+    """The pieces as one word; empty for "don't" and the like, or if it is too long."""
     whole = "".join(pieces)
     if all(map(str.isdecimal, pieces)) and not {*_JOINT.findall(text)} - {".", ","}:
         whole = ".".join(pieces)  # 3.14 is not 314
@@ -116,14 +116,14 @@ def _whole(text: str, pieces: Sequence[str]) -> str:
 
 
 def query_languages(collection: Collection) -> tuple[Language, ...]:
-    """Those in which the index of a collection is asked, most frequent first; at least one."""
+    """The languages in which a collection's index is asked, most frequent first; at least one."""
     if collection.language != "auto":
         return (collection.language,)
     return collection.languages[:ASKED_LANGUAGES] or (USUAL_LANGUAGE,)
 
 
 def stop_languages(collection: Collection) -> tuple[Language, ...]:
-    """Those whose stop words a query of a collection may have. They don't depend on what it holds."""
+    """The languages whose stop words are dropped from queries, whatever documents the collection has."""
     return tuple(STOP_WORDS) if collection.language == "auto" else (collection.language,)
 
 
@@ -264,7 +264,7 @@ def _terms_in_rows(text: str, language: Language) -> list[str]:
 
 
 def with_name_forms(text: str) -> str:
-    """A text, and behind it the other forms of its names, for whoever compares words by other rules.
+    """A text followed by the other forms of its names, for comparisons by other rules.
 
     Example: "PD-1 blocks it" -> "PD-1 blocks it PD 1 PD1".
     """

@@ -82,7 +82,7 @@ async def stored_run(data: Path, tenant: str, id_: int) -> StoredRun:
     """The tenant's run of this id.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: the tenant has no run of this id.
     """
     rows = await _rows(data, f"{_theirs(tenant)} AND (id = {id_:d})", ["summary", "questions"])
     if not rows:

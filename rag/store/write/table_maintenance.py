@@ -44,7 +44,7 @@ MERGED_ROWS, MERGED_SHARE = 8192, 0.1
 """How many rows at the end a compaction merges into one file and segment: the smaller, at most 20 MB."""
 KEPT_VERSIONS = timedelta(minutes=15)
 """So that what runs keeps its version, unless `ingest.keep_versions_minutes` says otherwise. A request takes
-seconds, a backup of a million chunks some minutes. A reader whose version is gone begins anew with the
+seconds, a backup of a million chunks some minutes. A reader whose version is gone starts over with the
 newest. Each compaction leaves copies of indexes so long.
 """
 TAIL_SHARE, TAIL_ROWS, LEAST_TAIL_SHARE = 0.005, 128, 0.001
@@ -138,7 +138,7 @@ async def _optimize(*tables: lancedb.AsyncTable, keep: timedelta | None = None) 
 
 
 async def _merge_last_files(table: lancedb.AsyncTable) -> None:
-    """Merge the newest files if there are many, as far as all their rows are outside the indexes."""
+    """Merge the newest files if there are many, up to the first row that an index covers."""
     indices = [*await table.list_indices()]
     segments = max((index.num_segments or 0 for index in indices), default=0)  # each covers a file
     if await _files_of_rows(table) - segments > FEW_FILES:

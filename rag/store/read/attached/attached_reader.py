@@ -51,18 +51,18 @@ log = logging.getLogger(__name__)
 
 
 class AttachedAccess:
-    """Who may see the rows of an attached table, as `AccessReader` says it of sources. Nothing is cached."""
+    """The access of the rows of an attached table, in the form of an `AccessReader`. Nothing is cached."""
 
     def __init__(self, sources: AttachedTable, timeout: timedelta) -> None:
         self._sources = sources
         self._timeout = timeout
 
     async def refresh(self) -> int:
-        """There is nothing to forget."""
+        """Nothing is cached, so there is nothing to drop."""
         return 0
 
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
-        """Who may see these rows, by id. Nobody, if rows of the same id don't agree."""
+        """The access of these rows, by id; deny-all if rows of the same id disagree."""
         chosen = sorted(set(ids))
         if self._sources.columns.allow is None or not chosen:
             return dict.fromkeys(chosen, ALL_MAY)
@@ -122,7 +122,7 @@ class AttachedAccess:
         return list(zip(ids, rows["allow"].to_pylist() if columns.allow else [None] * len(ids), strict=True))
 
     def _agreed(self, rows: Sequence[tuple[str, Any]]) -> dict[str, Access | None]:
-        """The access of each id; nobody's, if its rows don't agree."""
+        """The access of each id; deny-all if its rows disagree."""
         agreed: dict[str, Access | None] = {}
         for id_, entries in rows:
             access = self._access(entries)
@@ -154,9 +154,9 @@ class Survey:
 
 
 class AttachedReader(CollectionReader):
-    """An attached table as one request reads it. If reading fails, it has nothing, and `failed` is true.
+    """An attached table, read for one request. If reading fails, results are empty and `failed` is true.
 
-    So a table that others broke doesn't keep anybody from searching the rest. `failure` says why it can't be
+    So a broken table doesn't keep anybody from searching the rest. `failure` says why the table can't be
     opened.
     """
 
@@ -276,7 +276,7 @@ class AttachedReader(CollectionReader):
         )
 
     async def survey(self) -> Survey:
-        """What an operator must know of the rows."""
+        """Counts of unusable, repeated and hidden rows, for operators."""
         columns, table = self._attached.columns, self._attached.table
         with engine_errors("counting the rows of an attached table"):
             unusable = await table.count_rows(f"NOT ({columns.usable})")
@@ -294,7 +294,7 @@ class AttachedReader(CollectionReader):
 
 
 def lowest_last(chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
-    """The chunks ordered so that of those of one id, the one that is shown comes last; see `source_rows`."""
+    """The chunks, ordered so that of several with one id, the shown one comes last; see `source_rows`."""
     return sorted(chunks, key=lambda chunk: chunk.generation, reverse=True)
 
 

@@ -102,7 +102,7 @@ def chunk_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collectio
 def source_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collection: Collection) -> pa.Table:
     """Rows of the source table with the columns `names`; one for each id.
 
-    Rows of the same id are one source, and only one of their texts is shown: that of the lowest digest.
+    Rows of the same id are one source, which shows the text with the lowest digest.
     """
     distinct: dict[str, dict[str, Any]] = {}
     for row in rows.to_pylist():
@@ -150,7 +150,7 @@ def _fields(values: Mapping[str, Any], columns: Columns) -> dict[str, object]:
 
 
 def _date(value: int | str | None, unit: tuple[int, int] | None) -> datetime | None:
-    """A date, given in units (see `Columns.unit`) or as text. None if it is none that a program can hold."""
+    """A date from a number of units (`Columns.unit`) or a text; None if it is out of range or malformed."""
     try:
         if isinstance(value, str):
             date = datetime.fromisoformat(value.strip())
@@ -174,7 +174,7 @@ def _revisions(rows: pa.Table, columns: Columns) -> list[int]:
 
 
 def _vectors(rows: pa.Table, columns: Columns) -> Vectors:
-    """The vectors with unit length. Zeros where there is none, as in our tables."""
+    """The vectors with unit length; zeros where one is missing, as in our tables."""
     count, dimension = rows.num_rows, columns.dimension
     if columns.vector is None:
         return np.zeros((count, dimension), np.float32)

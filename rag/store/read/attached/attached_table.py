@@ -78,7 +78,7 @@ class AttachedTable:
         return AttachedQuery(self, self.table.query())
 
     async def version(self) -> tuple[object, ...]:
-        """Changes with every commit to the table, and when it is dropped and made anew.
+        """A value that changes with every commit to the table, and when it is dropped and made again.
 
         The engine's numbers start again then, so the file of a version is part of it. Where there is none to
         look at, each call answers something else.

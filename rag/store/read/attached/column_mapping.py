@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     Kind = Callable[[pa.DataType], bool]
 
 BETWEEN = "chr(31)"  # a control character between the values that a digest is made of
-UNITS = {"s": (10**6, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}  # microseconds in so many units
+UNITS = {
+    "s": (10**6, 1),
+    "ms": (1000, 1),
+    "us": (1, 1),
+    "ns": (1, 1000),
+}  # (microseconds, units): "ns" has 1 microsecond in 1000
 DAY = 86_400_000_000  # microseconds
 
 
@@ -123,7 +128,7 @@ def columns_of(collection: Collection, attachment: Attachment, schema: pa.Schema
 
 
 def source_id_sql(collection: Collection, id_: str) -> str:
-    """Our id of a row, of 80 bits: as many as that of an ingested source (`rag.store.write.source_ids`).
+    """SQL for our id of a row: 80 bits, like the id of an ingested source (`rag.store.write.source_ids`).
 
     A digest, because other ids can be long, and contain what a citation can't. It depends on the collection,
     so that a table can be attached twice. The digits of the hexadecimal digest become those of our ids.
@@ -300,7 +305,7 @@ class Translation:
 
     def _translated(self, part: re.Match[str]) -> str:
         groups = part.groupdict()
-        if groups["text"]:  # there is no line of context above it
+        if groups["text"]:  # a row has no context line above its text
             return self.columns.text
         if groups["labels"] is not None:
             return self._labels(_values(groups["labels"]))
@@ -343,7 +348,7 @@ class Translation:
         return f"({' OR '.join(conditions)})" if conditions else NOTHING
 
     def _presence(self, field: str, *, present: bool) -> str:
-        """Whether a field has a value. An empty list is none, as in `rag.corpus.Value`."""
+        """SQL for whether a field has a value; an empty list is none, as in `rag.corpus.Value`."""
         column = self.name(f"field_{field}")
         if field in self.columns.lists:
             return f"coalesce(array_length({column}), 0) {'>' if present else '='} 0"

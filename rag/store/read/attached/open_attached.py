@@ -76,7 +76,7 @@ class AttachedTables:
                 schema = await handle.table.schema()
                 indexes = list(await handle.table.list_indices())
         except RefdeskError:
-            self._handles.pop(key, None)  # the next request opens it anew
+            self._handles.pop(key, None)  # the next request opens it again
             raise
         columns = columns_of(collection, attachment, schema)
         if (
@@ -97,7 +97,7 @@ async def open_table(table: str) -> lancedb.AsyncTable:
     """The LanceDB table at an absolute path or URI.
 
     Raises:
-        StoreError: there is none, or it can't be read.
+        StoreError: the table doesn't exist, or can't be read.
     """
     database, _, name = table.rpartition("/")
     if "://" not in table:
