@@ -18,6 +18,7 @@ import click
 import pytest
 from pydantic import BaseModel
 
+import rag
 from rag.admin.main import commands
 from rag.config.load import environment_name, load_settings, setting_keys
 from rag.config.profiles import DEFAULT_PROFILE, SHIPPED, HitStage, QueryStage
@@ -295,3 +296,12 @@ def test_each_promise_of_security_names_the_tests_that_hold_it() -> None:
     _, *promises = re.split(r"^\d+\. ", section, flags=re.MULTILINE)
     assert len(promises) > 8
     assert not [promise for promise in promises if not re.search(r"\n +`tests/[\w/]+\.py`", promise)]
+
+
+def test_the_map_of_the_packages_is_the_one_that_the_contracts_hold() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in contracts if one["name"] == "Data moves one way")
+    packages = str(rag.__doc__).partition("The packages.")[2]
+    lines = re.findall(r"^- (.*?)(?=\n- |\Z)", packages, re.MULTILINE | re.DOTALL)
+    named = [[f"rag.{name}" for name in re.findall(r"`(\w+)`(?=[,:])", line)] for line in lines]
+    assert [sorted(names) for names in named] == [sorted(layer.split(" | ")) for layer in layers]

@@ -10,7 +10,7 @@ nothing. Numbers alone, as [3/4], are not.
 A quote is in quotation marks ("…", “…”, „…“, «…», »…«, 「…」), or a block quote of Markdown. It cites the
 first citation after its opening mark in the same paragraph, list item or table row, and those that follow
 this one with only punctuation in between. A block quote without a citation of its own cites the first one of
-the next paragraph. If there is none, it cites nothing.
+the next paragraph. Without either it cites nothing.
 
 A paragraph that states something without a citation is reported, too. One citation anywhere in a paragraph,
 list item or table row is enough. A citation alone in the next paragraph counts for the one before, and one in

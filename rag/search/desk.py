@@ -311,8 +311,8 @@ class Desk:
         broken: list[Collection] = []
         with steps.step("plan"):
             views = {view.table.collection.name: view for view in await self._views(principal, broken)}
-            # Only of a table that the whole tenant may read is it certain that the principal may know it
-            # exists.
+            # A failing table is named only if the whole tenant may read it: others may be unknown to the
+            # asker.
             failing = [table.name for table in broken if table.visibility == "tenant"]
             request, notes = readable_request(request, views, failing)
             plan = await self._planned(principal, request)
@@ -342,7 +342,7 @@ class Desk:
         return plan, [unknown_names_note(argument, names) for argument, names in missing.items() if names]
 
     async def _planned(self, principal: Principal, request: SearchRequest) -> SearchPlan:
-        """The plan of a request, with its seed if it asks what is related to a passage."""
+        """The plan of a request, with its seed if it searches for what is related to a passage."""
         if request.related is None:
             return await to_thread.run_sync(make_plan, request, self._settings, principal)
         # Imported here, because few searches begin at a passage.
@@ -359,13 +359,13 @@ class Desk:
     async def extract(self, principal: Principal, id_: str, *, max_chars: int, part: Part = WHOLE) -> Extract:
         """A window on a source, up to `max_chars` long.
 
-        `id_` names a source, one of its chunks, or a range of them. The window shows the `part` that is asked
-        for, from its beginning. Without one, it begins at the beginning of a source, or is centred on the
-        chunks. A section, lines and the outline are those of the source, also if the id names a chunk.
+        `id_` names a source, one of its chunks, or a range of them. The window shows the requested `part`
+        from its beginning. Without a part, it shows a source from the beginning, or is centred on the chunks.
+        A section, lines and the outline are those of the source, also if the id names a chunk.
 
         Raises:
             NotFoundError: nothing readable has this id.
-            InvalidRequestError: the source has no such part, or the part contradicts itself.
+            InvalidRequestError: the source lacks the part, or its fields can't be combined.
             BusyError: the source was replaced during each of `READS` attempts to read it.
         """
         source_id, seqs = split_id(id_)
@@ -390,7 +390,7 @@ class Desk:
     async def resolve_names(
         self, principal: Principal, names: Sequence[str], *, by_id_alone: bool = False
     ) -> dict[str, str]:
-        """The ids that names mean, see `resolve_name`, by name; unknown names are absent."""
+        """As `resolve_name` for several names; unknown ones are absent."""
         views = await self._all_views(principal)
         ids = await (resolve_ids if by_id_alone else resolve_names)(views, names)
         if ids.keys() != {*names} and any(view.table.failed for view in views):
@@ -405,7 +405,7 @@ class Desk:
 
         Raises:
             NotFoundError: nothing readable has this id.
-            InvalidRequestError: there is no such picture; the message says why.
+            InvalidRequestError: the page can't be drawn; the message says why.
             BusyError: as `extract`.
         """
         # Imported here, because most desks are never asked for one.

@@ -101,7 +101,7 @@ async def _visible(
 
 
 def _faults(withheld: Mapping[str, StoredSource], versions: Mapping[str, Sequence[StoredChunk]]) -> set[str]:
-    """The withheld sources of which the engine found a chunk that it should have excluded."""
+    """The withheld sources with a chunk that the engine should have excluded."""
     if not withheld:
         return set()
     rows = ((split_chunk_id(id_)[0], chunk) for id_, chunks in versions.items() for chunk in chunks)

@@ -44,7 +44,7 @@ async def page_of(extract: Extract, number: int | None) -> Page:
     """A page of a source that the caller may read, by default the first one of the passage in `extract`.
 
     Raises:
-        InvalidRequestError: there is no picture; the message is for callers.
+        InvalidRequestError: the page can't be drawn; the message says why.
     """
     source = extract.source
     if source.mime_type != PDF:

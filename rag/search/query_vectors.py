@@ -386,7 +386,7 @@ def unit_vector(numbers: Sequence[float]) -> npt.NDArray[np.float32]:
     """A vector scaled to unit length. Example: [3, 4] -> [0.6, 0.8].
 
     Raises:
-        InvalidRequestError: it is no list of 1 to 8192 finite numbers, or all of them are 0.
+        InvalidRequestError: this is not a list of 1 to 8192 finite numbers, or all are 0.
     """
     try:
         vector = np.asarray(numbers)

@@ -125,12 +125,12 @@ class SearchState:
         self.notes.extend(notes)
 
     def count_left_out(self, reason: str, hits: Sequence[Hit], remaining: Sequence[Hit]) -> None:
-        """Count the `hits` within the limit that are not in `left`. `reason` follows "5 passages"."""
-        left_ids = {hit.chunk.id for hit in remaining}
-        self.left_out[reason] += sum(hit.chunk.id not in left_ids for hit in hits[: self.plan.limit])
+        """Count the `hits` within the limit that don't remain. `reason` follows "5 passages"."""
+        remaining_ids = {hit.chunk.id for hit in remaining}
+        self.left_out[reason] += sum(hit.chunk.id not in remaining_ids for hit in hits[: self.plan.limit])
 
     def note_left_out(self) -> None:
-        """Add one note on all passages that were left out, if there are any."""
+        """Add one note on all passages that were left out, if any were."""
         parts = [
             f"{counted(number, 'passage')} {reason}" for reason, number in self.left_out.items() if number
         ]
@@ -159,7 +159,7 @@ class SearchState:
             return self.limited(hits)
         groups, looked_at = neighbours(hits, self.plan.limit, selective=self.plan.selects)
         joined = [joined_hit(group) for group in groups]
-        if len(joined) < looked_at:
+        if len(joined) < looked_at:  # otherwise nothing was joined
             gone = {hit.chunk.id for hit in hits[:looked_at]}
             beyond = [id_ for id_ in self.steps.last_ids if id_ not in gone]
             with self.steps.step("join") as step:

@@ -87,7 +87,7 @@ def _record(entry: Entry) -> EntryRecord:
 
 MAX_OUTLINE = 100  # headings in a reply
 TEXT_SHARE = 0.75  # of a reply's characters; the rest is for the outline and the fields of the source
-HEADING_CHARS = 30  # the least that a heading takes in a reply, nearly
+HEADING_CHARS = 30  # about the least that a heading takes in a reply
 OUTLINE_ROOM = 200  # characters of a reply for the notes of an outline
 SPARE_SHARE = 200  # each attempt drops 1/200 of the window more than computed, to need few attempts
 
@@ -101,7 +101,7 @@ class HeadingRecord(Reply):
 
 
 class ChunkRecord(Reply):
-    """A chunk that overlaps the window; `lines` are those that are shown of it, if lines were asked for."""
+    """A chunk that overlaps the window; `lines` are its shown lines if the request was for lines."""
 
     uri: str
     start: int
@@ -154,7 +154,7 @@ class FetchReply(Reply):
 def source_reply(extract: Extract, max_chars: int) -> SourceReply:
     """The window within `max_chars` of JSON. The outline is shortened first, then the end of the text.
 
-    If only the outline was asked for, it has as many headings as fit, and `next_start` is where to go on.
+    A request for the outline alone gets as many headings as fit, and `next_start` is where to continue.
     """
     if extract.part.outline:
         return _outline_reply(extract, max_chars)
@@ -243,7 +243,7 @@ def _last_line(extract: Extract, original: str) -> int:
 
 
 def _blank_reply(extract: Extract) -> SourceReply:
-    """What is known of the source before anything of it is shown."""
+    """The reply with the fields of the source, and no text yet."""
     source = extract.source
     return SourceReply(
         id=source.id,
@@ -287,7 +287,7 @@ def _line_of(extract: Extract, position: int) -> int:
 
 
 def _shown_end(extract: Extract, end: int) -> int:
-    """`end`, or the end of the last whole line before it if lines were asked for and there is one."""
+    """`end`; for a request of lines, the end of the last whole line before it, if there is one."""
     if not extract.part.lines or end == extract.until:
         return end
     at = extract.text.rfind("\n", 1, end - extract.start)
@@ -295,7 +295,7 @@ def _shown_end(extract: Extract, end: int) -> int:
 
 
 def _next_start(extract: Extract, end: int) -> int | None:
-    """Where to go on reading: in the section, in a line that is cut, else in the source."""
+    """Where to continue: in the section, in a line that is cut, or in the source."""
     part, source = extract.part, extract.source
     if part.lines:
         return end if _is_cut(extract, end) else None
@@ -303,12 +303,12 @@ def _next_start(extract: Extract, end: int) -> int | None:
 
 
 def _is_cut(extract: Extract, end: int) -> bool:
-    """Whether the first line is longer than what is shown of it; others are shown whole."""
+    """Whether the first line is cut; other lines are shown whole or not at all."""
     return end < extract.until and "\n" not in extract.text[: end - extract.start + 1]
 
 
 def _source_notes(extract: Extract, end: int, last_line: int) -> list[str]:
-    """What is not shown, and how to open it."""
+    """Notes on what is not shown, and how to open it."""
     part = extract.part
     notes = [*extract.notes]
     if part.lines:

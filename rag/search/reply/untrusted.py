@@ -1,7 +1,7 @@
 """Makes document text safe to show: no hidden characters, and no markup that loads or runs something.
 
-Ingestion removes hidden characters, too. They are removed again here, because a data folder can hold texts
-that an earlier version ingested.
+Ingestion removes hidden characters, too. They are removed again here, because an earlier version may have
+ingested the text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_LABEL_CHARS = 200  # of a title, a heading, or a metadata key or value
 MAX_PARSED = 20_000  # characters of a text whose code is looked for
 MAX_TAG = 2_000  # characters of a tag whose quotes are counted
 _NEVER = frozenset({"script", "style", "svg", "math", "iframe", "frameset", "img", "applet", "bgsound"})
-"""Elements that load or run something whatever their attributes are, as what is in them does."""
+"""Elements that load or run something even without attributes."""
 _LOADING = frozenset(
     {
         "animate",
@@ -42,7 +42,7 @@ _LOADING = frozenset(
     }
     | {"link", "meta", "object", "param", "picture", "portal", "set", "source", "track", "use", "video"}
 )
-"""Elements that do so by their attributes. Without any, they are more likely types: `List<Object>`."""
+"""Elements that load or run something by attributes. Without any, they are rather types: `List<Object>`."""
 
 _TAG = re.compile(
     r"<(?=/?(?P<name>[A-Za-z][^\s/>]{0,40})|!(?=[-\[A-Za-z])|\?(?=[A-Za-z=]))|(?<![^\n])<(?=\?)"
@@ -70,7 +70,7 @@ _REFERENCE = re.compile(
     r"^(?:[ \t>*+-]|\d+[.)])*\[(?:[^\n]*|(?:[^\[\]\\]|\\.)*)\]:", re.MULTILINE | re.DOTALL
 )
 _NEARBY = re.compile(r"^ {0,3}\[[^\[\]\\\n]+\]:[ \t]+(?!/)[\w.#/%-]+[ \t]*$", re.MULTILINE)
-"""A definition whose target is beside the document: no other host is asked."""
+"""A definition with a relative target: no other host gets a request."""
 _FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(`{3,}|~{3,})(.*)")
 _TICKS = re.compile("`+")
 
@@ -80,14 +80,14 @@ _SEPARATORS = re.compile(r"[\r\x0b\x0c\x85\u2028\u2029]")
 def disarm(text: str, *, from_prose: bool = False) -> str:
     """`text` without hidden characters, and with a space in markup that makes a client load or run something.
 
-    A hostile document can tell the model to put what it has read into the address of an image, frame or
-    style; the client that renders it then sends this to the address. So no "<" begins a tag that loads or
-    runs, no "!" an image, and no line defines a reference to another host, which could serve an image
-    elsewhere in the reply. `Option<char>`, `<b>` and `vec![1]` do nothing and stay.
+    A hostile document can tell the model to put private text into the address of an image, frame or style;
+    the client that renders it sends the text to this address. So no "<" begins a tag that loads or runs
+    something, no "!" an image, and no line defines a reference to another host, which an image elsewhere in
+    the reply could use. `Option<char>`, `<b>` and `vec![1]` do nothing and stay.
 
-    Code spans and fences stay, too, if a parser of Markdown sees them as such: in this text alone, and unless
-    it is known to begin `from_prose`, also after a fence that was opened before it. Otherwise the text is
-    treated as if it had no code. `rag.search.answer_citations` removes the spaces again.
+    Code spans and fences stay, too, if Markdown parsers see them as code: in this text alone and, unless it
+    begins `from_prose`, also after a fence opened before it. Otherwise the text is treated as having no code.
+    `rag.search.answer_citations` removes the spaces again.
     Example: "![a map](http://x/y.png) <img src=z>" -> "! [a map](http://x/y.png) < img src=z>".
     """
     visible = without_hidden(with_line_ends(text))
@@ -102,7 +102,7 @@ def disarm(text: str, *, from_prose: bool = False) -> str:
 
 
 def alteration_notes(texts: Iterable[tuple[str, str]]) -> list[str]:
-    """A note on how texts differ from what was written, as (written, disarmed) pairs; none if they don't."""
+    """A note on how disarmed texts differ from the originals, from (original, disarmed) pairs; or no note."""
     spaces = hidden = ends = 0
     for original, disarmed_text in texts:
         if original != disarmed_text:
