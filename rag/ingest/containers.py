@@ -27,7 +27,7 @@ from rag.ingest.container_cache import ContainerCache, container_digest
 from rag.ingest.discover import Discovery, is_left_out, unsupported
 from rag.ingest.local_files import LocalFile, over_limit, read
 from rag.ingest.metadata import access_requested
-from rag.ingest.parse.document_parts import Member, Names
+from rag.ingest.parse.document_parts import Member, UniqueNames
 from rag.ingest.parse.parsers import (
     is_container,
     is_document,
@@ -175,7 +175,7 @@ class _Parts:
     container: LocalFile
     requests: tuple[Mapping[str, str], ...] = ()
     documents: dict[str, LocalFile] = field(default_factory=dict)
-    names: Names = field(default_factory=Names)
+    names: UniqueNames = field(default_factory=UniqueNames)
     sidecars: dict[str, Path] = field(default_factory=dict)
 
     def receive(self, member: Member) -> None:

@@ -18,7 +18,7 @@ from rag.ingest.container_cache import ContainerCache
 from rag.ingest.containers import Spool, inner_path, open_containers
 from rag.ingest.discover import discover
 from rag.ingest.parse.archive_files import members
-from rag.ingest.parse.document_parts import Names
+from rag.ingest.parse.document_parts import UniqueNames
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from tests.ingest.shelf import Shelf, mail, zipped
 
@@ -275,7 +275,7 @@ async def test_hundreds_of_members_may_have_one_name(tmp_path: Path) -> None:
 
 
 def test_a_number_tells_names_apart_that_are_taken() -> None:
-    names = Names()
+    names = UniqueNames()
     names.add(["a (3).md"])
     taken = [
         names.take(one)

@@ -127,7 +127,7 @@ class Decoded(NamedTuple):
     hidden: int = 0
     """Removed characters that are invisible to people but not to a model."""
 
-    def told_of(self, document: Document, *remarks: str) -> Document:
+    def annotated(self, document: Document, *remarks: str) -> Document:
         """The document with its encoding (unless that is Unicode), losses and further remarks."""
         hidden = f"{counted(self.hidden, 'hidden character')} left out" if self.hidden else ""
         lost = f"{self.encoding}, {counted(self.lost, 'character')} lost" if self.lost else ""
@@ -279,7 +279,7 @@ def _unmarked_unicode(data: bytes) -> str:
     head = data[: _HEAD - _HEAD % 4]
     if len(data) % 2 or b"\x00" not in head:
         return ""
-    lanes = [head[at::4] for at in range(4)]
+    lanes = [head[at::4] for at in range(4)]  # each byte of a UTF-32 unit, or the bytes of two UTF-16 units
     little, big = (b"".join(lanes[at::2]) for at in (1, 0))  # the upper halves in both orders
     shapes = {
         "utf-32-le": not any(lanes[3]) and lanes[2].count(0) * 2 > len(lanes[2]),
@@ -347,6 +347,7 @@ def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
         contradiction = f", though it states {declared!r}" if declared else ""
         raise ParseError(f"its encoding can't be detected{contradiction}. Save it as UTF-8")
     codec, confidence, text = candidates[0]
+    # Windows-1252 is by far the most frequent of these encodings, so it needs less confidence.
     for name, rival_confidence, reading in candidates[1:]:
         letters = len(_letters(reading))
         near = _NEAR if letters > _FEW else _NEAR_OF_FEW if letters else 0  # signs alone prove nothing

@@ -242,7 +242,7 @@ def _texts(root: Element | None) -> dict[str, str]:
     return {tag: ", ".join(values) if tag == "keyword" else values[0] for tag, values in texts.items()}
 
 
-def finished_document(
+def document_of_draft(
     draft: Draft,
     name: str,
     mime_type: str,

@@ -214,7 +214,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Names:
+class UniqueNames:
     """Unique names.
 
     It remembers the last number of each name: to count from 2 again for each of ten thousand members with

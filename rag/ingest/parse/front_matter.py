@@ -18,7 +18,7 @@ import yaml
 from rag.ingest.parse.document_parts import clean, title_line
 
 ACCESS_KEYS = frozenset({"visibility", "allow", "deny"})
-"""In any letter case. Unreadable values of these keys are kept as "", so that access fails closed."""
+"""In any letter case. Unreadable values of these keys are kept as "", so that the request isn't lost."""
 MAX_CHARS = 64_000  # of front matter; a sidecar may have as many bytes
 _MAX_EXPANDED = 4 * MAX_CHARS  # with aliases expanded: ten lines of them can stand for billions
 _MAX_DEPTH = 50  # brackets within brackets: the parser takes a second to give up at some 200
@@ -140,7 +140,7 @@ def _entries(root: yaml.Node | None) -> FrontMatter:
         key = name.casefold() if is_access else name
         twice += [name] if key in names else []
         values = _values(name, node)
-        if is_access:
+        if is_access:  # a mapping, or a key that is there twice, is ambiguous, so it counts as unreadable
             entries[name] = values.get(name, "") if len(values) == 1 and key not in names else ""
         else:
             entries |= values

@@ -20,7 +20,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
-from rag.ingest.parse.html_widgets import with_seen, without_marks
+from rag.ingest.parse.html_widgets import with_widgets_as_text, without_marks
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.text.flags import flags_in
@@ -86,8 +86,8 @@ def content_of(html: str) -> str:
 
 
 def _marked_content(html: str) -> str:
-    """The Markdown of a page, with the marks of `with_seen`."""
-    return without_note_ids(clean(_converted(with_seen(html), _CONTENT).content or "").strip())
+    """The Markdown of a page, with the marks of `with_widgets_as_text`."""
+    return without_note_ids(clean(_converted(with_widgets_as_text(html), _CONTENT).content or "").strip())
 
 
 def _converted(html: str, options: ConversionOptions) -> ConversionResult:
@@ -217,7 +217,7 @@ class _Finder(HTMLParser):
         closed = self._stack.pop()
         self._tags[closed.tag] -= 1
         self._hiding -= closed.hides
-        if closed.hides and not self._hiding:
+        if closed.hides and not self._hiding:  # the outermost hidden element ends: judge all text in it
             if "instructions" in flags_in(" ".join("".join(self._texts).split())):
                 self.found.append((closed.start, end))
             self._texts.clear()

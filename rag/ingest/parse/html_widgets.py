@@ -35,7 +35,7 @@ _TAG = re.compile(r"<[^<>]{1,2000}>")
 _MULTIPLE, _SELECTED = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("multiple", "selected"))
 
 
-def with_seen(page: str) -> str:
+def with_widgets_as_text(page: str) -> str:
     """The page with its forms and pictures as text, and cells over several rows repeated in each row.
 
     Labels of collapsible pieces, and questions in lists of terms, have marks (`LABEL`).
@@ -47,7 +47,7 @@ def with_seen(page: str) -> str:
 
 
 def without_marks(text: str) -> tuple[str, list[int], list[int]]:
-    """A text without the marks of `with_seen`, and the positions of labels and of the ends of pieces."""
+    """A text without the marks of `with_widgets_as_text`, and the positions of labels and of their ends."""
     labels, ends = list[int](), list[int]()
     parts, length = [], 0
     for part in re.split(rf"({LABEL}|\s*{LABEL_END})", text):

@@ -128,7 +128,7 @@ def _parts(tokens: Sequence[Token]) -> Iterator[Lines]:
 
 def _without_gaps(parts: Iterator[Lines], lines: int) -> Iterator[Lines]:
     """The parts without overlap and without gaps. A code block inside a list cuts the list in two."""
-    outer, at = Lines("paragraph", 0, 0), 0
+    outer, at = Lines("paragraph", 0, 0), 0  # the top-level block, and the first line that is in no part yet
     for part in parts:
         if at < part.first:
             yield outer._replace(first=at, last=part.first)

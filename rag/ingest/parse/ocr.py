@@ -9,7 +9,7 @@ import time
 from statistics import median
 from typing import Any
 
-from rag.ingest.parse.pdf.pdf_words import Box, Line, Sheet
+from rag.ingest.parse.pdf.pdf_words import Box, Line, PageLines
 
 LIBRARIES = ("pypdfium2", "pypdf.*", "numpy", "PIL.ImageOps")
 
@@ -58,7 +58,7 @@ class OcrReader:
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
 
-    def page(self, page: Any) -> Sheet | None:  # noqa: ANN401 of pypdfium2, which has no types
+    def page(self, page: Any) -> PageLines | None:  # noqa: ANN401 of pypdfium2, which has no types
         """The words of a PDF page; None if time or memory is short."""
         if time.monotonic() > self._until:
             return None
@@ -70,12 +70,12 @@ class OcrReader:
         except (MemoryError, RuntimeError):  # onnxruntime raises the latter when memory is short
             return None
 
-    def picture(self, pixels: Any) -> Sheet | None:  # noqa: ANN401 an array of height, width, 3
+    def picture(self, pixels: Any) -> PageLines | None:  # noqa: ANN401 an array of height, width, 3
         """The words of a picture, in its own pixels; None if time is short."""
         return _sheet(pixels, 1.0) if time.monotonic() <= self._until else None
 
 
-def _sheet(pixels: Any, scale: float) -> Sheet:  # noqa: ANN401 see above
+def _sheet(pixels: Any, scale: float) -> PageLines:  # noqa: ANN401 see above
     """The lines of a picture, read in its best rotation. `scale` is points per pixel."""
     best = _recognized_lines(pixels)
     if best and (_is_sideways(best) or _certainty(best) < _SURE):
@@ -83,7 +83,7 @@ def _sheet(pixels: Any, scale: float) -> Sheet:  # noqa: ANN401 see above
 
         turned = [_recognized_lines(np.ascontiguousarray(np.rot90(pixels, quarter))) for quarter in (1, 2, 3)]
         best = max([best, *turned], key=_amount_read)
-    return Sheet(
+    return PageLines(
         _with_usual_heights(
             [_line(order, *recognized_line, scale) for order, recognized_line in enumerate(best)]
         ),

@@ -297,7 +297,7 @@ def _document(data: bytes, name: str, suffix: str) -> Document:
         raise ParseError(f"no parser for {PurePath(name).suffix or 'such'} files", "unsupported")
     decoded = decode(data, page=suffix in html_page.SUFFIXES)
     text, left_out = without_encoded_data(decoded.text)
-    return decoded.told_of(_TEXT[suffix](text, name), left_out)
+    return decoded.annotated(_TEXT[suffix](text, name), left_out)
 
 
 def _suffix(name: str) -> str:

@@ -11,7 +11,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.ocr import MAX_PIXELS, OcrReader
 from rag.ingest.parse.pdf.pdf_document import parts_on, text_of_pages
-from rag.ingest.parse.pdf.pdf_words import Sheet
+from rag.ingest.parse.pdf.pdf_words import PageLines
 
 _TYPES = {
     ".png": "image/png",
@@ -64,7 +64,7 @@ def parse(data: bytes, name: str, reader: OcrReader) -> Document:
         ParseError: the file is damaged, a picture is too large, or OCR finds no words.
     """
     sheets = [reader.picture(pixels) for pixels in pictures(data)]
-    pages_text = text_of_pages(parts_on([sheet or Sheet([], []) for sheet in sheets]))
+    pages_text = text_of_pages(parts_on([sheet or PageLines([], []) for sheet in sheets]))
     if not pages_text.blocks:
         raise ParseError("the picture shows no words that OCR finds", "no text")
     unread = sum(sheet is None for sheet in sheets)

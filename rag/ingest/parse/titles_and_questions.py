@@ -269,13 +269,13 @@ def _title(line: str) -> str:
 
 def _with_levels(parts: Sequence[Block | _Question], ends: Iterable[int]) -> Iterator[Block]:
     """The blocks, with a heading for each question with an answer below."""
-    outer, waiting, opened = 0, deque(ends), list[int]()
+    outer, waiting, opened = 0, deque(ends), list[int]()  # level above, ends ahead, levels of open labels
     for part, below in zip(parts, [*parts[1:], None], strict=True):
         closed = 0
         while waiting and waiting[0] <= part.start:
             waiting.popleft()
             closed = opened.pop() if opened else closed
-        if closed:
+        if closed:  # an empty heading ends the section of a piece, unless a heading of its level follows
             outer = closed - 1
             if isinstance(part, Block) and not 0 < part.level <= closed:
                 yield Block("heading", part.start, part.start, closed)

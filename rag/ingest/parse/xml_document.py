@@ -66,7 +66,7 @@ def parse(data: bytes, name: str) -> Document:
         ParseError: the file is not text, or nested too deeply.
     """
     decoded = decode(data)
-    return decoded.told_of(_document(decoded.text, name))
+    return decoded.annotated(_document(decoded.text, name))
 
 
 def _document(text: str, name: str) -> Document:

@@ -88,7 +88,7 @@ async def parse_safely(
             await child.ask(SCAN if with_ocr else PARSE, data, name, math.ceil(budget.left))
             about, text, seconds = await child.receive()
         budget.spent += seconds
-        if max(len(data), len(about), len(text)) > LARGE_FILE_BYTES:
+        if max(len(data), len(about), len(text)) > LARGE_FILE_BYTES:  # its memory stays allocated
             await child.end()
         if len(about) + len(text) < SHORT_ANSWER_BYTES:
             return document_of(about, text)
@@ -240,7 +240,7 @@ async def _borrow_process(memory_bytes: int, family: str) -> AsyncIterator[_Chil
             else:
                 await _return_process(pool, child)
             raise
-        except anyio.IncompleteRead as error:
+        except anyio.IncompleteRead as error:  # the process ended: killed at its CPU limit, or crashed
             is_out_of_time = await child.is_out_of_time()
             await child.end()
             if is_out_of_time:

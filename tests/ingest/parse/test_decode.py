@@ -171,7 +171,7 @@ def test_a_wrong_byte_costs_one_character_and_is_told() -> None:
     damaged = 30 * "ä".encode() + b"\xff"
     decoded = decode(damaged)
     assert (decoded.text, decoded.lost) == (30 * "ä" + "\ufffd", 1)
-    document = decoded.told_of(Document("", "", "", ()))
+    document = decoded.annotated(Document("", "", "", ()))
     assert document.remarks
     assert "1 character lost" in document.metadata["encoding"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse.html_widgets import with_seen
+from rag.ingest.parse.html_widgets import with_widgets_as_text
 from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
@@ -116,5 +116,5 @@ def test_a_cell_over_several_rows_is_in_each_of_them() -> None:
 def test_a_page_whose_repeated_cells_would_be_huge_stays_as_it_is() -> None:
     rows = "<tr><td>b</tr>" * 90
     huge, small = (f"<table><tr><td rowspan=90>{'a' * n}<td>x</tr>{rows}</table>" for n in (9000, 9))
-    assert with_seen(huge) == huge
-    assert with_seen(small).count("a" * 9) == 90
+    assert with_widgets_as_text(huge) == huge
+    assert with_widgets_as_text(small).count("a" * 9) == 90

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse.mail.outlook import body_of, uncompressed
+from rag.ingest.parse.mail.outlook import decompressed_rtf, rich_text_body
 from rag.ingest.parse.parsers import members, parse
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def test_html_in_rich_text_is_taken_out_with_its_characters() -> None:
         rb"{\rtf1\ansi\ansicpg1252\fromhtml1 {\fonttbl{\f0 Arial;}}{\*\htmltag64 <p>}\htmlrtf {\htmlrtf0 "
         rb"Caf\'e9 \u8364?5 & \{more\}\htmlrtf\par}\htmlrtf0 {\*\htmltag72 </p>}{\*\mhtmltag <b>}}"
     )
-    assert body_of(rich) == ("html", "<p>Café €5 &amp; {more}</p>".encode())
-    assert body_of(rb"{\rtf1\ansi\pard Plain.\par}") == ("plain", b"Plain.")
-    assert body_of(rb"{\rtf1\ansi\pard }") == ("plain", b"")
+    assert rich_text_body(rich) == ("html", "<p>Café €5 &amp; {more}</p>".encode())
+    assert rich_text_body(rb"{\rtf1\ansi\pard Plain.\par}") == ("plain", b"Plain.")
+    assert rich_text_body(rb"{\rtf1\ansi\pard }") == ("plain", b"")
 
 
 def test_html_in_rich_text_is_read_in_the_code_pages_of_its_fonts() -> None:
@@ -107,7 +107,7 @@ def test_html_in_rich_text_is_read_in_the_code_pages_of_its_fonts() -> None:
         b"\r\n"
         rb"\'b7\'95\\ \f0 caf\'e9{\*\htmltag72 </p>}}"
     )
-    assert body_of(rich) == ("html", "<p>Тид 温表 café</p>".encode())
+    assert rich_text_body(rich) == ("html", "<p>Тид 温表 café</p>".encode())
 
 
 def test_rich_text_is_unpacked() -> None:
@@ -115,11 +115,11 @@ def test_rich_text_is_unpacked() -> None:
     packed = bytes.fromhex(
         "2d0000002b0000004c5a4675f1c5c7a703000a007263706731323542320af32068656c090020627705b06c647d0a800fa0"
     )
-    assert uncompressed(packed) == b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n"
-    assert uncompressed(struct.pack("<II4sI", 7, 5, b"MELA", 0) + b"{\\rtf}") == b"{\\rtf"
+    assert decompressed_rtf(packed) == b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n"
+    assert decompressed_rtf(struct.pack("<II4sI", 7, 5, b"MELA", 0) + b"{\\rtf}") == b"{\\rtf"
 
 
 @pytest.mark.parametrize("data", [b"", b"x" * 15, b"x" * 40])
 def test_damaged_rich_text_is_refused(data: bytes) -> None:
     with pytest.raises(ParseError, match="damaged"):
-        uncompressed(data)
+        decompressed_rtf(data)

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse.office.number_format import shown
+from rag.ingest.parse.office.number_format import formatted
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.packages import package, relations, sheet, workbook, xml
 
@@ -359,11 +359,11 @@ def test_cells_have_the_formats_of_their_styles() -> None:
     ],
 )
 def test_numbers_and_dates_are_shown_as_excel_does(number: float, form: str, text: str) -> None:
-    assert shown(number, form) == text
+    assert formatted(number, form) == text
 
 
 def test_a_calendar_may_begin_in_1904() -> None:
-    assert shown(0, "yyyy-mm-dd", since_1904=True) == "1904-01-01"
+    assert formatted(0, "yyyy-mm-dd", since_1904=True) == "1904-01-01"
 
 
 def test_an_encrypted_workbook_says_so() -> None:

@@ -69,7 +69,7 @@ def parse(text: str, name: str) -> Document:
     return records_document(records, one_line(titles[0]) if titles else name, mime_type)
 
 
-def readable(text: str) -> str:
+def readable_lines(text: str) -> str:
     """The appointments of a calendar as lines, or ""."""
     records = _records(_entries(text))
     return "\n\n".join("\n".join(f"{name}: {value}" for name, value in record.items()) for record in records)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page
-from rag.ingest.parse.document_parts import GAP, Member, Names, block, facts, paragraphs, shifted
+from rag.ingest.parse.document_parts import GAP, Member, UniqueNames, block, facts, paragraphs, shifted
 from rag.ingest.parse.json_and_csv import records_document
 from rag.ingest.parse.mail.mail_message import Parts, header, message_of, parts_of, people, safe_name, sent_at
 from rag.ingest.parse.markdown_mdx import markdown_blocks
@@ -121,7 +121,7 @@ def _size(count: int) -> str:
 
 def _body(text: str, kind: str, name: str) -> tuple[str, list[Block]]:
     if kind == "text/html":
-        text = html_page.parse(without_layout(text), name).text
+        text = html_page.parse(without_layout_tables(text), name).text
         return text, [*_sections(text, markdown_blocks)]
     return text, [*_sections(text, paragraphs)]
 
@@ -146,7 +146,7 @@ _ROWS, _CELLS = 2, 2  # a table of data has that many
 _LONG = 300  # characters: a cell with more holds a text
 
 
-def without_layout(html: str) -> str:
+def without_layout_tables(html: str) -> str:
     """The HTML with layout tables turned into plain blocks.
 
     A table of data has no table inside, and at least two rows with two short texts each.
@@ -218,7 +218,7 @@ def parse_mailbox(data: bytes, name: str) -> Document:
 def mailbox_members(data: bytes, name: str) -> Iterator[Member]:
     """The messages, named by their ids, which stay the same when other messages are deleted."""
     del name
-    names = Names()
+    names = UniqueNames()
     for message in _messages(data):
         try:
             id_ = header(message_of(_head(message)), "message-id").strip("<>")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.decode import Decoded, decode, decode_part
-from rag.ingest.parse.document_parts import Names, clean, date, title_line
+from rag.ingest.parse.document_parts import UniqueNames, clean, date, title_line
 from rag.ingest.parse.mail import calendars
 from rag.text.segments import one_line, words
 
@@ -60,10 +60,10 @@ def message_of(data: bytes) -> Message:
 def header(message: Message, name: str) -> str:
     """The first header of this name, decoded, on one line; "" if it is missing."""
     raw = next((value for key, value in message.raw_items() if key.lower() == name), "")
-    return decoded(str(raw)[:MAX_HEADER])
+    return decoded_header(str(raw)[:MAX_HEADER])
 
 
-def decoded(raw: str) -> str:
+def decoded_header(raw: str) -> str:
     """The text of a header: "=?utf-8?q?K=C3=A4se?=" -> "Käse". What can't be decoded stays as it is."""
     if not raw.isascii():
         return one_line(clean(decode_part(raw.encode("utf-8", "surrogateescape"), "").text))
@@ -81,8 +81,10 @@ def people(message: Message, name: str) -> list[str]:
     """The people in a header, each as "Name <address>"."""
     whole = [str(value) for key, value in message.raw_items() if key.lower() == name]
     raw = [value if len(value) <= MAX_HEADER else value[:MAX_HEADER].rpartition(",")[0] for value in whole]
-    persons = (_person(decoded(words), address) for words, address in getaddresses(raw))
-    return list(dict.fromkeys(filter(None, persons))) or [text for value in raw if (text := decoded(value))]
+    persons = (_person(decoded_header(words), address) for words, address in getaddresses(raw))
+    return list(dict.fromkeys(filter(None, persons))) or [
+        text for value in raw if (text := decoded_header(value))
+    ]
 
 
 def _person(name: str, address: str) -> str:
@@ -116,7 +118,7 @@ def file_name(part: Message) -> str:
     if isinstance(stated, tuple):
         charset, _, encoded = stated
         return one_line(clean(decode_part(str(encoded).encode("latin-1", "replace"), charset or "").text))
-    return decoded(str(stated or ""))
+    return decoded_header(str(stated or ""))
 
 
 def _mail_bytes(data: bytes) -> bytes:
@@ -154,7 +156,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class Attachment:
     """An attachment: its name and its part."""
 
     name: str
@@ -181,13 +183,13 @@ class Parts:
 
     bodies: list[tuple[str, str]] = field(default_factory=list)
     """Texts to read, in order, each with its MIME type: text/plain or text/html."""
-    attached: list[Attached] = field(default_factory=list)
+    attached: list[Attachment] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    names: Names = field(default_factory=Names)
+    names: UniqueNames = field(default_factory=UniqueNames)
 
     def attach(self, name: str, part: Message) -> None:
         """Add an attachment; its name gets a number if it is taken."""
-        self.attached.append(Attached(self.names.take(name), part))
+        self.attached.append(Attachment(self.names.take(name), part))
 
 
 def parts_of(message: Message) -> Parts:
@@ -221,7 +223,7 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
 def _unwrap(part: Message, parts: Parts) -> None:
     """Attach the files in a winmail.dat; without files it holds only the layout of the text."""
     payload = part.get_payload(decode=True)
-    for name, data in files_in(payload if isinstance(payload, bytes) else b""):
+    for name, data in tnef_files(payload if isinstance(payload, bytes) else b""):
         file = Message()
         file.set_type("application/octet-stream")
         file["Content-Transfer-Encoding"] = "8bit"
@@ -261,7 +263,7 @@ def _is_body(part: Message, kind: str) -> bool:
 
 def _body(text: str, part: Message, kind: str) -> list[tuple[str, str]]:
     if kind == "text/calendar":
-        text = calendars.readable(text)
+        text = calendars.readable_lines(text)
     elif part.get_param("format") == "flowed":
         text = _SOFT_END.sub("" if part.get_param("delsp") == "yes" else " ", text)
     text = _GAP.sub("\n\n", text).strip()
@@ -300,7 +302,7 @@ _BEGIN, _TITLE, _DATA = 0x00069002, 0x00018010, 0x0006800F
 _CODEPAGE = 0x00069007
 
 
-def files_in(data: bytes) -> Iterator[tuple[str, bytes]]:
+def tnef_files(data: bytes) -> Iterator[tuple[str, bytes]]:
     """The names and contents of the files in a TNEF stream, even if it is truncated; none for other data."""
     name, content, codepage = "", b"", ""
     for attribute, value in _attributes(data):

@@ -188,9 +188,9 @@ class _Folder:
 
 
 def _rich_text_parts(packed: bytes) -> list[Message]:
-    data = uncompressed(packed)
+    data = decompressed_rtf(packed)
     try:
-        kind, text = body_of(data)
+        kind, text = rich_text_body(data)
     except ParseError:
         return [_with_file_name(_part("application/rtf", data), "message.rtf")]
     return [_part(f"text/{kind}", text)] if text.strip() else []
@@ -238,7 +238,7 @@ _USUAL = (
 """What the window holds at the start, 207 bytes."""
 
 
-def uncompressed(data: bytes) -> bytes:
+def decompressed_rtf(data: bytes) -> bytes:
     """The rich text of a message, decompressed.
 
     Raises:
@@ -264,7 +264,7 @@ def _decompressed(packed: bytes, size: int) -> bytes:
             if flags >> bit & 1:
                 reference = next(remaining, 0) << 8 | next(remaining, 0)
                 back = (len(window) + len(_USUAL) - (reference >> 4)) % _WINDOW
-                if not back:
+                if not back:  # a reference to the write position ends the data
                     return bytes(window[_WINDOW:])
                 for _ in range((reference & 15) + 2):
                     window.append(window[-back])
@@ -286,7 +286,7 @@ _CHARACTERS |= {b"ldblquote": "“", b"rdblquote": "”", b"emdash": "—", b"en
 _SYMBOLS = {b"~": "&nbsp;", b"_": "&shy;"}
 
 
-def body_of(data: bytes) -> tuple[str, bytes]:
+def rich_text_body(data: bytes) -> tuple[str, bytes]:
     """The type of the text in rich text, "html" or "plain", and the text in UTF-8.
 
     Raises:

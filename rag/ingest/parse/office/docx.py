@@ -16,7 +16,7 @@ from rag.ingest.parse.document_draft import (
     PAGE_BREAK,
     Draft,
     core_properties,
-    finished_document,
+    document_of_draft,
     omission_remarks,
 )
 from rag.ingest.parse.office import xlsx
@@ -81,7 +81,7 @@ def parse(data: bytes, name: str) -> Document:
         *omission_remarks(sum(1 for _ in comments.iter("comment")) if comments is not None else 0, "comment"),
         *omission_remarks(reader.unread, "embedded object"),
     ]
-    return finished_document(
+    return document_of_draft(
         draft,
         name,
         MIME_TYPE,

@@ -154,7 +154,7 @@ class Numbering:
     def _advanced_counts(
         self, list_id: str, abstract: str, levels: dict[int, _Level], depth: int
     ) -> list[int]:
-        counts = self._counts.setdefault(abstract, [0] * _LEVELS)
+        counts = self._counts.setdefault(abstract, [0] * _LEVELS)  # lists of one definition count on together
         if list_id not in self._started_lists:
             self._started_lists.add(list_id)
             for at, start in self._restarts.get(list_id, {}).items():

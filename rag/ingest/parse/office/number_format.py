@@ -67,7 +67,7 @@ class _Token(NamedTuple):
     text: str
 
 
-def shown(number: float, form: str, *, since_1904: bool = False) -> str:
+def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
     """A number in a format such as "#,##0.00;[Red](#,##0.00)", in English notation.
 
     A format that can't be parsed has no effect.
@@ -85,12 +85,12 @@ def shown(number: float, form: str, *, since_1904: bool = False) -> str:
     size = abs(number) if at == 1 else number
     if "digits" not in kinds and "fraction" not in kinds:
         return "".join(
-            general(size) if token.kind in {"general", "text"} else token.text for token in tokens
+            general_format(size) if token.kind in {"general", "text"} else token.text for token in tokens
         ).strip()
     return _number(size, tokens).strip()
 
 
-def general(number: float) -> str:
+def general_format(number: float) -> str:
     """A number without a format: "12", "0.3", "1.5E+20"."""
     if number == int(number) and abs(number) < 1e15:  # noqa: PLR2004 digits of a float
         return str(int(number))
@@ -186,7 +186,7 @@ def _fraction(number: float, pattern: str) -> str:
 
 def _date(number: float, tokens: list[_Token], *, since_1904: bool) -> str:
     if not 0 <= number <= _LAST_DAY:
-        return general(number)
+        return general_format(number)
     days = number + 1 if not since_1904 and 1 <= number < 60 else number  # noqa: PLR2004 Excel's 1900-02-29
     start = datetime(1904, 1, 1) if since_1904 else datetime(1899, 12, 30)  # noqa: DTZ001 sheets have no zones
     fine = any(token.kind == "split" for token in tokens)
@@ -194,7 +194,7 @@ def _date(number: float, tokens: list[_Token], *, since_1904: bool) -> str:
     try:
         moment = start + timedelta(seconds=seconds)
     except OverflowError:
-        return general(number)
+        return general_format(number)
     halves = any(token.kind == "half" for token in tokens)
     texts = []
     for at, token in enumerate(tokens):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import finished_document, omission_remarks, open_document_properties
+from rag.ingest.parse.document_draft import document_of_draft, omission_remarks, open_document_properties
 from rag.ingest.parse.office.drawings_and_forms import Box, in_reading_order, open_controls
-from rag.ingest.parse.office.opendocument_text import Reader, repeated, styles_of, times
+from rag.ingest.parse.office.opendocument_text import OdfReader, capped_repeat_count, repeat_count, styles_of
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, xml_root
 
@@ -47,7 +47,7 @@ def parse(data: bytes, name: str) -> Document:
     """
     parts = _parts(data)
     styles = styles_of(parts.styles)
-    reader = Reader(styles, parts.opened, open_controls(parts.body))
+    reader = OdfReader(styles, parts.opened, open_controls(parts.body))
     title = ""
     if (sheets := child(parts.body, "spreadsheet")) is not None:
         kind, title = "spreadsheet", name
@@ -71,7 +71,7 @@ def parse(data: bytes, name: str) -> Document:
         *omission_remarks(reader.hidden["object"], "embedded object"),
     ]
     properties = open_document_properties(parts.meta)
-    return finished_document(reader.draft, name, _MIME_TYPE + kind, properties, remarks=remarks, title=title)
+    return document_of_draft(reader.draft, name, _MIME_TYPE + kind, properties, remarks=remarks, title=title)
 
 
 def _parts(data: bytes) -> _Parts:
@@ -104,7 +104,7 @@ _GROUPS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
 _COLUMN_GROUPS = frozenset({"table-columns", "table-header-columns", "table-column-group"})
 
 
-def read_sheets(reader: Reader, spreadsheet: Element) -> None:
+def read_sheets(reader: OdfReader, spreadsheet: Element) -> None:
     """Write the sheets that aren't hidden."""
     tables = [table for table in spreadsheet if table.tag == "table"]
     visible = [table for table in tables if not reader.style(table).hidden]
@@ -114,7 +114,7 @@ def read_sheets(reader: Reader, spreadsheet: Element) -> None:
         reader.hidden["row"] += write_sheet(reader.draft, _sheet(reader, table, names))
 
 
-def _sheet(reader: Reader, table: Element, names: Collection[str]) -> Sheet:
+def _sheet(reader: OdfReader, table: Element, names: Collection[str]) -> Sheet:
     """A sheet; `names` are the names of the visible sheets."""
     objects = [
         child_ for shape in table.iter() if shape.tag in _SHAPES for child_ in shape if child_.tag == "object"
@@ -123,7 +123,7 @@ def _sheet(reader: Reader, table: Element, names: Collection[str]) -> Sheet:
     sheet.charts = [figure for object_ in objects for figure in reader.figures(object_, names)]
     column = 1
     for column_element in _elements_in_groups(table, "table-column", _COLUMN_GROUPS):
-        count = min(times(column_element, "number-columns-repeated"), MAX_COLUMNS)
+        count = min(repeat_count(column_element, "number-columns-repeated"), MAX_COLUMNS)
         if column_element.get("visibility", "visible") != "visible":
             sheet.hidden_columns.update(range(column, min(column + count, MAX_COLUMNS)))
         column += count
@@ -133,11 +133,11 @@ def _sheet(reader: Reader, table: Element, names: Collection[str]) -> Sheet:
     number = 1
     for row in _elements_in_groups(table, "table-row", _GROUPS):
         cells = _cells(reader, sheet, row, number)
-        for at in range(number, number + repeated(row, "number-rows-repeated")) if cells else ():
+        for at in range(number, number + capped_repeat_count(row, "number-rows-repeated")) if cells else ():
             sheet.rows[at] = dict(cells)
             if row.get("visibility", "visible") != "visible":
                 sheet.hidden_rows.add(at)
-        number += times(row, "number-rows-repeated")
+        number += repeat_count(row, "number-rows-repeated")
     return sheet
 
 
@@ -149,7 +149,7 @@ def _elements_in_groups(parent: Element, tag: str, groups: frozenset[str]) -> It
             yield from _elements_in_groups(element, tag, groups)
 
 
-def _cells(reader: Reader, sheet: Sheet, row: Element, number: int) -> dict[int, str]:
+def _cells(reader: OdfReader, sheet: Sheet, row: Element, number: int) -> dict[int, str]:
     cells: dict[int, str] = {}
     column = 1
     for cell in row:
@@ -160,12 +160,14 @@ def _cells(reader: Reader, sheet: Sheet, row: Element, number: int) -> dict[int,
         for shape in boxes:
             cell.remove(shape)
         if cell.tag == "table-cell" and len(cell) and (text := reader.cell_text(cell)):
-            for at in range(column, min(column + repeated(cell, "number-columns-repeated"), MAX_COLUMNS)):
+            for at in range(
+                column, min(column + capped_repeat_count(cell, "number-columns-repeated"), MAX_COLUMNS)
+            ):
                 cells[at] = text
-            if (down := times(cell, "number-rows-spanned")) > 1:
-                across = times(cell, "number-columns-spanned")
+            if (down := repeat_count(cell, "number-rows-spanned")) > 1:
+                across = repeat_count(cell, "number-columns-spanned")
                 sheet.merged.append((number, column, number + down - 1, column + across - 1))
-        column += times(cell, "number-columns-repeated")
+        column += repeat_count(cell, "number-columns-repeated")
     return cells
 
 
@@ -175,7 +177,7 @@ _LENGTH = re.compile(r"(-?\d{0,9}(?:\.\d{1,9})?)(cm|mm|in|pt)")
 _CENTIMETRES = {"cm": 1.0, "mm": 0.1, "in": 2.54, "pt": 2.54 / 72}
 
 
-def read_slides(reader: Reader, presentation: Element) -> None:
+def read_slides(reader: OdfReader, presentation: Element) -> None:
     """Write the slides that aren't hidden: title, shapes in reading order, notes."""
     for number, page in enumerate((element for element in presentation if element.tag == "page"), 1):
         reader.draft.page()
@@ -185,7 +187,7 @@ def read_slides(reader: Reader, presentation: Element) -> None:
         _slide(reader, page, number)
 
 
-def _slide(reader: Reader, page: Element, number: int) -> None:
+def _slide(reader: OdfReader, page: Element, number: int) -> None:
     shapes = [
         shape for shape in _shapes_in_order(page) if shape.get("class") not in _FURNITURE and _has_text(shape)
     ]

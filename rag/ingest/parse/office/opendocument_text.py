@@ -83,7 +83,7 @@ def _style(name: str, elements: Mapping[str, Element]) -> Style:
     return Style(display, bool(hidden), bool(bold))
 
 
-class Reader:
+class OdfReader:
     """Reads the body of a document into a draft, and counts in `hidden` what it omits."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Reader:
                 if cell.tag == "covered-table-cell" and rows_left[at] >= 0 and at < len(rows[-1]):
                     texts.append(rows[-1][at])
                 else:
-                    rows_left[at] = times(cell, "number-rows-spanned") - 1
+                    rows_left[at] = repeat_count(cell, "number-rows-spanned") - 1
                     texts.append(self.cell_text(cell))
             rows.append(texts)
         return rows
@@ -318,16 +318,16 @@ def _rows(table: Element) -> Iterator[Element]:
 def _cells(row: Element) -> Iterator[Element]:
     for cell in row:
         if cell.tag in {"table-cell", "covered-table-cell"}:
-            for _ in range(repeated(cell, "number-columns-repeated") if len(cell) else 1):
+            for _ in range(capped_repeat_count(cell, "number-columns-repeated") if len(cell) else 1):
                 yield cell
 
 
-def repeated(element: Element, attribute: str) -> int:
+def capped_repeat_count(element: Element, attribute: str) -> int:
     """The repeat count of a filled row or cell, at most `MAX_REPEATED`."""
-    return min(times(element, attribute), MAX_REPEATED)
+    return min(repeat_count(element, attribute), MAX_REPEATED)
 
 
-def times(element: Element, attribute: str) -> int:
+def repeat_count(element: Element, attribute: str) -> int:
     """The repeat count of a row or cell."""
     return whole_number(element.get(attribute, "1"), 1)
 

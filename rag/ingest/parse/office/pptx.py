@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import Draft, core_properties, finished_document, omission_remarks
+from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
 from rag.ingest.parse.office import xlsx
 from rag.ingest.parse.office.drawings_and_forms import (
     Box,
@@ -55,7 +55,7 @@ def parse(data: bytes, name: str) -> Document:
         *omission_remarks(reader.unread, "embedded object"),
         *reader.unreadable,
     ]
-    return finished_document(reader.draft, name, MIME_TYPE, core_properties(package), remarks=remarks)
+    return document_of_draft(reader.draft, name, MIME_TYPE, core_properties(package), remarks=remarks)
 
 
 class _Reader:

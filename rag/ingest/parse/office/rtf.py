@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
-from rag.ingest.parse.document_draft import Draft, Properties, finished_document, omission_remarks
+from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft, omission_remarks
 from rag.ingest.parse.document_parts import join_surrogates
 
 SUFFIXES = (".rtf",)
@@ -97,12 +97,9 @@ class _Paragraph:
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a Rich Text file. Deleted and hidden text, headers and comments are left out.
-
-    Of all but headers there is a remark.
-    """
+    """The document of a Rich Text file, without headers; remarks count hidden text and comments."""
     if not data.startswith(b"{\\rtf"):
-        raise ParseError("the file is damaged: it is no Rich Text")
+        raise ParseError("not an RTF file")
     reader = _Reader()
     reader.read(data)
     about = {key: "".join(texts).strip() for key, texts in reader.own.items()}
@@ -118,7 +115,7 @@ def parse(data: bytes, name: str) -> Document:
         *omission_remarks(reader.hidden, "hidden piece of text", "hidden pieces of text"),
         *omission_remarks(reader.comments, "comment"),
     ]
-    return finished_document(reader.draft, name, MIME_TYPE, properties, remarks=remarks)
+    return document_of_draft(reader.draft, name, MIME_TYPE, properties, remarks=remarks)
 
 
 class _Reader:
@@ -158,7 +155,7 @@ class _Reader:
                 self._plain(text)
             elif brace:
                 self._flush()
-                self._skip = 0  # what stands for a character ends with its group
+                self._skip = 0  # the fallback for a Unicode character ends with its group
                 self._group(opens=brace == b"{")
             elif symbol == b"*":
                 starred = True
@@ -187,7 +184,7 @@ class _Reader:
                 self._close(closed)
 
     def _close(self, destination: str) -> None:
-        """Use what was written into a destination of its own."""
+        """Use the text of a destination that ends: a list mark, a footnote, or the revision date."""
         if destination == "listtext":
             mark = "".join(self.own.pop("listtext", [])).strip()
             self._paragraph.mark = mark if any(map(str.isalnum, mark)) else "-"
@@ -217,7 +214,7 @@ class _Reader:
                 self._moment[word] = number or 0
 
     def _word_of_skipped(self, word: str, number: int) -> None:
-        """Learn the code pages of fonts, and find the form in Unicode behind an older one."""
+        """Collect the code pages of fonts, and read the Unicode form of a text in two forms."""
         if word == "ud" and self._state.around:
             self._state = replace(self._state, into=self._state.around, around="")
         elif self._in_fonts and word == "f":
@@ -226,7 +223,7 @@ class _Reader:
             self._fonts[self._font] = CHARSETS.get(number, "") if word == "fcharset" else codec_of(number)
 
     def _opens(self, word: str, *, starred: bool) -> bool:
-        """Whether a word says where the text of its group belongs."""
+        """Set the destination of a group; False if the word isn't one."""
         if word == "upr":
             self._state = replace(self._state, into="skipped", around=self._state.into)
         elif word in _SKIPPED or (starred and word not in {"shpinst", "listtext"}):
@@ -240,7 +237,7 @@ class _Reader:
         return True
 
     def _ends(self, word: str) -> bool:
-        """Whether a word ends a paragraph, a cell or a row."""
+        """End a paragraph, a cell or a row; False if the word doesn't."""
         match word:
             case "par" | "sect" | "page" if self._state.into == "body":
                 self._end_paragraph()
@@ -274,7 +271,7 @@ class _Reader:
                 paragraph.depth = number
 
     def _of_text(self, word: str, number: int | None) -> None:
-        """How the text of a group looks, and in which code page it is."""
+        """Set the looks and the code page of the text of a group."""
         state = self._state
         match word:
             case "v" | "deleted":
@@ -295,7 +292,7 @@ class _Reader:
                 self._codec = _CODE_PAGES[word]
 
     def _character(self, text: str) -> None:
-        """A character that has a name; it may be what stands for one that was written in Unicode."""
+        """Write a character that has a name, unless it is the fallback for a Unicode character."""
         self._flush()
         if self._skip:
             self._skip -= 1

@@ -30,7 +30,7 @@ _LABELS = frozenset({"gbox", "label"})
 _SHEET_OF_CELLS = re.compile(r"'((?:[^']|'')+)'!|([^'!(),:]+)!")
 
 
-class Placed(NamedTuple):
+class ListedControl(NamedTuple):
     """A control as its sheet lists it: the ids of its shape and part, and its cell."""
 
     id: str
@@ -54,7 +54,7 @@ class Control(NamedTuple):
 
 
 @dataclass(slots=True)
-class Drawn:
+class SheetDrawings:
     """The drawings on a sheet: boxes and controls at the row and column of their corner, and charts.
 
     A chart is its caption and its rows, which are empty if its numbers are in visible cells. `hidden`,
@@ -69,16 +69,18 @@ class Drawn:
     controls_left: int = 0
 
 
-def placed_control(control: Element) -> Placed:
+def listed_control(control: Element) -> ListedControl:
     """A control in the list of a sheet; row and column are 0 if it has no anchor there."""
     anchor = next(control.iter("anchor"), None)
     row, column = _cell(anchor) if anchor is not None else (0, 0)
-    return Placed(control.get("shapeId", ""), control.get("r:id", ""), row, column)
+    return ListedControl(control.get("shapeId", ""), control.get("r:id", ""), row, column)
 
 
-def drawn_on(package: Package, path: str, placed: Sequence[Placed], sheets: Collection[str]) -> Drawn:
+def read_drawings(
+    package: Package, path: str, placed: Sequence[ListedControl], sheets: Collection[str]
+) -> SheetDrawings:
     """The drawings on the sheet at `path`; `sheets` are the names of the visible sheets."""
-    drawn = Drawn()
+    drawn = SheetDrawings()
     drawing = package.related_as(path, "drawing")
     root = package.xml_if_there(drawing)
     _remove_fallbacks(root)
@@ -107,7 +109,7 @@ def drawn_on(package: Package, path: str, placed: Sequence[Placed], sheets: Coll
     return drawn
 
 
-def _read_chart(drawn: Drawn, root: Element | None, sheets: Collection[str]) -> None:
+def _read_chart(drawn: SheetDrawings, root: Element | None, sheets: Collection[str]) -> None:
     """Read the rows of a chart, or only its name if its numbers are in visible sheets."""
     caption, rows = chart_rows(root)
     formulas = [formula.text or "" for formula in root.iter("f")] if root is not None else []
@@ -122,7 +124,11 @@ def _read_chart(drawn: Drawn, root: Element | None, sheets: Collection[str]) -> 
 
 
 def _read_controls(
-    drawn: Drawn, package: Package, path: str, placed: Sequence[Placed], labels: Mapping[str, str]
+    drawn: SheetDrawings,
+    package: Package,
+    path: str,
+    placed: Sequence[ListedControl],
+    labels: Mapping[str, str],
 ) -> set[str]:
     """Read the controls of a sheet, and return the ids of their shapes."""
     related = package.related(path)
@@ -131,7 +137,7 @@ def _read_controls(
         control.id: control for control in reversed(placed) if control.row
     }
     for id_ in dict.fromkeys([*places, *old]):
-        listed = places.get(id_, Placed(id_, "", 0, 0))
+        listed = places.get(id_, ListedControl(id_, "", 0, 0))
         kind, part = related.get(listed.part, ("", ""))
         about, label, shape = old.get(id_, (None, "", None))
         if kind == "control":  # of ActiveX, whose state is no text

@@ -17,7 +17,7 @@ from rag.text.locators import cell_range, column_name
 from rag.text.segments import one_line
 
 if TYPE_CHECKING:
-    from rag.ingest.parse.office.sheet_drawings import Placed
+    from rag.ingest.parse.office.sheet_drawings import ListedControl
 
 MAX_HEADER = 300  # characters of a header row that is repeated with every part of its table
 MAX_ROW = 900  # characters of a row on average; wider ones are lists
@@ -40,7 +40,7 @@ class Sheet:
     merged: list[tuple[int, int, int, int]] = field(default_factory=list)
     boxes: list[tuple[int, int, str]] = field(default_factory=list)
     charts: list[tuple[str, list[list[str]]]] = field(default_factory=list)
-    controls: list[Placed] = field(default_factory=list)
+    controls: list[ListedControl] = field(default_factory=list)
 
 
 class _Row(NamedTuple):

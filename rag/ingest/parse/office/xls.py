@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
-from rag.ingest.parse.document_draft import Draft, Properties, finished_document, omission_remarks
-from rag.ingest.parse.office.number_format import general, shown
+from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft, omission_remarks
+from rag.ingest.parse.office.number_format import formatted, general_format
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import ENCRYPTED, OLE
 
@@ -58,7 +58,7 @@ def parse(data: bytes, name: str) -> Document:
         *omission_remarks(objects["chart"], "chart"),
         *omission_remarks(objects["control"], "control of a form", "controls of forms"),
     ]
-    return finished_document(draft, name, MIME_TYPE, ole_properties(data), remarks=remarks, title=name)
+    return document_of_draft(draft, name, MIME_TYPE, ole_properties(data), remarks=remarks, title=name)
 
 
 def _records(data: bytes) -> bytes:
@@ -121,9 +121,9 @@ def _cell(book: Book, old: OldSheet, row: int, column: int) -> str:
     try:
         form = book.format_map[book.xf_list[old.cell_xf_index(row, column)].format_key].format_str
     except (KeyError, IndexError):
-        return general(value)
+        return general_format(value)
     form = _ISO.get(form.lower().split(";")[0], form)
-    return shown(value, form, since_1904=bool(book.datemode))
+    return formatted(value, form, since_1904=bool(book.datemode))
 
 
 _ISO = {

@@ -13,10 +13,10 @@ from xml.etree import ElementTree as ET
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import Draft, core_properties, finished_document, omission_remarks
+from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
 from rag.ingest.parse.office.drawings_and_forms import ticked
-from rag.ingest.parse.office.number_format import BUILT_IN, shown
-from rag.ingest.parse.office.sheet_drawings import Control, drawn_on, placed_control
+from rag.ingest.parse.office.number_format import BUILT_IN, formatted
+from rag.ingest.parse.office.sheet_drawings import Control, listed_control, read_drawings
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import MAX_ROWS_BYTES, Package, child, descendants, simplify, whole_number
 from rag.text.locators import column_number
@@ -57,7 +57,7 @@ def parse(data: bytes, name: str) -> Document:
         *omission_remarks(book.left_out["object"], "embedded object"),
         *omission_remarks(book.unknown, "formula without a value", "formulas without values"),
     ]
-    return finished_document(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=name)
+    return document_of_draft(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=name)
 
 
 def write_embedded(draft: Draft, data: bytes) -> bool:
@@ -103,7 +103,7 @@ class _Book:
     def sheet(self, name: str, path: str) -> Sheet:
         """The sheet at `path`, with the charts, boxes and controls on it."""
         sheet = self._cells_of(name, path)
-        drawn = drawn_on(self._package, path, sheet.controls, self.visible)
+        drawn = read_drawings(self._package, path, sheet.controls, self.visible)
         sheet.boxes, sheet.charts = drawn.boxes, drawn.charts
         for control in drawn.controls:
             cells = sheet.rows.setdefault(control.row, {})
@@ -123,7 +123,7 @@ class _Book:
                 if cells := self._cells(element):
                     sheet.rows[number] = cells
             elif element.tag == "control":
-                sheet.controls.append(placed_control(element))
+                sheet.controls.append(listed_control(element))
             elif element.tag == "col" and (
                 element.get("hidden") in {"1", "true"} or element.get("width") in _NO_SIZE
             ):
@@ -205,7 +205,7 @@ class _Book:
     def _number(self, value: str, style: int) -> str:
         form = self._formats[style] if style < len(self._formats) else ""
         try:
-            return shown(float(value), form, since_1904=self._since_1904)
+            return formatted(float(value), form, since_1904=self._since_1904)
         except (ValueError, OverflowError):
             return value
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rag.ingest.parse.pdf.page_layout import Row, body_size, level_rows
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, Line, Sheet
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Line, PageLines
 
 _TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
 _PAGES = 3  # that a line stands on at least
@@ -35,7 +35,7 @@ class _Edge(NamedTuple):
         return round(self.lines[0].box.top / _SLACK)
 
 
-def without_running_lines(sheets: Sequence[Sheet]) -> list[list[Line]]:
+def without_running_lines(sheets: Sequence[PageLines]) -> list[list[Line]]:
     """The lines of each page without page numbers, and without headers and footers of earlier pages.
 
     A page with nothing else keeps all of its lines.
@@ -51,7 +51,7 @@ def without_running_lines(sheets: Sequence[Sheet]) -> list[list[Line]]:
     ]
 
 
-def _edges(page: int, sheet: Sheet, largest: float) -> Iterator[_Edge]:
+def _edges(page: int, sheet: PageLines, largest: float) -> Iterator[_Edge]:
     rows = level_rows([line for line in sheet.lines if not line.turned])
     for edge in (rows[:_TOP], rows[: -_BOTTOM - 1 : -1]):
         for at, row in enumerate(edge):

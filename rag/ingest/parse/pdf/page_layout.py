@@ -206,7 +206,7 @@ def _columns_in(lines: list[Line], crossing: Sequence[Box], edge: float) -> list
     sides = [_columns_at(stretch, edge) for stretch in stretches]
     best: tuple[int, int, _Columns] | None = None
     best_weight = 0
-    for begin, end in combinations(range(len(stretches) + 1), 2):
+    for begin, end in combinations(range(len(stretches) + 1), 2):  # at most 24 stretches, so 300 pairs
         columns = _Columns(*(list(chain.from_iterable(part)) for part in zip(*sides[begin:end], strict=True)))
         weight = len(columns.left) + len(columns.right)
         if (

@@ -72,7 +72,7 @@ def parts_of(rows: Sequence[Row], rules: Sequence[Box]) -> Iterator[PagePart]:
     at = 0
     plain: list[Row] = []
     while at < len(rows):
-        end = _table_end(rows, at)
+        end = _table_end(rows, at)  # rows that may be a table; if they aren't, they are text
         if table := _table(rows[at:end], rules) if end > at else None:
             yield from _paragraphs(plain, usual)
             plain = []

@@ -22,7 +22,7 @@ from rag.ingest.parse.pdf.page_cleanup import dehyphenator, without_running_line
 from rag.ingest.parse.pdf.page_layout import rows_of
 from rag.ingest.parse.pdf.page_tables import PagePart, parts_of, with_headers, with_headers_of_tables
 from rag.ingest.parse.pdf.pdf_sections import (
-    Entry,
+    OutlineEntry,
     body_of,
     largest_words,
     levels_of,
@@ -31,7 +31,7 @@ from rag.ingest.parse.pdf.pdf_sections import (
     title_in,
     with_outline,
 )
-from rag.ingest.parse.pdf.pdf_words import Sheet
+from rag.ingest.parse.pdf.pdf_words import PageLines
 from rag.ingest.parse.pdf.readable_pages import MAX_PAGES, Missing, sheets_of
 from rag.text.locators import PAGE_LABELS_KEY, labels_text
 
@@ -58,7 +58,7 @@ def parse(data: bytes, name: str, reader: OcrReader | None = None) -> Document:
     """
     pdf = _open(data)
     try:
-        return _document(pdf, name, sheets_of(pdf, pypdf_texts(data), reader), about_of(data))
+        return _document(pdf, name, sheets_of(pdf, pypdf_texts(data), reader), pdf_properties(data))
     finally:
         pdf.close()
 
@@ -80,8 +80,8 @@ def _open(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which ha
 def _document(
     pdf: Any,  # noqa: ANN401 see below
     name: str,
-    read: tuple[list[Sheet], Missing],
-    about: About,
+    read: tuple[list[PageLines], Missing],
+    about: PdfProperties,
 ) -> Document:
     sheets, missing = read
     pages = parts_on(sheets)
@@ -109,7 +109,7 @@ def _labels(pdf: Any) -> list[str]:  # noqa: ANN401 see above
     return [title_line(pdf.get_page_label(page)) for page in range(count)] if pdf.get_page_label(0) else []
 
 
-def parts_on(sheets: Sequence[Sheet]) -> list[list[PagePart]]:
+def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:
     """The parts of each page, without running headers and footers."""
     pages = [
         list(_parts(sheet, lines)) for sheet, lines in zip(sheets, without_running_lines(sheets), strict=True)
@@ -118,7 +118,7 @@ def parts_on(sheets: Sequence[Sheet]) -> list[list[PagePart]]:
     return pages
 
 
-def _parts(sheet: Sheet, lines: Sequence[Any]) -> Iterator[PagePart]:
+def _parts(sheet: PageLines, lines: Sequence[Any]) -> Iterator[PagePart]:
     """The parts of a page in reading order; vertical text comes last, unless it heads columns."""
     lines = with_headers(lines)
     level = [line for line in lines if not line.turned]
@@ -147,7 +147,7 @@ class PagesText(NamedTuple):
 def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> PagesText:
     """The parts of pages as one text, with headings by font size."""
     join = dehyphenator("\n".join(part.text for parts in pages for part in parts))
-    levels = iter(levels_of([part for parts in pages for part in parts]))
+    levels = iter(levels_of([part for parts in pages for part in parts]))  # one a part, in the same order
     pieces: list[str] = []
     blocks: list[Block] = []
     starts: list[int] = []
@@ -173,7 +173,7 @@ def _readable(text: str) -> str:
     return clean(text.translate(_LIGATURES)).strip()
 
 
-def _title(outline: Sequence[Entry], pages: Sequence[Sequence[PagePart]]) -> str:
+def _title(outline: Sequence[OutlineEntry], pages: Sequence[Sequence[PagePart]]) -> str:
     """The title in the outline, else the largest words of page 1."""
     body, _ = body_of(part for parts in pages for part in parts)
     words = largest_words(pages[0], body)
@@ -195,7 +195,7 @@ _NO_AUTHOR = re.compile(
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
-class About(NamedTuple):
+class PdfProperties(NamedTuple):
     """The title of a PDF, "" if a program made it up, and its metadata."""
 
     title: str = ""
@@ -203,14 +203,14 @@ class About(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
-def about_of(data: bytes) -> About:
+def pdf_properties(data: bytes) -> PdfProperties:
     """The properties of a PDF. If they can't be read, a remark says so: its pages may be readable."""
     try:
         return _properties(_open_with_pypdf(data))
     except RecursionError:
         raise
     except Exception:  # noqa: BLE001 pypdf raises all kinds of errors on damaged files
-        return About(remarks=("its title and author can't be read",))
+        return PdfProperties(remarks=("its title and author can't be read",))
 
 
 def pypdf_texts(data: bytes) -> Callable[[int], str]:
@@ -262,7 +262,7 @@ def _open_with_pypdf(data: bytes) -> PdfReader:
     return PdfReader(io.BytesIO(data))
 
 
-def _properties(reader: PdfReader) -> About:
+def _properties(reader: PdfReader) -> PdfProperties:
     """The document properties, completed from the XMP."""
     stated, xmp = reader.metadata, reader.xmp_metadata
     author = _joined_names(re.split(r"\s*;\s*", (stated and stated.author) or ""))
@@ -277,7 +277,7 @@ def _properties(reader: PdfReader) -> About:
         "language": language if _LANGUAGE.fullmatch(language) else "",
     }
     usable_title = "" if _NO_TITLE.fullmatch(title) else title
-    return About(usable_title, {key: value for key, value in properties.items() if value})
+    return PdfProperties(usable_title, {key: value for key, value in properties.items() if value})
 
 
 def _line(value: object) -> str:

@@ -26,7 +26,7 @@ _PART = r"(table of )?contents|abstract|introduction|summary|preface|cover|index
 _NO_TITLE = re.compile(rf"{_PART}|(page|slide|chapter)? ?\d*", re.IGNORECASE)
 
 
-class Entry(NamedTuple):
+class OutlineEntry(NamedTuple):
     """An entry of an outline: its title, its level from 1, and the page that it leads to, from 0."""
 
     title: str
@@ -34,20 +34,20 @@ class Entry(NamedTuple):
     page: int
 
 
-def outline_of(pdf: Any) -> list[Entry]:  # noqa: ANN401 a document of pypdfium2, which has no types
+def outline_of(pdf: Any) -> list[OutlineEntry]:  # noqa: ANN401 a document of pypdfium2, which has no types
     """The entries of the outline that lead to a page, in order."""
     return list(_entries(pdf))
 
 
-def _entries(pdf: Any) -> Iterator[Entry]:  # noqa: ANN401 see above
+def _entries(pdf: Any) -> Iterator[OutlineEntry]:  # noqa: ANN401 see above
     for bookmark in islice(pdf.get_toc(max_depth=_MAX_LEVEL), MAX_ENTRIES):
         target = bookmark.get_dest()
         page = target.get_index() if target else None
         if page is not None and page >= 0 and (title := title_line(bookmark.get_title())):
-            yield Entry(title, bookmark.level + 1, page)
+            yield OutlineEntry(title, bookmark.level + 1, page)
 
 
-def title_in(outline: Sequence[Entry]) -> str:
+def title_in(outline: Sequence[OutlineEntry]) -> str:
     """The title of the only level 1 entry of an outline that has others below it, or ""."""
     outermost = [entry.title for entry in outline if entry.level == 1]
     return outermost[0] if len(outermost) == 1 < len(outline) and may_be_title(outermost[0]) else ""
@@ -59,7 +59,7 @@ def may_be_title(words: str) -> bool:
 
 
 def with_outline(
-    text: str, blocks: Sequence[Block], starts: Sequence[int], outline: Sequence[Entry]
+    text: str, blocks: Sequence[Block], starts: Sequence[int], outline: Sequence[OutlineEntry]
 ) -> list[Block]:
     """The blocks of the pages that begin at `starts`, with a heading for each entry of the outline.
 
@@ -80,7 +80,7 @@ def with_outline(
     return [*cut, *reversed(waiting)]
 
 
-def _headings(text: str, starts: Sequence[int], outline: Sequence[Entry]) -> Iterator[Block]:
+def _headings(text: str, starts: Sequence[int], outline: Sequence[OutlineEntry]) -> Iterator[Block]:
     at = 0
     ends = [*starts[1:], len(text)]
     for entry in outline:

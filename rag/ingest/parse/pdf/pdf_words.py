@@ -110,7 +110,7 @@ def runs_left(text: str) -> bool:
     return 2 * len(_RIGHT_TO_LEFT.findall(text)) > len(_LETTER.findall(text)) > 0
 
 
-class Sheet(NamedTuple):
+class PageLines(NamedTuple):
     """A page: its lines in the order of the file, turned ones last, and the rules drawn on it."""
 
     lines: list[Line]
@@ -130,7 +130,7 @@ class Addition(NamedTuple):
     is_note: bool = False
 
 
-def sheet_of(page: Any, additions: Sequence[Addition] = ()) -> Sheet:  # noqa: ANN401 a page of pypdfium2, which has no types
+def sheet_of(page: Any, additions: Sequence[Addition] = ()) -> PageLines:  # noqa: ANN401 a page of pypdfium2, which has no types
     """The lines and rules of a page, without words beyond its edges unless all words are there.
 
     Raises:
@@ -155,7 +155,7 @@ def sheet_of(page: Any, additions: Sequence[Addition] = ()) -> Sheet:  # noqa: A
     for addition in additions:
         lines = _with_addition(lines, addition, as_read(addition.box, quarter))
     lines.sort(key=lambda line: bool(line.turned))
-    return Sheet(lines, [as_read(rule, quarter) for rule in rules])
+    return PageLines(lines, [as_read(rule, quarter) for rule in rules])
 
 
 def _with_addition(lines: list[Line], addition: Addition, box: Box) -> list[Line]:
@@ -302,6 +302,7 @@ class _PageReader:
                 last = self._box_at(stop - 1 - match[0].endswith(HYPHEN))
             if not first or not last:
                 continue
+            # Calls of pdfium cost most: a dense word in a single line needs the boxes of two letters only.
             is_plain = match[0].isascii() or not any(map(self._is_noise, range(begin, stop)))
             box, height = first.around(last), as_read(first, quarter).height
             level_box = as_read(box, quarter)

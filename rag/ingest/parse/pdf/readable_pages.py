@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag.errors import ParseError
 from rag.ingest.parse.pdf.form_fields import additions_on
-from rag.ingest.parse.pdf.pdf_words import Box, Line, Sheet, sheet_of
+from rag.ingest.parse.pdf.pdf_words import Box, Line, PageLines, sheet_of
 
 if TYPE_CHECKING:
     from rag.ingest.parse.ocr import OcrReader
@@ -82,7 +82,7 @@ def sheets_of(
     pdf: Any,  # noqa: ANN401 see above
     second: Callable[[int], str],
     reader: OcrReader | None = None,
-) -> tuple[list[Sheet], Missing]:
+) -> tuple[list[PageLines], Missing]:
     """The sheet of each page, empty where it can't be read.
 
     `second` returns the plain text of a page. It is asked where pdfium reads nothing or the text is vertical.
@@ -97,7 +97,7 @@ def sheets_of(
     if not missing.recognised and is_garbled(everything):
         missing.garbled[:] = numbers
         missing.plain.clear()
-        return [Sheet([], []) for _ in sheets], missing
+        return [PageLines([], []) for _ in sheets], missing
     return sheets, missing
 
 
@@ -107,7 +107,7 @@ def _sheet(
     missing: Missing,
     second: Callable[[int], str],
     reader: OcrReader | None,
-) -> Sheet:
+) -> PageLines:
     from pypdfium2 import PdfiumError, raw  # noqa: PLC0415 see above
 
     try:
@@ -131,10 +131,10 @@ def _sheet(
             page.close()
     except (PdfiumError, ValueError):
         missing.damaged.append(number)
-        return Sheet([], [])
+        return PageLines([], [])
 
 
-def _is_whole(page: Any, sheet: Sheet, *, is_strict: bool) -> bool:  # noqa: ANN401 see above
+def _is_whole(page: Any, sheet: PageLines, *, is_strict: bool) -> bool:  # noqa: ANN401 see above
     """Whether pdfium has read all of a page. If strict, a page of pictures with few words may be a scan."""
     from pypdfium2 import raw  # noqa: PLC0415 see above
 
@@ -147,11 +147,11 @@ def _is_whole(page: Any, sheet: Sheet, *, is_strict: bool) -> bool:  # noqa: ANN
 
 def _recognized_sheet(
     page: Any,  # noqa: ANN401 see above
-    sheet: Sheet,
+    sheet: PageLines,
     number: int,
     missing: Missing,
     reader: OcrReader | None,
-) -> Sheet:
+) -> PageLines:
     """What OCR reads on a page without text or with noise; without OCR, what pdfium reads, or nothing."""
     if _runs_down(sheet):
         return sheet
@@ -160,36 +160,36 @@ def _recognized_sheet(
         return recognized
     if is_garbled(_text_of(sheet)):
         missing.garbled.append(number)
-        return Sheet([], [])
+        return PageLines([], [])
     if not sheet.lines:
         missing.images.append(number)
     return sheet
 
 
-def _text_of(sheet: Sheet) -> str:
+def _text_of(sheet: PageLines) -> str:
     return "\n".join(line.text for line in sheet.lines)
 
 
-def _readable_length(sheet: Sheet) -> int:
+def _readable_length(sheet: PageLines) -> int:
     """The number of visible characters, 0 if they are noise."""
     text = _text_of(sheet)
     return 0 if is_garbled(text) else sum(not character.isspace() for character in text)
 
 
-def _runs_down(sheet: Sheet) -> bool:
+def _runs_down(sheet: PageLines) -> bool:
     """Whether its text is vertical, as in Japanese: pdfium returns each character alone, and loses some."""
     alone = sum(len(line.text) == 1 and line.text >= _IDEOGRAPHS for line in sheet.lines)
     return 2 * alone > len(sheet.lines)
 
 
-def _plain_sheet(text: str) -> Sheet:
+def _plain_sheet(text: str) -> PageLines:
     """A sheet of the lines of a text, empty if it is noise."""
     if is_garbled(text) or sum(bool(_ODD.match(character)) for character in text) > _ODDEST * len(text):
-        return Sheet([], [])
+        return PageLines([], [])
     return _stacked_lines(text.splitlines())
 
 
-def _columns_of(sheet: Sheet) -> list[str]:
+def _columns_of(sheet: PageLines) -> list[str]:
     """The vertical lines of a page, from characters below each other."""
     columns: list[str] = []
     reach = Box(0, 0, 0, 0)
@@ -201,10 +201,10 @@ def _columns_of(sheet: Sheet) -> list[str]:
     return columns
 
 
-def _stacked_lines(texts: Sequence[str]) -> Sheet:
+def _stacked_lines(texts: Sequence[str]) -> PageLines:
     """A sheet of lines below each other."""
     lines = [text for text in texts if text.strip()]
-    return Sheet(
+    return PageLines(
         [
             Line(text, Box(0, _PITCH * at, len(text) * _PITCH / 2, _PITCH * at + _PLAIN), _PLAIN, order=at)
             for at, text in enumerate(lines)
