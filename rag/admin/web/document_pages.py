@@ -173,7 +173,7 @@ class AccessRow:
     source: SourceAccess
     before: str
     sees_it: bool
-    access_reason: str
+    why: str
     after: str = ""
     would_see: bool = False
 
