@@ -210,28 +210,30 @@ def _entries(sidecar: bytes) -> Mapping[str, str]:
         raise ParseError(f"its {SIDECAR_SUFFIX} file has over {MAX_DOTS} dots in a line")
     try:
         parsed = tomllib.loads(text)
-        entries = {
-            document_parts.clean(key): document_parts.clean(_written(key, value))
-            for key, value in parsed.items()
-        }
+        texts = {key: plain_text(value) for key, value in parsed.items()}
     except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         raise ParseError(f"its {SIDECAR_SUFFIX} file is not valid TOML: {error}") from error
+    for key, value in texts.items():
+        if value is None:
+            reason = f"{key} must be a plain value, or a list of plain values"
+            raise ParseError(f"its {SIDECAR_SUFFIX} file: {reason}")
+    entries = {document_parts.clean(key): document_parts.clean(value or "") for key, value in texts.items()}
     if len(entries) < len(parsed):
         raise ParseError(f"its {SIDECAR_SUFFIX} file: two of its keys look the same")
     return entries
 
 
-def _written(key: str, value: object) -> str:
-    """A value as front matter writes it."""
+def plain_text(value: object) -> str | None:
+    """A value of TOML or JSON as front matter writes it; None for a mapping or a nested list."""
     match value:
+        case None:
+            return ""
         case bool():
             return "true" if value else "false"
-        case str():
-            return value.strip()
-        case int() | float():
-            return str(value)
+        case str() | int() | float():
+            return str(value).strip()
         case datetime() | date() | time():
             return value.isoformat()
         case list() if not any(isinstance(member, list | dict) for member in value):
-            return listed(_written(key, member) for member in value)
-    raise ParseError(f"its {SIDECAR_SUFFIX} file: {key} must be a plain value, or a list of plain values")
+            return listed(plain_text(member) or "" for member in value)
+    return None

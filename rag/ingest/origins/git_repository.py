@@ -44,10 +44,10 @@ class _TreeEntry(NamedTuple):
 async def look_through_repository(
     origin: GitOrigin, context: OriginContext, folder: Path, environment: Mapping[str, str]
 ) -> OriginFindings:
-    """What a git origin has at its ref. A clone is kept in `folder`.
+    """Discover the files of a git origin at its ref. A clone is kept in `folder`.
 
     Raises:
-        ConfigurationError: git is not installed, or `repository` is none.
+        ConfigurationError: git is not installed, or `repository` is not a repository.
         FetchError: the repository or the ref can't be read.
     """
     try:
@@ -98,10 +98,10 @@ async def _discovered(git: _Git, origin: GitOrigin, context: OriginContext) -> O
 async def _contents(
     git: _Git, path: str, tree: Mapping[str, _TreeEntry], context: OriginContext
 ) -> tuple[bytes, bytes]:
-    """A file's bytes and those of its sidecar.
+    """The bytes of a file and of its sidecar.
 
     Raises:
-        RefusedError: one of them is too large, or lies elsewhere.
+        RefusedError: one of them is too large, or its content isn't in the repository.
     """
     entry, sidecar = tree[path], tree.get(path + SIDECAR_SUFFIX)
     if entry.size > context.most_bytes(path):

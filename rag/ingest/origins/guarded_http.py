@@ -33,14 +33,14 @@ async def resolved(host: str, port: int) -> list[str]:
     """The addresses of a host by the system's resolver.
 
     Raises:
-        OSError: it has none.
+        OSError: the name can't be resolved.
     """
     answers = await anyio.getaddrinfo(host, port, type=1)  # SOCK_STREAM
     return list(dict.fromkeys(str(entry[4][0]) for entry in answers))
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is reachable by anybody: global, and not the disguise of one that isn't.
+    """Whether an address is public: global, and not an embedding of an address that isn't.
 
     Example: "93.184.216.34" -> True; "127.0.0.1", "10.0.0.1", "169.254.169.254", "::ffff:10.0.0.1" -> False.
     """
@@ -126,7 +126,7 @@ class Reply:
 
     @property
     def kind(self) -> str:
-        """The media type that it states, in lower case, without parameters; "" if none."""
+        """The media type in lower case, without parameters; "" if missing."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property

@@ -1,7 +1,7 @@
-"""Which addresses web pages, sitemaps and feeds name, and what a page says of itself.
+"""Extracts links, canonical addresses and robots directives from web pages, sitemaps and feeds.
 
-A page has links, its canonical address, and orders to robots. Its tags are looked for in time proportional to
-the page: this runs outside of the sandbox. XML with a document type is not read: it could be a bomb.
+This runs outside of the sandbox, so it takes time proportional to the page, and XML with a document type is
+not read: it could be an entity bomb.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNRESERVED = re.compile(r"%([0-9A-Fa-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """The addresses that a page links to, its canonical address or "", and what it asks of robots."""
+    """The links of a page, its canonical address (or ""), and its directives for robots."""
 
     links: tuple[str, ...] = ()
     canonical: str = ""
@@ -43,7 +43,7 @@ class PageFacts:
 
 
 def canonical_url(reference: str, base: str = "") -> str | None:
-    """An address in the one form in which it is compared: None if it is no http or https address.
+    """The normal form of an address, for comparing; None if it isn't an http or https address.
 
     Example: "HTTPS://Example.org:443/a/../b/%7ejoe#x" -> "https://example.org/b/~joe".
     """
@@ -65,7 +65,7 @@ def canonical_url(reference: str, base: str = "") -> str | None:
 
 
 def host_of(url: str) -> tuple[str, str]:
-    """Scheme and host with port: what two addresses have in common that belong to one server."""
+    """Scheme and host with port, which identify the server of an address."""
     parts = urlsplit(url)
     return parts.scheme, parts.netloc
 
@@ -111,11 +111,8 @@ def _normal(part: str) -> str:
 
     def plain(match: re.Match[str]) -> str:
         character = chr(int(match[1], 16))
-        return (
-            character
-            if character.isascii() and (character.isalnum() or character in "-._~")
-            else match[0].upper()
-        )
+        is_unreserved = character.isascii() and (character.isalnum() or character in "-._~")
+        return character if is_unreserved else match[0].upper()
 
     return _UNRESERVED.sub(plain, quote(part, safe="/%:@!$&'()*+,;=~?[]"))
 
@@ -127,7 +124,7 @@ GZIP = b"\x1f\x8b"
 _ROOTS = {"urlset": "sitemap", "sitemapindex": "index", "rss": "feed", "feed": "feed", "RDF": "feed"}
 _ITEMS = {"sitemap": {"url"}, "index": {"sitemap"}, "feed": {"item", "entry"}}
 _DATES = ("pubDate", "published", "date", "updated")
-"""In a feed, the first that is there counts."""
+"""Elements with the date of a feed's entry, in order of preference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +248,7 @@ class _SitemapParser:
 
 
 def _day(text: str) -> str:
-    """A date of RSS or Atom as ISO 8601; "" if it is none."""
+    """A date of RSS or Atom as ISO 8601; "" if it is invalid."""
     try:
         return parsedate_to_datetime(text).isoformat()
     except (TypeError, ValueError):

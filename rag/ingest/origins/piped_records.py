@@ -34,17 +34,17 @@ def look_through_records(
     stdin: IO[bytes] | None,
     environment: Mapping[str, str],
 ) -> OriginFindings:
-    """What a stream of records says. `usual` is the access of a record without one, if that is optional.
+    """Discover the records of a stream. `usual` is the access of records without one, if that is optional.
 
     Raises:
-        ConfigurationError: there is no such file or command, or nothing comes from standard input.
-        FetchError: it is no stream of records.
+        ConfigurationError: the file or command doesn't exist, or standard input is empty.
+        FetchError: the input is not a stream of records.
     """
     with _opened(origin, stdin, environment) as opened:
         stream = Stream(opened.file, longest_line(context.settings.max_file_bytes))
         try:
             stream.begin()
-            findings = _taken(stream, origin, context, usual)
+            findings = _discovered(stream, origin, context, usual)
         except StreamError as error:
             raise FetchError(str(error)) from error
     for problem in stream.problems:
@@ -64,7 +64,9 @@ def look_through_records(
     return findings
 
 
-def _taken(stream: Stream, origin: RecordsOrigin, context: OriginContext, usual: Access) -> OriginFindings:
+def _discovered(
+    stream: Stream, origin: RecordsOrigin, context: OriginContext, usual: Access
+) -> OriginFindings:
     findings = OriginFindings()
     discovery = findings.discovery
     for record in stream.records():
@@ -76,11 +78,11 @@ def _taken(stream: Stream, origin: RecordsOrigin, context: OriginContext, usual:
         access = _access_of(record, origin, usual)
         before = discovery.rights.get(uri)
         discovery.rights[uri] = narrower(before, access) or NOBODY if before else access
-        if record.problems or before or uri in discovery.deleted:
+        if record.problems or before or uri in discovery.deleted:  # `before`: its id came twice
             discovery.retained.add(uri)
             continue
         try:
-            file = _found(record, origin, context)
+            file = _document_of(record, origin, context)
         except FetchError as error:
             findings.failed(record.id, str(error))
             discovery.retained.add(uri)
@@ -96,7 +98,7 @@ def _access_of(record: Record, origin: RecordsOrigin, usual: Access) -> Access:
     return NOBODY if origin.access == "required" else usual
 
 
-def _found(record: Record, origin: RecordsOrigin, context: OriginContext) -> LocalFile:
+def _document_of(record: Record, origin: RecordsOrigin, context: OriginContext) -> LocalFile:
     """The document of a record.
 
     Raises:
@@ -115,7 +117,7 @@ def _file(path: str, folder: Path | None, context: OriginContext) -> tuple[bytes
     """The content of a record's file, its suffix, and the content of its sidecar.
 
     Raises:
-        FetchError: it lies outside of the origin's folder, or can't be read.
+        FetchError: the path leads out of the origin's folder, or the file can't be read.
     """
     if folder is None:
         raise FetchError('its "path" is not allowed: the settings of the origin name no folder')

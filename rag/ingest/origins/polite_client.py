@@ -68,10 +68,10 @@ class Visitor:
         raise FetchError("it redirects to another host, or too often")
 
     async def reply(self, url: str, headers: Mapping[str, str], max_bytes: int | None = None) -> Reply:
-        """The answer of a server that is asked again if it is overloaded, as late as it wants.
+        """The server's answer. Retries when the server is overloaded, after the time that it asks for.
 
         Raises:
-            FetchError: there is none.
+            FetchError: the server doesn't answer.
         """
         for attempt in range(1, ATTEMPTS + 1):
             await anyio.sleep(max(0.0, self._last + self.delay - anyio.current_time()))
@@ -111,10 +111,10 @@ class Robots:
 
 
 def robots_of(reply: Reply) -> Robots:
-    """The rules in a server's answer. If it has no robots.txt, everything is allowed.
+    """The rules in a server's answer. Without a robots.txt, everything is allowed.
 
     Raises:
-        FetchError: it can't tell its rules now, so nothing is allowed.
+        FetchError: the server fails to give its rules, so nothing is allowed (fail closed).
     """
     from protego import Protego  # noqa: PLC0415 only for the web
 

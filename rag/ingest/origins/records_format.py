@@ -14,7 +14,8 @@ from typing import IO, Any, Literal, TypeAlias, cast
 from rag.access.names import check_access, valid_entries
 from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError
-from rag.ingest.parse.front_matter import ACCESS_KEYS, listed
+from rag.ingest.metadata import plain_text
+from rag.ingest.parse.front_matter import ACCESS_KEYS
 from rag.text.invisible import without_hidden
 from rag.uris import web_address
 
@@ -24,19 +25,19 @@ MAX_ENTRIES = 100  # of metadata
 NOBODY = Access("restricted")
 Sync = Literal["full", "changes"]
 SUFFIXES: dict[str, str] = {"text": ".txt", "markdown": ".md", "html": ".html"}
-"""Of the types that a record's text can have."""
+"""File name suffixes by the type of a record's text."""
 _KEYS = {"id", "title", "text", "path", "type", "url", "date", "metadata", "access"}
 _STATED = {"title", "url", "date"}
 Fields: TypeAlias = "dict[str, Any]"
 
 
 def longest_line(text_bytes: int) -> int:
-    """The bytes of a line with a text of so many bytes: JSON may need six for one, and there is the rest."""
+    """The most bytes of a line whose text has `text_bytes`: JSON may need six bytes for one."""
     return 6 * text_bytes + 1_000_000
 
 
 class StreamError(Exception):
-    """The stream is no stream of records, so nothing of it counts."""
+    """The input is not a stream of records, so none of it is used."""
 
 
 class _InvalidError(Exception):
@@ -45,7 +46,7 @@ class _InvalidError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What breaks the contract, in which line."""
+    """A violation of the format, and its line number."""
 
     line: int
     text: str
@@ -53,7 +54,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record. `access` is None if the record states none. `problems` are why its text can't be taken."""
+    """A record. `access` is None if it states none. With `problems`, its text can't be used."""
 
     line: int
     id: str
@@ -68,7 +69,7 @@ class Record:
 
 @dataclass(slots=True)
 class Stream:
-    """The records of a file, read one by one. `is_complete` and `problems` hold when all were read."""
+    """The records of a file, read one by one. `is_complete` and `problems` are valid when all were read."""
 
     file: IO[bytes]
     max_line: int
@@ -81,7 +82,7 @@ class Stream:
         """Read the head.
 
         Raises:
-            StreamError: it is missing, or of another version.
+            StreamError: the head is missing, or has another version.
         """
         try:
             head = _object(self._next() or b"")
@@ -98,7 +99,7 @@ class Stream:
         self.sync = cast("Sync", head["sync"])
 
     def records(self) -> Iterator[Record]:
-        """The records and deletions. Read all of them: only the end tells whether the stream is complete."""
+        """The records and deletions. Read all of them: only the end shows whether the stream is complete."""
         count, readable, record_ids = 0, True, set[str]()
         while (line := self._next()) is not None:
             if not line.strip():
@@ -136,7 +137,7 @@ class Stream:
         self.problems.append(Problem(self._line, text))
 
     def _next(self) -> bytes | None:
-        """The next line; None at the end. What is too long comes as an empty object, which is no record."""
+        """The next line; None at the end. A line that is too long comes as an invalid record."""
         line = self.file.readline(self.max_line + 1)
         self._line += bool(line)
         if len(line) <= self.max_line or line.endswith(b"\n"):
@@ -248,7 +249,10 @@ def _stated(entry: Fields) -> dict[str, str]:
     for key, value in metadata.items():
         if key.casefold() in ACCESS_KEYS | _STATED:
             raise _InvalidError(f"{key} belongs beside metadata, not into it")
-        if text := _written(key, value):
+        text = plain_text(value)
+        if text is None:
+            raise _InvalidError(f"metadata {_shown(key)} must be a plain value, or a list of plain values")
+        if text:
             stated[key] = text
     for key in _STATED & entry.keys():
         if not isinstance(entry[key], str):
@@ -257,21 +261,6 @@ def _stated(entry: Fields) -> dict[str, str]:
             raise _InvalidError('its "url" is not an http or https address')
         stated[key] = entry[key]
     return stated
-
-
-def _written(key: str, value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return value.strip()
-        case int() | float():
-            return str(value)
-        case list() if not any(isinstance(member, list | dict) for member in value):
-            return listed(_written(key, member) for member in value)
-    raise _InvalidError(f"metadata {_shown(key)} must be a plain value, or a list of plain values")
 
 
 def _shown(name: str) -> str:

@@ -132,9 +132,7 @@ async def _discovered(bucket: _Bucket, origin: S3Origin, context: OriginContext)
                 findings.discovery.files[uri] = context.local_file(path, data, sidecar=beside)
             else:
                 findings.ignored(path, uri)
-                findings.state[path]["other"] = (
-                    True  # no document: it isn't fetched again while it is the same
-                )
+                findings.state[path]["other"] = True  # so that it isn't fetched again until it changes
     await _keep_unlisted(bucket, prefix, objects, findings, context)
     return findings
 
@@ -142,9 +140,9 @@ async def _discovered(bucket: _Bucket, origin: S3Origin, context: OriginContext)
 async def _keep_unlisted(
     bucket: _Bucket, prefix: str, objects: Collection[str], findings: OriginFindings, context: OriginContext
 ) -> None:
-    """Keep the documents that the listing lacks, unless the bucket itself says that they are gone.
+    """Retain documents that the listing lacks, unless the bucket answers that they are gone.
 
-    The library takes any XML or HTML for a listing with nothing in it, a portal's login page too.
+    The library takes any XML or HTML for an empty listing, even the login page of a captive portal.
     """
     unseen = context.unseen(findings.discovery)
     for uri in sorted({uri.partition("#")[0] for uri in unseen} - {context.uri(path) for path in objects}):
@@ -154,7 +152,7 @@ async def _keep_unlisted(
         except GoneError:
             continue
         except FetchError:
-            pass  # it is larger, or there was no answer to the question
+            pass  # it is larger than this, or the bucket didn't answer: it may still exist
         findings.failed(path, "the bucket's listing lacks it, but it isn't gone")
         findings.discovery.retained |= {part for part in unseen if part.partition("#")[0] == uri}
         if path in context.before:
@@ -164,7 +162,7 @@ async def _keep_unlisted(
 def _is_unchanged(
     before: Mapping[str, Any], path: str, findings: OriginFindings, context: OriginContext
 ) -> bool:
-    """Whether an object is what it was `before`: a document that is stored, or none."""
+    """Whether an object is unchanged since the last run, and if it is a document, still stored."""
     now = findings.state[path]
     if before.get("token") != now["token"]:
         return False

@@ -64,7 +64,7 @@ _NO_TEXT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Visit:
-    """An address to fetch: how many links from the start, whether it may be a listing, what a feed says."""
+    """An address to fetch. `depth` counts links from the start, `hops` redirects; `stated` is from a feed."""
 
     url: str
     depth: int = 0
@@ -76,7 +76,7 @@ class _Visit:
 async def look_through_site(
     origin: WebOrigin, context: OriginContext, resolve: Resolve | None = None
 ) -> OriginFindings:
-    """What a web origin has now."""
+    """Discover the pages of a web origin."""
     options = {"resolve": resolve} if resolve else {}
     client = Client(
         agent=context.agent,
@@ -117,7 +117,7 @@ class _Crawl:
         self._elsewhere = self._forbidden = self._missing = 0
 
     async def run(self) -> None:
-        """Visit everything, breadth first; then ask for what a feed doesn't list any more."""
+        """Visit everything, breadth first; then check the stored pages that a feed no longer lists."""
         for url in self._starts:
             self._add(_Visit(url, may_list=True))
         await self._visit_all()
@@ -137,18 +137,18 @@ class _Crawl:
                 await self._visit(self._queue.popleft())
 
     def stop(self, why: str) -> None:
-        """End the crawl early. What is stored of the rest stays."""
+        """End the crawl early. Stored pages that were not visited stay."""
         note_on_queue = f"; {len(self._queue)} known URLs were left" if self._queue else ""
         self._findings.failed(f"origin:{self._context.name}", why + note_on_queue)
         self._queue.clear()
         self._complete = False
 
     def finished(self) -> OriginFindings:
-        """The result. What wasn't seen is gone only if everything was looked through."""
+        """The result. A page that wasn't seen is gone only if the crawl was complete."""
         discovery, state = self._findings.discovery, self._findings.state
         discovery.whole.add(self._context.prefix)
         for url in self._redirects:
-            if self._failed.intersection(self._chain(url)):  # what is there is not known
+            if self._failed.intersection(self._chain(url)):  # the target of the redirect is unknown
                 discovery.retained.add(self._uri(url))
         if not self._complete:
             discovery.retained |= self._context.unseen(discovery) - self._withdrawn
@@ -168,7 +168,7 @@ class _Crawl:
         return self._findings
 
     def _add(self, visit: _Visit) -> None:
-        """Note an address to visit, once, if it belongs to this origin."""
+        """Queue an address once, if it belongs to this origin."""
         url = visit.url
         if url in self._seen:
             return
@@ -206,25 +206,25 @@ class _Crawl:
             self._complete = self._complete and bool(before)
 
     def _uri(self, url: str) -> str:
-        """Under which URI an address was stored, or would be."""
+        """The URI under which an address is, or would be, stored."""
         return self._context.before.get(url, {}).get("uri") or self._context.uri(path_below(url))
 
     def _chain(self, url: str) -> list[str]:
-        """An address and where it redirects to, as far as that is known, each once."""
+        """An address and its known redirects, each once."""
         chain = [url]
         while (url := self._redirects.get(url, "")) and url not in chain:
             chain.append(url)
         return chain
 
     def _conditions(self, before: Mapping[str, Any]) -> dict[str, str]:
-        """The headers that ask only for a page that has changed."""
+        """The headers of a conditional request; empty if the page must be fetched in any case."""
         if not before or not self._context.is_current(before["uri"]):
             return {}
         validators = (("If-None-Match", before.get("etag")), ("If-Modified-Since", before.get("modified")))
         return {name: value for name, value in validators if value}
 
     async def _take(self, visit: _Visit, reply: Reply, before: Mapping[str, Any], uri: str) -> None:
-        """Take what the server answered."""
+        """Handle the server's answer by its status."""
         discovery = self._findings.discovery
         if reply.status == HTTPStatus.NOT_MODIFIED and before:
             discovery.files.pop(uri, None)  # perhaps from a page that calls this one its canonical address
