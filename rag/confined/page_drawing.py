@@ -83,13 +83,13 @@ async def picture(data: bytes, number: int, passage: str) -> Picture:
     async with limiter:
         try:
             with anyio.fail_after(SECONDS):
-                answer = await _answered(data, number, passage)
+                answer = await _ask_process(data, number, passage)
         except (OSError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise ParseError(FAILED, "crashed") from error
     return await to_thread.run_sync(checked_picture, answer)
 
 
-async def _answered(data: bytes, number: int, passage: str) -> bytes:
+async def _ask_process(data: bytes, number: int, passage: str) -> bytes:
     """The output of the process until it ends, or until it is too long."""
     where = [path for path in sys.path if Path(path).is_absolute()]
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
@@ -100,7 +100,7 @@ async def _answered(data: bytes, number: int, passage: str) -> bytes:
         assert process.stdin  # noqa: S101 for the type checker: it was started with a pipe
         await process.stdin.send(REQUEST.pack(number, len(content)) + content + data)
         await process.stdin.aclose()
-        return await _received(process)
+        return await _read_answer(process)
     finally:
         with anyio.CancelScope(shield=True):
             if process.returncode is None:
@@ -108,7 +108,7 @@ async def _answered(data: bytes, number: int, passage: str) -> bytes:
             await process.aclose()
 
 
-async def _received(process: Process) -> bytes:
+async def _read_answer(process: Process) -> bytes:
     answer = b""
     assert process.stdout  # noqa: S101 the same
     async for part in process.stdout:

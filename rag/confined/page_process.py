@@ -78,14 +78,14 @@ def _answer(data: bytes, number: int, passage: str) -> tuple[dict[str, Any], byt
     pdfium.FPDF_InitLibrary()
     document = pdfium.FPDF_LoadMemDocument64(data, len(data), None)
     pages = pdfium.FPDF_GetPageCount(document) if document else 0
-    page = _opened(document, number - 1) if 0 < number <= pages else None
+    page = _open_page(document, number - 1) if 0 < number <= pages else None
     if not page:
         return {"pages": pages}, b""
     width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
     if not (math.isfinite(width * height) and min(width, height) > 1):
         return {"pages": pages}, b""
     for share, levels in ATTEMPTS:
-        drawn = _drawn(page, width, height, AREA * share)
+        drawn = _draw(page, width, height, AREA * share)
         packed = packed_lines(drawn, levels)
         if len(packed) <= MOST_BYTES:
             marks = line_boxes(_marks(page, passage))[:MOST_MARKS]
@@ -94,7 +94,7 @@ def _answer(data: bytes, number: int, passage: str) -> tuple[dict[str, Any], byt
     return {"pages": pages}, b""
 
 
-def _opened(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have no types
+def _open_page(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have no types
     """A page with the values of its fields and its notes, as they were parsed."""
     page = pdfium.FPDF_LoadPage(document, index)
     if not page or pdfium.FPDFPage_GetAnnotCount(page) < 1:
@@ -105,7 +105,7 @@ def _opened(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have no 
     return pdfium.FPDF_LoadPage(document, index)
 
 
-def _drawn(page: Any, wide: float, high: float, area: float) -> PagePixels:  # noqa: ANN401 see above
+def _draw(page: Any, wide: float, high: float, area: float) -> PagePixels:  # noqa: ANN401 see above
     """The page drawn in about `area` pixels; one channel if it has no colours."""
     scale = min(math.sqrt(area / (wide * high)), LONGEST / max(wide, high))
     width, height = max(1, round(wide * scale)), max(1, round(high * scale))

@@ -85,7 +85,7 @@ class Tokens:
         self._special_ids = special_ids(self._tokenizer)
         self._special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
         self._unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "")
-        self._word = lru_cache(_KEPT_WORDS)(self._encoded)
+        self._word = lru_cache(_KEPT_WORDS)(self._encoded_spans)
         bert = isinstance(self._tokenizer.pre_tokenizer, BertPreTokenizer)
         self.spans: Callable[[str], Spans] = self._by_word if bert else self._without_space
         self._kept_counts = lru_cache(_KEPT_WORDS)(self._counts)
@@ -142,7 +142,7 @@ class Tokens:
             return float(len(self._tokenizer.decode(ids).strip()) > 1 or self._has_ideographs)
         return min(max((letters / len(ids) - 1) / (WORD_LETTERS - 1), 0.0), 1.0)
 
-    def _encoded(self, text: str) -> Spans:
+    def _encoded_spans(self, text: str) -> Spans:
         offsets: Spans = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return offsets
 
@@ -152,22 +152,24 @@ class Tokens:
         return sum(len(token) == 1 for token in self._tokenizer.get_vocab()) >= IDEOGRAPHS
 
     def _without_space(self, text: str) -> Spans:
-        """The same as `_encoded`, for tokenizers whose tokens begin with the space before a word.
+        """The same as `_encoded_spans`, for tokenizers whose tokens begin with the space before a word.
 
         White space that is a token of its own stays, so that it counts.
         """
         return [
             (end - len(text[start:end].lstrip()) if not text[start:end].isspace() else start, end)
-            for start, end in self._encoded(text)
+            for start, end in self._encoded_spans(text)
         ]
 
     def _by_word(self, text: str) -> Spans:
-        """The same as `_encoded`, but several times faster on long texts: frequent words are cached."""
+        """The same as `_encoded_spans`, but several times faster on long texts: frequent words are cached."""
         return [
             (at + start, at + end)
             for match in _WORDS.finditer(text)
             for at in (match.start(),)
-            for start, end in (self._word if match.end() - at <= _KEPT_LENGTH else self._encoded)(match[0])
+            for start, end in (self._word if match.end() - at <= _KEPT_LENGTH else self._encoded_spans)(
+                match[0]
+            )
         ]
 
 

@@ -54,7 +54,7 @@ def literal_pattern(text: str, *, case: bool) -> str:
     Example: "a b", case=False -> "[aA]" + SPACE + "[bB]".
     """
     words = _SPACES.split(cleaned_text(text))
-    return SPACE.join(_exact(word) if case else _folded(word) for word in words)
+    return SPACE.join(_exact_pattern(word) if case else _folded_pattern(word) for word in words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +144,18 @@ def is_in_word(character: str) -> bool:
     return belongs and not _UNSPACED.match(character)
 
 
-def _exact(word: str) -> str:
+def _exact_pattern(word: str) -> str:
     return "".join(_in_both_forms(letter, _escaped) for letter in word)
 
 
-def _folded(word: str) -> str:
+def _folded_pattern(word: str) -> str:
     folded = word.casefold().replace(f"i{_DOT_ABOVE}", "i")
     parts, at, ligatures = [], 0, _letters()[1]
     while at < len(folded):
         end = at + 1
         while end < len(folded) and end - at < _LONGEST_RUN and _touches(folded, at, end, ligatures):
             end += 1
-        parts.append(_written(folded[at:end]))
+        parts.append(_spellings(folded[at:end]))
         at = end
     return "".join(parts)
 
@@ -170,14 +170,14 @@ def _touches(folded: str, start: int, end: int, ligatures: Mapping[str, str]) ->
 
 
 @lru_cache(maxsize=1024)
-def _written(folded: str) -> str:
+def _spellings(folded: str) -> str:
     """All ways to write folded letters: "ss" -> two letters, or one ß."""
     if not folded:
         return ""
     ligatures = _letters()[1]
-    ways = [_letter(folded[0]) + _written(folded[1:])]
+    ways = [_letter(folded[0]) + _spellings(folded[1:])]
     ways += [
-        f"[{ligatures[folded[:length]]}]{_written(folded[length:])}"
+        f"[{ligatures[folded[:length]]}]{_spellings(folded[length:])}"
         for length in (2, 3)
         if len(folded) >= length and folded[:length] in ligatures
     ]
@@ -253,7 +253,7 @@ def phrases(query: str) -> tuple[str, ...]:
     punctuation or the end. So inches are no quotes.
     Example: '"leave of absence" policy “form A”' -> leave of absence, form A; '5" or 6" pipe' -> nothing.
     """
-    return tuple(dict.fromkeys(query[start + 1 : end].strip() for start, end in _quoted(query)))
+    return tuple(dict.fromkeys(query[start + 1 : end].strip() for start, end in _phrase_marks(query)))
 
 
 def without_quotes(query: str) -> str | None:
@@ -261,7 +261,7 @@ def without_quotes(query: str) -> str | None:
 
     Example: '"leave of absence" policy' -> leave of absence policy; '"leave of absence"' -> None.
     """
-    quoted = [*_quoted(query)]
+    quoted = [*_phrase_marks(query)]
     edges = [0, *(at + after for span in quoted for at, after in zip(span, (0, 1), strict=True)), len(query)]
     besides = "".join(query[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
     if not quoted or not any(map(str.isalnum, besides)):
@@ -270,7 +270,7 @@ def without_quotes(query: str) -> str | None:
     return "".join(" " if at in marks else character for at, character in enumerate(query)).strip()
 
 
-def _quoted(query: str) -> Iterator[Span]:
+def _phrase_marks(query: str) -> Iterator[Span]:
     """The positions of the opening and the closing mark of each phrase, in order."""
     unclosed: set[str] = set()  # what is not closed behind one mark is not behind a later one
     at = 0

@@ -46,7 +46,7 @@ def excerpts(
     }
     room = len(text) if max_chars is None else max_chars
     best_first = sorted(relevance, key=lambda index: -relevance[index])
-    return _merged(spans, _chosen(spans, best_first, room))
+    return _merged_spans(spans, _chosen_indexes(spans, best_first, room))
 
 
 def _coverage(terms: Iterable[str], sentence_words: Sequence[AbstractSet[str]]) -> list[float]:
@@ -69,7 +69,7 @@ def forms(word: str, vocabulary: AbstractSet[str]) -> set[str]:
     }
 
 
-def _chosen(spans: Sequence[Span], best_first: Iterable[int], room: int) -> set[int]:
+def _chosen_indexes(spans: Sequence[Span], best_first: Iterable[int], room: int) -> set[int]:
     chosen: set[int] = set()
     for index in best_first:
         needed = _growth(spans, chosen, index)
@@ -86,7 +86,7 @@ def _growth(spans: Sequence[Span], chosen: Collection[int], index: int) -> int:
     return end - start
 
 
-def _merged(spans: Sequence[Span], chosen: Collection[int]) -> tuple[Span, ...]:
+def _merged_spans(spans: Sequence[Span], chosen: Collection[int]) -> tuple[Span, ...]:
     firsts = [index for index in sorted(chosen) if index - 1 not in chosen]
     lasts = [index for index in sorted(chosen) if index + 1 not in chosen]
     return tuple(Span(spans[first].start, spans[last].end) for first, last in zip(firsts, lasts, strict=True))

@@ -190,12 +190,12 @@ def _ties(hits: Sequence[Hit], within: float) -> list[int]:
     """The indexes at which a group of ties begins; a hit that ties with no other is a group of its own."""
     starts: list[int] = []
     for index, hit in enumerate(hits):
-        if not starts or not _tie(hits[starts[-1]], hit, within):
+        if not starts or not _are_tied(hits[starts[-1]], hit, within):
             starts.append(index)
     return starts
 
 
-def _tie(first: Hit, second: Hit, within: float) -> bool:
+def _are_tied(first: Hit, second: Hit, within: float) -> bool:
     if first.similarity is None or second.similarity is None:
         return first.similarity == second.similarity and abs(first.score - second.score) <= within
     return abs(first.score - second.score) <= within and abs(first.similarity - second.similarity) <= within
@@ -231,19 +231,19 @@ def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> HitGroups
     for looked_at, hit in enumerate(hits):
         source, seq = (hit.source.collection, hit.source.id), hit.chunk.seq
         touched = [of_chunk[*source, at] for at in (seq - 1, seq + 1) if (*source, at) in of_chunk]
-        joins = _that_fit(touched, hit) if not hit.excerpts else []
+        joins = _fitting_groups(touched, hit) if not hit.excerpts else []
         if source in seen_sources and least and hit.score < least * (NEXT if touched else FURTHER):
             continue
         if not joins and len(groups) == limit:
             return HitGroups(groups, looked_at)
-        group = _with(hit, sorted(joins, key=groups.index), groups)
+        group = _join_groups(hit, sorted(joins, key=groups.index), groups)
         seen_sources.add(source)
         if not hit.excerpts:
             of_chunk.update({(*source, member.chunk.seq): group for member in group})
     return HitGroups(groups, len(hits))
 
 
-def _that_fit(touched: Sequence[list[Hit]], hit: Hit) -> Sequence[list[Hit]]:
+def _fitting_groups(touched: Sequence[list[Hit]], hit: Hit) -> Sequence[list[Hit]]:
     """The groups that a hit joins: both that it touches, or one of them if all would be too long."""
     for chosen in (touched, touched[:1], touched[1:]):
         chunks = [hit.chunk, *(member.chunk for group in chosen for member in group)]
@@ -252,7 +252,7 @@ def _that_fit(touched: Sequence[list[Hit]], hit: Hit) -> Sequence[list[Hit]]:
     return []
 
 
-def _with(hit: Hit, joins: Sequence[list[Hit]], groups: list[list[Hit]]) -> list[Hit]:
+def _join_groups(hit: Hit, joins: Sequence[list[Hit]], groups: list[list[Hit]]) -> list[Hit]:
     """The group that the hit is in now: a new one of `groups`, or the first that it joins, with others."""
     if not joins:
         groups.append([hit])

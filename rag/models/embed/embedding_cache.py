@@ -200,7 +200,7 @@ class EmbeddingCache:
             if self._off:
                 return otherwise
             try:
-                self._connection = self._connection or _opened(self.data)
+                self._connection = self._connection or _connect(self.data)
                 return work(self._connection)
             except (sqlite3.OperationalError, OSError) as error:  # locked, or a full or read-only disk
                 self._off = True
@@ -257,7 +257,7 @@ def forget(
     if not cache_file(data).exists():
         return 0
     try:
-        with closing(_opened(data)) as connection:
+        with closing(_connect(data)) as connection:
             where, values = "owner >= ? AND owner < ?", [f"{tenant}.", f"{tenant}/"]  # "/" follows "."
             if collections is not None:
                 values = [owner(tenant, collection) for collection in collections]
@@ -284,14 +284,14 @@ def owners(data: Path, tenant: str) -> set[str]:
     if not cache_file(data).exists():
         return set()
     try:
-        with closing(_opened(data)) as connection:
+        with closing(_connect(data)) as connection:
             rows = connection.execute("SELECT DISTINCT owner FROM vectors").fetchall()
     except sqlite3.Error:
         return set()
     return {name.partition(".")[2] for (name,) in rows if name.partition(".")[0] == tenant}
 
 
-def _opened(data: Path) -> sqlite3.Connection:
+def _connect(data: Path) -> sqlite3.Connection:
     file = cache_file(data)
     os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))  # only its owner may read it
     connection = sqlite3.connect(file, timeout=WAIT_SECONDS, check_same_thread=False)
@@ -352,10 +352,10 @@ class CachedEmbedder(WrappedEmbedder):
         used, missing = list(vectors), [text for text in dict.fromkeys(texts) if text not in vectors]
         self.cached += len(texts) - len(missing)
         await to_thread.run_sync(self.cache.keep, (), used)
-        vectors |= await self._embedded(missing)
+        vectors |= await self._embed_missing(missing)
         return np.stack([vectors[text] for text in texts]) if texts else np.empty((0, dimension), np.float32)
 
-    async def _embedded(self, texts: Sequence[str]) -> dict[str, Vectors]:
+    async def _embed_missing(self, texts: Sequence[str]) -> dict[str, Vectors]:
         vectors: dict[str, Vectors] = {}
         if not texts:
             return vectors

@@ -225,7 +225,7 @@ def head_of(
             f"The model in {folder} returns vectors with {whole} dimensions, and by its files they have "
             f"{facts.dimension}. Download all files of the model again."
         )
-    return Head(pooling, dense, _cut(folder, facts, settings.dimensions, whole))
+    return Head(pooling, dense, _kept_components(folder, facts, settings.dimensions, whole))
 
 
 def _pooling(
@@ -259,7 +259,7 @@ def _pooling(
     return pooling
 
 
-def _cut(folder: Path, facts: ModelFacts, setting: int | None, whole: int) -> int:
+def _kept_components(folder: Path, facts: ModelFacts, setting: int | None, whole: int) -> int:
     """How many components of `whole` are kept; 0: all."""
     if setting in {None, whole}:
         return 0

@@ -186,7 +186,7 @@ class RemoteEmbedder:
             ProviderError: as `embed`.
         """
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
-        cut = [self._truncated(text) for text in texts]
+        cut = [self._truncate(text) for text in texts]
         inputs, counts = [prefix + text for text, _ in cut], [count for _, count in cut]
         dimension = self.identity.dimension
 
@@ -205,7 +205,7 @@ class RemoteEmbedder:
         async for part in in_batches(inputs, counts, self.size, request, alone, first_delay=delay):
             yield part
 
-    def _truncated(self, text: str) -> tuple[str, int]:
+    def _truncate(self, text: str) -> tuple[str, int]:
         """The text cut to the window, and its tokens."""
         spans, window = self.token_spans(text), self.window
         return (text, len(spans)) if len(spans) <= window else (text[: spans[window - 1][1]], window)
@@ -242,7 +242,7 @@ async def remote_embedder(
         breaker=breaker,
     ) as endpoint:
         model = VectorModel(endpoint, settings)
-        control = await _probed(model) if probe else None
+        control = await _probe(model) if probe else None
         model.sent = SentTexts()
         dimension = settings.dimensions or 0 if control is None else control.shape[1]
         body = settings.options.of_documents
@@ -258,7 +258,7 @@ async def remote_embedder(
         yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size, control)
 
 
-async def _probed(model: VectorModel) -> Vectors:
+async def _probe(model: VectorModel) -> Vectors:
     """The endpoint's vector of `CONTROL`."""
     vectors = await model.vectors([CONTROL])
     if not vectors.any():

@@ -60,7 +60,7 @@ def download(origin: HubCommit, file: RemoteFile, target: Path, came: Callable[[
         came(resumed)
         if not file.size or resumed < file.size:
             _append(origin, file, part, came)
-        if sha256 := _checked(part, file):
+        if sha256 := _checked_digest(part, file):
             part.replace(target)
             return sha256
         came(-_size(part))
@@ -133,7 +133,7 @@ class _Part(FileIO):
         return after
 
 
-def _checked(path: Path, file: RemoteFile) -> str:
+def _checked_digest(path: Path, file: RemoteFile) -> str:
     """The SHA-256 of a file; empty if its bytes don't match `file`."""
     sha256 = hashlib.sha256()
     blob = hashlib.sha1(f"blob {_size(path)}\0".encode(), usedforsecurity=False)
@@ -163,7 +163,7 @@ def checked_copy(source: Path, file: RemoteFile, target: Path) -> str:
         with source.open("rb") as opened, part.open("wb") as copy:
             while block := opened.read(READ_BYTES):
                 copy.write(block)
-        if sha256 := _checked(part, file):
+        if sha256 := _checked_digest(part, file):
             part.replace(target)
             return sha256
         part.unlink()

@@ -221,14 +221,14 @@ def head_beside(folder: Path, facts: ModelFacts | None) -> ScoringHead | None:
     Raises:
         ConfigurationError: a layer is missing or damaged.
     """
-    paths = (facts.dense if facts else ()) or _listed(folder)
+    paths = (facts.dense if facts else ()) or _listed_modules(folder)
     if not paths:
         return None
     pooling = (facts.pooling if facts else None) or POOLED
     return ScoringHead(Head(pooling), tuple(_layer(folder, path) for path in paths))
 
 
-def _listed(folder: Path) -> Sequence[str]:
+def _listed_modules(folder: Path) -> Sequence[str]:
     """The layers that the publisher lists."""
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))

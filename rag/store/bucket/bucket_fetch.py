@@ -93,7 +93,7 @@ def _fetched(bucket: Bucket, data: Path) -> dict[str, int]:
     if KEY not in there:
         raise ConfigurationError(f"There is no desk in {bucket} to fetch. Nothing was written.")
     staged, names = data / FETCHING, [name for name in there if name.partition("/")[0] in PARTS]
-    notes = _noted(bucket)
+    notes = _noted_digests(bucket)
     try:
         with ThreadPoolExecutor(SENDERS) as threads:
             for _ in threads.map(lambda name: _fetch(bucket, name, staged / name, notes.get(name)), names):
@@ -121,7 +121,7 @@ def _order(name: str) -> tuple[bool, bool, bool, str]:
     return name == KEY, table.startswith(f"{schema.COLLECTIONS}."), not table.startswith(ACCESS_TABLES), name
 
 
-def _noted(bucket: Bucket) -> dict[str, str]:
+def _noted_digests(bucket: Bucket) -> dict[str, str]:
     """The digests of what was sent, by name; none if nothing was noted."""
     try:
         noted = json.loads(bucket.read(LEDGER) or b"{}").get("objects", {})

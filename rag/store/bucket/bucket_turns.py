@@ -36,7 +36,7 @@ def take_turn(bucket: Bucket, data: Path, *, replace: bool) -> int:
     """
     numbers = _numbers(bucket)
     last = max(numbers, default=0)
-    tokens, current = _noted(data).get(str(bucket), []), token_of(bucket, last)
+    tokens, current = _read_notes(data).get(str(bucket), []), token_of(bucket, last)
     if last and current not in tokens and not replace:
         raise ConfigurationError(
             f"Another data folder was copied to {bucket} since {data} was. Documents, access rights and "
@@ -96,7 +96,7 @@ def _numbers(bucket: Bucket) -> list[int]:
     return [int(name.rpartition("/")[2]) for name in object_facts(bucket, TURNS)]
 
 
-def _noted(data: Path) -> dict[str, list[str]]:
+def _read_notes(data: Path) -> dict[str, list[str]]:
     """The notes by bucket; none if they can't be read. That fails closed: the next copy is refused."""
     try:
         noted = json.loads((data / NOTES).read_bytes())
@@ -106,7 +106,7 @@ def _noted(data: Path) -> dict[str, list[str]]:
 
 
 def _note(data: Path, bucket: Bucket, tokens: Sequence[str]) -> None:
-    content = json.dumps(_noted(data) | {str(bucket): list(tokens)}).encode()
+    content = json.dumps(_read_notes(data) | {str(bucket): list(tokens)}).encode()
     for attempt in spending_reserve(data):  # a full disk must not keep a revocation from the bucket
         with attempt:
             write_whole(data / NOTES, content)

@@ -222,7 +222,9 @@ def _stray_tables(desk: OpenFolder) -> list[Finding]:
     used = {f"{table}.lance" for build in desk.own for table in collection_tables.named_tables(build)}
     folder = database_folder(desk.data)
     rebuilt = [collection for collection in desk.own if collection.coming]
-    findings = [_unfinished(collection) for collection in rebuilt if lock_name(collection) not in desk.locks]
+    findings = [
+        _unfinished_rebuild(collection) for collection in rebuilt if lock_name(collection) not in desk.locks
+    ]
     for name in sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ():
         kind, _, key = name.removesuffix(".lance").partition("__tenant_")
         is_held = ".".join(key.partition("__build_")[0].split("__src_")) in desk.locks
@@ -237,7 +239,7 @@ def _stray_tables(desk: OpenFolder) -> list[Finding]:
     return findings
 
 
-def _unfinished(collection: Collection) -> Finding:
+def _unfinished_rebuild(collection: Collection) -> Finding:
     return Finding(
         "stray",
         lock_name(collection),

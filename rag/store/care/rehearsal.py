@@ -67,7 +67,7 @@ class Rehearsal(CollectionWriter):
         """The access records of the tenant."""
         return dict(self.before)
 
-    def _settled(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
+    def _settle(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
         settled = {}
         for id_, (uri, claim) in claims.items():
             others = limits(claim, self.after, lambda _record: False)
@@ -79,15 +79,15 @@ class Rehearsal(CollectionWriter):
 
     async def replace(self, items: Sequence[NewSource]) -> dict[str, AccessRecord]:
         """The records that these sources would get."""
-        return self._settled({item.source.id: (item.source.uri, item.claim) for item in items})
+        return self._settle({item.source.id: (item.source.uri, item.claim) for item in items})
 
     async def claim(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
         """The records that these claims would lead to."""
-        return self._settled(claims)
+        return self._settle(claims)
 
     async def move(self, moved: Mapping[str, SourceMove]) -> dict[str, AccessRecord]:
         """The records that these sources would have at their new URIs."""
-        return self._settled({id_: (move.uri, move.claim) for id_, move in moved.items()})
+        return self._settle({id_: (move.uri, move.claim) for id_, move in moved.items()})
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Note that these sources would be gone."""

@@ -90,12 +90,12 @@ async def check_indexes(desk: OpenFolder) -> list[Finding]:
     findings = []
     for collection in desk.own:
         problem = await index_problem(desk.database, collection)
-        mend = partial(_index, desk, collection) if problem else None
+        mend = partial(_rebuild_indexes, desk, collection) if problem else None
         findings.append(Finding("indexes", lock_name(collection), problem, FIX if problem else "", mend))
     return findings
 
 
-async def _index(desk: OpenFolder, collection: Collection) -> None:
+async def _rebuild_indexes(desk: OpenFolder, collection: Collection) -> None:
     async with open_writer(desk.data, collection, mends_indexes=True):
         pass
 
@@ -106,12 +106,12 @@ async def check_leftovers(desk: OpenFolder) -> list[Finding]:
     for collection in desk.own:
         problem, remedy, mend = "", "", None
         if lock_name(collection) not in desk.locks:  # a running ingestion is between two steps
-            problem, remedy, mend = await _leftovers(desk, collection)
+            problem, remedy, mend = await _leftovers_problem(desk, collection)
         findings.append(Finding("leftovers", lock_name(collection), problem, remedy, mend))
     return findings
 
 
-async def _leftovers(desk: OpenFolder, collection: Collection) -> tuple[str, str, Mend | None]:
+async def _leftovers_problem(desk: OpenFolder, collection: Collection) -> tuple[str, str, Mend | None]:
     try:
         wrong = await disagreements(desk.database, collection)
     except StoreError:
@@ -136,11 +136,11 @@ async def check_rights(desk: OpenFolder) -> list[Finding]:
         if lock_name(collection) not in desk.locks:  # a running ingestion is between two steps
             with suppress(StoreError):  # which other findings say
                 copies = await torn_copies(desk.database, collection)
-        findings.append(_torn(desk, collection, copies))
+        findings.append(_rights_finding(desk, collection, copies))
     return findings
 
 
-def _torn(desk: OpenFolder, collection: Collection, copies: Mapping[str, Access | None]) -> Finding:
+def _rights_finding(desk: OpenFolder, collection: Collection, copies: Mapping[str, Access | None]) -> Finding:
     if not copies:
         return Finding("rights", lock_name(collection))
     first = sorted(copies)[:NAMED]
@@ -171,6 +171,6 @@ async def check_versions(desk: OpenFolder) -> list[Finding]:
         problem, mend = "", None
         if old > 2 * table_maintenance.MAX_OLD_VERSIONS:
             problem = f"{old} old versions are kept; an ingestion drops them, but none has run since."
-            mend = partial(_index, desk, collection)
+            mend = partial(_rebuild_indexes, desk, collection)
         findings.append(Finding("versions", lock_name(collection), problem, FIX if mend else "", mend))
     return findings

@@ -83,9 +83,9 @@ async def disagreements(database: lancedb.AsyncConnection, collection: Collectio
     """Compare the tables of a collection with each other, and with the access records."""
     chunks_name, sources_name = table_names(collection)
     with engine_errors("comparing tables"):
-        sources = await _read(database, sources_name, ["id", "generation", "chunk_count"])
-        chunks = await _read(database, chunks_name, ["source_id", "generation"])
-        records = await _read(
+        sources = await _read_columns(database, sources_name, ["id", "generation", "chunk_count"])
+        chunks = await _read_columns(database, chunks_name, ["source_id", "generation"])
+        records = await _read_columns(
             database, schema.access_table(collection.tenant), ["id", "collection", "present"]
         )
     stored = Counter(zip(chunks["source_id"].to_pylist(), chunks["generation"].to_pylist(), strict=True))
@@ -100,7 +100,7 @@ async def disagreements(database: lancedb.AsyncConnection, collection: Collectio
     )
 
 
-async def _read(database: lancedb.AsyncConnection, name: str, columns: list[str]) -> pa.Table:
+async def _read_columns(database: lancedb.AsyncConnection, name: str, columns: list[str]) -> pa.Table:
     table = await database.open_table(name)
     return await table.query().select(columns).to_arrow()
 

@@ -182,7 +182,7 @@ def checked_archive(file: Path) -> Archive:
         raise ConfigurationError(f"{file} is not a backup of refdesk.")
     if end is None:
         raise ConfigurationError(f"The backup {file} was cut short. Use another backup.")
-    stated = _stated(end)
+    stated = _stated_digests(end)
     if wrong := sorted(
         name for name in digests.keys() | stated.keys() if digests.get(name) != stated.get(name)
     ):
@@ -192,7 +192,7 @@ def checked_archive(file: Path) -> Archive:
     return Archive(file, about)
 
 
-def _stated(end: bytes) -> dict[str, str]:
+def _stated_digests(end: bytes) -> dict[str, str]:
     with suppress(ValueError):
         read = json.loads(end)
         if isinstance(read, dict):

@@ -150,7 +150,10 @@ async def restore(
         away = frozenset() if exact else frozenset(gone | {*forgotten} - records.keys())
         loaded = await _load(folder, backup, collections, away)
         if not exact:
-            collections = [_narrowed(collection, present.get(collection.name)) for collection in collections]
+            collections = [
+                _with_narrower_visibility(collection, present.get(collection.name))
+                for collection in collections
+            ]
         result = await _switch(data, folder, backup.about.tenant, collections, loaded, exact=exact)
         untouched = tuple(sorted(present.keys() - {collection.name for collection in collections}))
     for collection in collections:
@@ -190,7 +193,7 @@ def _collection(member: tenant_backup.BackupCollection, tenant: str) -> Collecti
         ) from error
 
 
-def _narrowed(collection: Collection, present: Collection | None) -> Collection:
+def _with_narrower_visibility(collection: Collection, present: Collection | None) -> Collection:
     """The collection, restricted by default if the present one is."""
     hidden = present is not None and present.visibility == "restricted"
     return replace(collection, visibility="restricted") if hidden else collection

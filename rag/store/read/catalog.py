@@ -88,9 +88,9 @@ def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) ->
         table = f"[embedders.{name}]"
     now = "can't be used"
     if embedder is not None:
-        now = f"is {_described(embedder)}, whose vectors are not comparable with it"
+        now = f"is {_in_words(embedder)}, whose vectors are not comparable with it"
     raise ConfigurationError(
-        f"The collection {collection.name!r} was made with the embedder {_described(collection.embedder)}; "
+        f"The collection {collection.name!r} was made with the embedder {_in_words(collection.embedder)}; "
         f"{table} in the settings {now}. Set {table} back. Or, if that model has another table, name it "
         f"(refdesk-admin collection set {collection.name} --embedder NAME). Or make its vectors anew "
         "with the model in [embedder]: refdesk-admin collection rebuild "
@@ -144,7 +144,7 @@ def check_language(collection: Collection, language: LanguageChoice) -> None:
         )
 
 
-def _described(embedder: EmbedderIdentity) -> str:
+def _in_words(embedder: EmbedderIdentity) -> str:
     prefixes = [prefix for prefix in (embedder.query_prefix, embedder.document_prefix) if prefix]
     with_prefixes = f", prefixes {prefixes}" if prefixes else ""
     with_body = f", with {embedder.document_body}" if embedder.document_body else ""

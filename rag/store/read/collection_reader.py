@@ -121,9 +121,9 @@ class CollectionReader(SourcesReader):
         vector index proposes `REFINED` times as many chunks, which are ranked by their true distance.
         """
         with engine_errors("searching by meaning"):
-            if self.memory and (copy := await self._kept(where, await self._chunks.version())):
+            if self.memory and (copy := await self._rows_in_memory(where, await self._chunks.version())):
                 rows, among = copy
-                return _listed(rows, *await rows.nearest(vector, limit, among))
+                return _ranking_of_copy(rows, *await rows.nearest(vector, limit, among))
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
             # Refined, because a quantized index returns approximate distances.
             # All parts of the index: with some, a filter or narrow rights would starve the search.
@@ -134,13 +134,13 @@ class CollectionReader(SourcesReader):
             hits = await self._table(query.where(where).select(columns).limit(limit))
         if self.memory:
             return _measured(hits, vector)
-        return _scored(stored_chunks(hits), 1.0 - hits["_distance"].to_numpy())
+        return _ranking(stored_chunks(hits), 1.0 - hits["_distance"].to_numpy())
 
     async def _is_narrow(self, where: str) -> bool:
         """Whether few enough chunks satisfy the predicate to compare each without the index."""
-        if await self._count() < NARROW_FROM or any(function in where for function in SCANNING):
+        if await self._count_chunks() < NARROW_FROM or any(function in where for function in SCANNING):
             return False
-        return await self._chunks.count_rows(where) <= await self._count() * NARROW_SHARE
+        return await self._chunks.count_rows(where) <= await self._count_chunks() * NARROW_SHARE
 
     async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
         """The chunks that contain any word of `text`, or `every` one, with their BM25 scores.
@@ -160,8 +160,8 @@ class CollectionReader(SourcesReader):
         else:  # an attached table, whose words the engine analyses
             terms, match = [], words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
         with engine_errors("searching by words"):
-            rarest = await self._rarest()
-            if copy := await self._kept(where, version):
+            rarest = await self._rarest_weight()
+            if copy := await self._rows_in_memory(where, version):
                 rows, among = copy
                 # Only a search that may see every row may skip the index or the predicate: otherwise its time
                 # would tell whether hidden rows have these words.
@@ -172,10 +172,10 @@ class CollectionReader(SourcesReader):
                 hits = await self._by_words(match, limit, condition, ["_rowid", "_score"])
                 positions = rows.positions(hits["_rowid"].to_numpy())
                 if positions is not None:  # None after a commit: then the engine is asked for whole rows
-                    return _listed(rows, positions, hits["_score"].to_numpy() / rarest)
+                    return _ranking_of_copy(rows, positions, hits["_score"].to_numpy() / rarest)
             hits = await self._by_words(match, limit, where, [*CHUNK_COLUMNS, "vector", "_score"])
         scores = hits["_score"].to_numpy() / rarest
-        return _scored(self._stored_chunks(hits), scores)
+        return _ranking(self._stored_chunks(hits), scores)
 
     async def _by_words(self, match: FullTextQuery, limit: int, where: str, columns: list[str]) -> pa.Table:
         query = self._chunks.query().nearest_to_text(match)
@@ -198,15 +198,15 @@ class CollectionReader(SourcesReader):
             )
         return self._words[1]
 
-    async def _kept(self, where: str, version: int) -> tuple[RowsInMemory, Positions] | None:
+    async def _rows_in_memory(self, where: str, version: int) -> tuple[RowsInMemory, Positions] | None:
         """The table's rows in memory and those among them that satisfy the predicate, None without a copy."""
         return await self.memory.selection(where, version, self._table) if self.memory else None
 
-    async def _rarest(self) -> float:
+    async def _rarest_weight(self) -> float:
         """The weight of a word that only one chunk contains."""
-        return log(max(await self._count(), 2))
+        return log(max(await self._count_chunks(), 2))
 
-    async def _count(self) -> int:
+    async def _count_chunks(self) -> int:
         """The number of chunks; cached like the summaries of sources."""
         if self._chunk_count is None:
             self._chunk_count = await self._chunks.count_rows()
@@ -359,8 +359,8 @@ def _in_any_form(word: Word) -> FullTextQuery:
     return BooleanQuery([(Occur.SHOULD, query) for query in forms])
 
 
-def _listed(rows: RowsInMemory, positions: Positions, scores: npt.NDArray[np.floating]) -> Ranking:
-    return _scored(stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores)
+def _ranking_of_copy(rows: RowsInMemory, positions: Positions, scores: npt.NDArray[np.floating]) -> Ranking:
+    return _ranking(stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores)
 
 
 def _measured(rows: pa.Table, vector: npt.NDArray[np.float32]) -> Ranking:
@@ -368,8 +368,8 @@ def _measured(rows: pa.Table, vector: npt.NDArray[np.float32]) -> Ranking:
     vectors = rounded_vectors(schema.vectors_of(rows))
     similarities = cosines(vectors, vector)
     order = np.lexsort((rows["_rowid"].to_numpy(), -similarities))
-    return _scored(stored_chunks(rows.take(order), vectors[order]), similarities[order])
+    return _ranking(stored_chunks(rows.take(order), vectors[order]), similarities[order])
 
 
-def _scored(chunks: Iterable[StoredChunk], scores: npt.NDArray[np.floating]) -> Ranking:
+def _ranking(chunks: Iterable[StoredChunk], scores: npt.NDArray[np.floating]) -> Ranking:
     return [ScoredChunk(stored, score) for stored, score in zip(chunks, scores.tolist(), strict=True)]

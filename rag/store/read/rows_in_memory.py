@@ -117,7 +117,7 @@ class RowsInMemory:
         rough = np.empty(len(among), np.float32)
         for start in range(0, len(among), SCAN_ROWS):
             part = among[start : start + SCAN_ROWS]
-            rows = self.coarse[part[0] : part[-1] + 1] if _follow(part) else self.coarse[part]
+            rows = self.coarse[part[0] : part[-1] + 1] if _are_consecutive(part) else self.coarse[part]
             products = simsimd.cdist(coarse[None], rows, metric="dot")
             rough[start : start + len(part)] = np.asarray(products)[0] * self.scales[part]
             await anyio.lowlevel.checkpoint()
@@ -143,7 +143,7 @@ def cosines(vectors: Vectors, vector: npt.NDArray[np.float32]) -> npt.NDArray[np
     return cast("npt.NDArray[np.float32]", np.einsum("ij,j->i", vectors, vector))
 
 
-def _follow(positions: Positions) -> bool:
+def _are_consecutive(positions: Positions) -> bool:
     """Whether the positions are consecutive, so that a slice needs no copy."""
     return bool(positions[-1] - positions[0] + 1 == len(positions))
 
@@ -259,7 +259,7 @@ class TableInMemory:
             try:
                 among = rows.selections.get(where)
                 if among is None:
-                    among = rows.positions(_addresses(await read(self._having(where))))
+                    among = rows.positions(_addresses(await read(self._query_ids(where))))
                     if among is None or await self._table.version() != rows.version:
                         return None
                     while len(rows.selections) >= SELECTIONS:
@@ -269,7 +269,7 @@ class TableInMemory:
                 self._selecting.pop(where, None)
         return rows, among
 
-    def _having(self, where: str) -> Any:  # noqa: ANN401 the engine's query classes share no base
+    def _query_ids(self, where: str) -> Any:  # noqa: ANN401 the engine's query classes share no base
         return self._table.query().where(where).with_row_id().select(["_rowid"])
 
     async def _copy(self) -> None:
@@ -294,12 +294,12 @@ class TableInMemory:
     async def _make_copy(self) -> None:
         for _ in range(ATTEMPTS):
             version = await self._table.version()
-            addresses = _addresses(await self._having("(true)").to_arrow())
+            addresses = _addresses(await self._query_ids("(true)").to_arrow())
             room = self._budget.room(self)
             rows = None
             # A table that didn't fit is read again only if it has shrunk or more room is left.
             if not self._misfit or len(addresses) < self._misfit[0] or room > self._misfit[1]:
-                rows = await self._read(version, addresses, room)
+                rows = await self._read_copy(version, addresses, room)
             if rows is None:
                 self._misfit = len(addresses), room
                 self.drop()
@@ -309,7 +309,9 @@ class TableInMemory:
                 self._rows = rows
                 return
 
-    async def _read(self, version: int, addresses: npt.NDArray[np.uint64], room: int) -> RowsInMemory | None:
+    async def _read_copy(
+        self, version: int, addresses: npt.NDArray[np.uint64], room: int
+    ) -> RowsInMemory | None:
         """The rows at these addresses, from the former copy and the table; None if they don't fit."""
         schema = await self._table.schema()
         dimension = schema.field("vector").type.list_size
@@ -332,7 +334,7 @@ class TableInMemory:
             version, new, coarse, fine, scales, pa.concat_tables([former.columns[:0], *columns])
         )
         words = await self._words() if len(addresses) <= FEW_ROWS and TERMS in schema.names else None
-        merged = await to_thread.run_sync(_merged, former, read, addresses)
+        merged = await to_thread.run_sync(_merge_copies, former, read, addresses)
         return replace(merged, version=version, words=words) if merged.size <= room else None
 
     async def _words(self) -> frozenset[str] | None:
@@ -359,7 +361,7 @@ def _no_rows(dimension: int, columns: pa.Table) -> RowsInMemory:
     return RowsInMemory(0, np.empty(0, np.uint64), none, none, np.empty(0, np.float32), columns)
 
 
-def _merged(former: RowsInMemory, new: RowsInMemory, addresses: npt.NDArray[np.uint64]) -> RowsInMemory:
+def _merge_copies(former: RowsInMemory, new: RowsInMemory, addresses: npt.NDArray[np.uint64]) -> RowsInMemory:
     """The rows at these addresses, each from `former` or else from `new`."""
     is_old = np.isin(addresses, former.addresses)
     places = np.searchsorted(former.addresses, addresses[is_old])

@@ -95,25 +95,25 @@ class StrictReader:
         terms = search_terms(words)
         as_written = {word.forms[0][0]: word.text for word in words} if not ours else {}
         holds = {
-            term: await self._holding([as_written.get(term, term)], column, self.readable)
+            term: await self._rows_holding([as_written.get(term, term)], column, self.readable)
             for term in dict.fromkeys(terms)
         }
         matches = Matches(self.rows, terms, [holds[term] for term in terms])
         among = None
         if terms and where != self.readable:
-            among = await self._holding([as_written.get(term, term) for term in terms], column, where)
+            among = await self._rows_holding([as_written.get(term, term) for term in terms], column, where)
         if terms and every:
             having = _having_every(words, holds)
             among = having if among is None else among & having
         indexes = matches.first(COUNTED * limit, among)
         rows = await self.reader.chunks(list(indexes), where + self.hidden)
         places = [indexes[row.id] for row in rows]
-        scores = matches.scores(list(zip(places, await self._analysed(rows, column), strict=True)))
+        scores = matches.scores(list(zip(places, await self._indexed_words(rows, column), strict=True)))
         rarest = log(max(len(self.rows), 2))
         scored = [ScoredChunk(row, score / rarest) for row, score in zip(rows, scores, strict=True)]
         return sorted(scored, key=lambda one: (-one.score, one.stored.id, one.stored.generation))[:limit]
 
-    async def _analysed(self, rows: Sequence[StoredChunk], column: str) -> list[list[str]]:
+    async def _indexed_words(self, rows: Sequence[StoredChunk], column: str) -> list[list[str]]:
         """The words of these rows as the index holds them."""
         if column != TERMS or not rows:
             return [stems(row.body, self.reader.collection.usual_language, names=False) for row in rows]
@@ -124,7 +124,7 @@ class StrictReader:
         words = {(row["id"], row["generation"]): row[TERMS] for row in stored.to_pylist()}
         return [(words.get((row.id, row.generation)) or "").split() for row in rows]
 
-    async def _holding(self, words: Sequence[str], column: str, where: str) -> npt.NDArray[np.bool_]:
+    async def _rows_holding(self, words: Sequence[str], column: str, where: str) -> npt.NDArray[np.bool_]:
         """Which of the rows contain any of the words."""
         match = words_in(column, words, every=False)
         matching = await self.reader.chunk_rows(

@@ -105,7 +105,7 @@ async def matched_sources(
         # A scan looks at the clock itself; this ends the waiting for a slow disk.
         with anyio.move_on_after(max(0.0, until - time.monotonic()) + GRACE_SECONDS) as scope:
             for where in predicates:
-                await _read(reader, where, scan)
+                await _scan_sources(reader, where, scan)
                 if scan.stopped:
                     break
     except BaseExceptionGroup as group:
@@ -113,7 +113,7 @@ async def matched_sources(
     return list(scan.matches.values()), not (scan.stopped or scope.cancelled_caught)
 
 
-async def _read(reader: CollectionReader, where: str, scan: _Scan) -> None:
+async def _scan_sources(reader: CollectionReader, where: str, scan: _Scan) -> None:
     """Scan the sources that satisfy a predicate. The engine reads the next ones meanwhile."""
     async with (
         aclosing(reader.source_batches(where, SCANNED, ROWS)) as batches,

@@ -70,7 +70,7 @@ def _make_reserve(file: Path) -> None:
     Raises:
         OSError: the disk is full, or the folder can't be written.
     """
-    if file.exists() and _held(file) >= RESERVE_BYTES:
+    if file.exists() and _allocated_bytes(file) >= RESERVE_BYTES:
         return
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
     try:
@@ -80,7 +80,7 @@ def _make_reserve(file: Path) -> None:
         os.close(descriptor)
 
 
-def _held(file: Path) -> int:
+def _allocated_bytes(file: Path) -> int:
     """The bytes that a file takes on the disk: a copied reserve may be sparse."""
     status = file.stat()
     blocks: int | None = getattr(status, "st_blocks", None)

@@ -164,7 +164,7 @@ async def tag_collection(data: Path, collection: Collection, name: str, descript
                     await _create_tables(data, database, tag)
                 before = await writer.records()
                 await copy_rows(database, collection, tag, letters)
-                await _indexed(data, database, tag, started)
+                await _complete_indexes(data, database, tag, started)
                 async with access_table(data, tenant) as table:
                     now = await table.records()
                     await table.forget(leftover_records(tag, now))
@@ -187,7 +187,7 @@ async def _check_free(collections: lancedb.AsyncTable, collection: Collection) -
         raise ConfigurationError(f"The collection {collection.name!r} already exists.")
 
 
-async def _indexed(
+async def _complete_indexes(
     data: Path, database: lancedb.AsyncConnection, collection: Collection, started: float
 ) -> None:
     """Complete the indexes of new tables, and flush these to the disk."""
@@ -253,10 +253,10 @@ async def copy_rows(
         target = await database.open_table(copy)
         columns = (await target.schema()).names
         async for batch in await table.query().select(columns).to_batches(max_batch_length=rows):
-            await target.add(_renamed(pa.Table.from_batches([batch]), letters).select(columns))
+            await target.add(_with_tag_ids(pa.Table.from_batches([batch]), letters).select(columns))
 
 
-def _renamed(rows: pa.Table, letters: str) -> pa.Table:
+def _with_tag_ids(rows: pa.Table, letters: str) -> pa.Table:
     """The rows with the ids of the tag: "mfzq" -> "mfzqLETTERS", "mfzq/3" -> "mfzqLETTERS/3"."""
     for name in ("id", "source_id"):
         if name in rows.column_names:

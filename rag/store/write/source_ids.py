@@ -45,14 +45,14 @@ class SourceIds:
         if purged in self._by_uri:
             return self._by_uri[purged]
         if uri not in self._by_uri:
-            derived = (self._derived(uri, number) for number in count())
+            derived = (self._derived_id(uri, number) for number in count())
             self._by_uri[uri] = next(id_ for id_ in derived if id_ not in self._taken)
             self._taken.add(self._by_uri[uri])
         return self._by_uri[uri]
 
     def of_folder(self, uri: str) -> str:
         """The id of the record of a folder."""
-        return self._derived(uri, -1)
+        return self._derived_id(uri, -1)
 
     def purged(self, uri: str) -> str:
         """The pseudonym of a URI after a purge. With the key, the URI and its folder can be recognized."""
@@ -63,7 +63,7 @@ class SourceIds:
         ]
         return PURGED + "/".join(parts)
 
-    def _derived(self, uri: str, number: int) -> str:
+    def _derived_id(self, uri: str, number: int) -> str:
         parts = [self._collection.tenant, self._collection.name, uri, *([number] if number else [])]
         digest = hashlib.blake2b(json.dumps(parts).encode(), key=self._key, digest_size=10).digest()
         return base64.b32encode(digest).decode().lower()

@@ -75,11 +75,11 @@ CLOCK_STEP = 2.0  # seconds: the coarsest resolution of file times
 
 async def create_chunk_indexes(chunks: lancedb.AsyncTable) -> None:
     """Create the indexes of a chunk table that every search needs, if they are missing."""
-    for column in _NEEDED.keys() - await _indexed(chunks):
+    for column in _NEEDED.keys() - await _indexed_columns(chunks):
         await chunks.create_index(column, config=_NEEDED[column])
 
 
-async def _indexed(chunks: lancedb.AsyncTable) -> set[str]:
+async def _indexed_columns(chunks: lancedb.AsyncTable) -> set[str]:
     return {column for index in await chunks.list_indices() for column in index.columns}
 
 
@@ -113,7 +113,7 @@ async def compact(
         await _optimize(chunks, sources, keep=keep)
         return
     needed = _large_indexes(collection.fields)
-    for column in needed.keys() - await _indexed(chunks):
+    for column in needed.keys() - await _indexed_columns(chunks):
         await chunks.create_index(column, config=needed[column])
     await _index_ids(sources)
     for table in (chunks, sources):
@@ -128,7 +128,7 @@ async def compact(
 
 
 async def _index_ids(table: lancedb.AsyncTable) -> None:
-    if await table.count_rows() >= MANY_SOURCES and "id" not in await _indexed(table):
+    if await table.count_rows() >= MANY_SOURCES and "id" not in await _indexed_columns(table):
         await table.create_index("id", config=BTree())
 
 
@@ -152,7 +152,7 @@ async def compact_records(records: lancedb.AsyncTable) -> None:
     if await records.count_rows() < LARGE_ROWS:
         await _optimize(records)
         return
-    for column in _RECORD_INDEXES.keys() - await _indexed(records):
+    for column in _RECORD_INDEXES.keys() - await _indexed_columns(records):
         await records.create_index(column, config=_RECORD_INDEXES[column])
     await _index_ids(records)
     if await is_behind(records) or await _has_built_up(records):
@@ -192,9 +192,9 @@ async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folde
     # indexes keep words of deleted rows. Searches find everything meanwhile: they scan rows outside an index.
     await chunks.update(updates_sql={"seq": "seq"})
     indexes = {**_NEEDED, **_large_indexes(collection.fields)}
-    for column in await _indexed(chunks) - {"vector"}:
+    for column in await _indexed_columns(chunks) - {"vector"}:
         await chunks.create_index(column, config=indexes[column])
-    if "vector" in await _indexed(chunks):
+    if "vector" in await _indexed_columns(chunks):
         await _index_vectors(chunks)
     await _drop_versions(chunks, folder, before)
 
@@ -208,7 +208,7 @@ async def purge_records(records: lancedb.AsyncTable, folder: Path) -> None:
     before = _files(folder)
     await records.update(updates_sql={"uri": "uri"})
     indexes = {**_RECORD_INDEXES, "id": BTree()}
-    for column in await _indexed(records):
+    for column in await _indexed_columns(records):
         await records.create_index(column, config=indexes[column])
     await _drop_versions(records, folder, before)
 
@@ -221,7 +221,7 @@ async def purge_rows(table: lancedb.AsyncTable, column: str, folder: Path) -> No
     """
     before = _files(folder)
     await table.update(updates_sql={column: column})
-    for indexed in await _indexed(table):
+    for indexed in await _indexed_columns(table):
         await table.create_index(indexed, config=BTree())
     await _drop_versions(table, folder, before)
 

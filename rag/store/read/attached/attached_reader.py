@@ -66,11 +66,11 @@ class AttachedAccess:
         chosen = sorted(set(ids))
         if self._sources.columns.allow is None or not chosen:
             return dict.fromkeys(chosen, ALL_MAY)
-        return dict.fromkeys(chosen) | self._agreed(await self._entries(one_of("id", chosen)))
+        return dict.fromkeys(chosen) | self._agreed_access(await self._entries(one_of("id", chosen)))
 
     async def all_records(self) -> dict[str, Access | None]:
         """As `records`, of all rows."""
-        return self._agreed(await self._entries("(true)"))
+        return self._agreed_access(await self._entries("(true)"))
 
     async def tombstones(self) -> frozenset[str]:
         """As `AccessReader.tombstones`: none, because rows are removed where the table is written."""
@@ -121,7 +121,7 @@ class AttachedAccess:
         self._sources.memory.learn(ids, cast("list[str]", rows["theirs"].to_pylist()))
         return list(zip(ids, rows["allow"].to_pylist() if columns.allow else [None] * len(ids), strict=True))
 
-    def _agreed(self, rows: Sequence[tuple[str, Any]]) -> dict[str, Access | None]:
+    def _agreed_access(self, rows: Sequence[tuple[str, Any]]) -> dict[str, Access | None]:
         """The access of each id; deny-all if its rows disagree."""
         agreed: dict[str, Access | None] = {}
         for id_, entries in rows:
@@ -266,7 +266,7 @@ class AttachedReader(CollectionReader):
         indexes = [index for index in (self.full_text, self.nearest) if index]
         with engine_errors("counting the rows of an attached table"):
             rows = await self._attached.count_rows()
-            vectors = await self._counted(f"({columns.vector} IS NOT NULL)") if columns.vector else 0
+            vectors = await self._count_usable(f"({columns.vector} IS NOT NULL)") if columns.vector else 0
         return Statistics(
             sources=rows,
             chunks=rows,
@@ -285,7 +285,7 @@ class AttachedReader(CollectionReader):
         hidden = sum(access is None for access in rights.values())
         return Survey(rows, unusable, rows - len(rights), hidden)
 
-    async def _counted(self, condition: str) -> int:
+    async def _count_usable(self, condition: str) -> int:
         return await self._attached.table.count_rows(f"{self._attached.columns.usable} AND {condition}")
 
     async def words_column(self) -> str:

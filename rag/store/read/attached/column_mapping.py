@@ -73,7 +73,7 @@ def columns_of(collection: Collection, attachment: Attachment, schema: pa.Schema
     def found(option: str, name: str | None, needed: str, *fitting: Kind) -> tuple[str, pa.DataType] | None:
         if name is None:
             return None
-        column, kind = _found(schema, name, option, attachment.table)
+        column, kind = _column(schema, name, option, attachment.table)
         if not any(fits(kind) for fits in fitting):
             raise ConfigurationError(
                 f"The column {name!r} of the attached table {attachment.table} has the type {kind}; "
@@ -137,7 +137,7 @@ def source_id_sql(collection: Collection, id_: str) -> str:
     return f"translate(left(encode(sha256({salted}), 'hex'), 20), '0189', 'ghij')"
 
 
-def _found(schema: pa.Schema, name: str, option: str, table: str) -> tuple[str, pa.DataType]:
+def _column(schema: pa.Schema, name: str, option: str, table: str) -> tuple[str, pa.DataType]:
     """The SQL and the type of a column, or of a part of one, by its name."""
     for parts in ([name], name.split(".")):
         fields: Any = schema
@@ -274,7 +274,7 @@ class Translation:
         Raises:
             StoreError: it names a column that an attached table doesn't have.
         """
-        return _PARTS.sub(self._translated, sql)
+        return _PARTS.sub(self._translate_part, sql)
 
     def name(self, column: str) -> str:
         """One of our columns over the other table's.
@@ -303,7 +303,7 @@ class Translation:
             raise StoreError(f"An attached table can't be searched by {column!r}.")
         return columns.fields[field]
 
-    def _translated(self, part: re.Match[str]) -> str:
+    def _translate_part(self, part: re.Match[str]) -> str:
         groups = part.groupdict()
         if groups["text"]:  # a row has no context line above its text
             return self.columns.text
