@@ -46,13 +46,13 @@ def passages(
 ) -> list[Passage]:
     """The document as passages in order, with nothing but white space between them.
 
-    A passage begins with the indentation of its first line, and ends with no white space.
+    A passage begins with the indentation of its first line, and doesn't end with white space.
 
-    `chunking` says where it is cut, and how much a passage repeats of the one before it. What follows is true
-    of the strategy structure. With row, no passage has more than one row of a table; with code, blocks are
-    cut like code; the others are those of `rag.ingest.chunk`.
+    `chunking` says where to cut, and how much a passage repeats of the one before it. The rest describes the
+    strategy structure. With row, no passage has more than one row of a table; with code, blocks are cut like
+    code; with those in `LOOSE`, sections share passages.
 
-    `limit` is the maximum number of tokens that are embedded: those of `context`, a blank line and the text.
+    `limit` is the maximum number of tokens that are embedded: `context`, a blank line and the text together.
     Characters are limited, too, to `CHARACTERS_PER_TOKEN` times the limit. Blocks under one heading share
     passages, and stay whole if they fit. A heading stays with the text after it. A passage that begins within
     a table has its header row as the last line of its context, one within a record the first line of that.
@@ -83,9 +83,9 @@ def passages(
 
 
 def _other_names(document: Document) -> str:
-    """What a document is called besides its title, as notes state it: "k8s, Steuermann"; "" if it isn't.
+    """The aliases of a document, as notes state them: "k8s, Steuermann"; "" if it has none.
 
-    Site generators call former addresses so, which are no names.
+    Paths are left out: site generators write former addresses as aliases.
     """
     stated = (document.metadata.get(key, "") for key in ("aliases", "alias"))
     names = (name.strip() for line in stated for name in line[:MAX_NAMES].split(","))
@@ -93,7 +93,7 @@ def _other_names(document: Document) -> str:
 
 
 def _cells(blocks: Sequence[Block], starts: Sequence[int], span: Span) -> tuple[str, ...]:
-    """The cells of a sheet within a span, as ("A2:F9",); nothing elsewhere."""
+    """The cells of a sheet within a span, as ("A2:F9",); empty in other documents."""
     inside = blocks[max(0, bisect_right(starts, span.start) - 1) : bisect_left(starts, span.end)]
     cells = hull(block.title for block in inside if block.kind != "heading" and block.title)
     return (cells,) if cells else ()
@@ -128,9 +128,9 @@ class _Chunk(NamedTuple):
     path: tuple[Block, ...]
     """The headings of the section that it begins in, the outermost first."""
     ends_in: tuple[Block, ...]
-    """Those of the section that it ends in: another one only after a small introduction."""
+    """The headings of the section that it ends in, which differs only after a small introduction."""
     region: int = -1
-    """The part of a document that it is of, if it was cut without regard to headings."""
+    """The number of its region, if the document was cut without regard to headings; else -1."""
 
     @property
     def section(self) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ class _Cutter:
     def without_small(self, chunks: Iterable[_Chunk]) -> list[_Chunk]:
         """The chunks, with small ones joined to a neighbor in their section, or else to its first subsection.
 
-        Sections beside each other stay apart, however small: a passage is cited with the one it begins in.
+        Sibling sections stay apart, however small: a passage is cited with the section that it begins in.
         """
         merged: list[_Chunk] = []
         for chunk in chunks:
@@ -234,9 +234,9 @@ class _Cutter:
         return merged
 
     def _belong_together(self, chunk: _Chunk, following: _Chunk) -> bool:
-        """Whether one is small and both are in one section, or `one` is the introduction of the other's.
+        """Whether to join two chunks: one is small, and they share a section or `chunk` introduces the next.
 
-        What introduces questions stays apart from the first, because an answer is cited by its question.
+        An introduction to questions stays apart, because an answer is cited by its question.
         """
         least = self.chunking.min_tokens
         if self._is_row(chunk.span.start) or self._is_row(following.span.start):
@@ -244,9 +244,7 @@ class _Cutter:
         if chunk.path == following.path == chunk.ends_in:
             small = min(chunk.units, following.units) < least
         else:
-            is_question = bool(following.path) and following.path[-1].title.endswith(
-                ASKING
-            )  # which its answer is cited by
+            is_question = bool(following.path) and following.path[-1].title.endswith(ASKING)
             small = (
                 chunk.units < least
                 and chunk.path == chunk.ends_in == following.path[: len(chunk.path)]
@@ -281,7 +279,7 @@ class _Cutter:
             yield from self._cut(block, self._room(frame, block))
 
     def _cut(self, block: Block, room: int) -> Iterator[Span]:
-        """The pieces of a block, as the strategy has it."""
+        """The pieces of a block, by the strategy."""
         strategy = self.chunking.strategy
         if strategy == "row" and block.kind == "table":
             for line in parts(self.measure.text, Span(block.start, block.end), LINES):
@@ -292,7 +290,7 @@ class _Cutter:
             yield from pieces(self.measure, block, room)
 
     def _is_row(self, start: int) -> bool:
-        """Whether a row of a table begins here that is a passage of its own."""
+        """Whether a table row that must be a passage of its own begins here."""
         if self.chunking.strategy != "row":
             return False
         table = self._table_at(start)
@@ -304,7 +302,7 @@ class _Cutter:
         return self.tables[at] if at >= 0 and start < self.tables[at].end else None
 
     def _room(self, frame: _Frame, block: Block) -> int:
-        """What a frame leaves for any piece of a block."""
+        """The tokens that a frame leaves for any piece of a block."""
         return self._with_header(frame, block.end - 1).room
 
     def _with_header(self, frame: _Frame, start: int) -> _Frame:
@@ -329,9 +327,7 @@ class _Cutter:
             del names[1]
         names[0] += f" ({self.other_names})" if self.other_names else ""
         token_limit = self.limit // CONTEXT_SHARE
-        del names[
-            1:-token_limit
-        ]  # each takes a token or more, so of thousands nobody need measure the outer ones
+        del names[1:-token_limit]  # each takes a token at least, so more names can't fit
         while (tokens := self.measure.taken(" > ".join(names))) > token_limit:
             del names[1 if len(names) > 1 else 0]
         return _Frame(" > ".join(names), self.limit - tokens - self._overlap)
