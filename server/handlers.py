@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -20,8 +21,10 @@ from pydantic import BaseModel, ValidationError
 
 from rag.answers import MAX_REPLY_CHARS, NOTHING_ASKED, Part
 from rag.config.server_settings import FETCH, PAGE_PICTURE, ToolSettings, fetches
+from rag.corpus import Principal
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import open_document, open_or_list, reply_of_target
+from rag.search.reply.reply_parts import Reply
 from rag.search.reply.search_reply import NO_ROOM_CHARS, SearchReply, search_reply, with_trace
 from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
 from rag.uris import resource_uri
@@ -33,13 +36,9 @@ from server.telemetry import call_audit
 from server.tools import callable_tools, principal_through, principal_through_any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from mcp.server.context import CallNext, HandlerResult
 
     from rag.config.settings import Settings
-    from rag.corpus import Principal
-    from rag.search.reply.reply_parts import Reply
     from server.admission import Admission
     from server.intake import Intake
     from server.lazy_desk import LazyDesk

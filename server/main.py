@@ -14,6 +14,7 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -43,8 +44,6 @@ from server.lazy_desk import LazyDesk
 from server.telemetry import call_audit, logs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
     from server.intake import Intake
 
 EXIT_USAGE = 2

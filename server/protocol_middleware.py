@@ -9,6 +9,7 @@ Over HTTP the engine is open before the first host connects.
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +17,16 @@ import anyio
 from mcp import MCPError, types
 from pydantic import ValidationError
 
+from rag.config.server_settings import LimitSettings, ServerSettings
+from rag.corpus import Principal
 from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from server import tools
 from server.telemetry.logs import current_request
 from server.tools import callable_tools, principal_through_any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-    from rag.config.server_settings import LimitSettings, ServerSettings
-    from rag.corpus import Principal
     from server.admission import Admission
     from server.lazy_desk import LazyDesk
 

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
@@ -23,8 +24,6 @@ from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_LONG, InvalidMessageError, rea
 from server.telemetry import call_audit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
-
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.server.lowlevel import Server
 

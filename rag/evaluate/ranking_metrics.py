@@ -10,14 +10,13 @@ follow the chunking evaluation (see `token_scores`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import log2
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     Grades = Mapping[str, int]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,14 +22,12 @@ from rag.report.text_and_html import counted
 from rag.store.read import schema
 from rag.store.read.word_analysis import query_languages
 from rag.store.write.change_collection import change_collection
+from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.table_rows import NewSource
 from rag.text.languages import LANGUAGE, analysed_in, name_of, rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from rag.ingest.report import Outcome
-    from rag.store.write.collection_writer import CollectionWriter
-    from rag.store.write.table_rows import NewSource
 
 READ_AT_ONCE = 50  # sources with their texts
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import tomllib
 import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date, datetime, time
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from rag.corpus import Document, FieldType, Value
 from rag.errors import ParseError
 from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
 from rag.ingest.local_files import LocalFile, read_if_there
@@ -25,11 +26,6 @@ from rag.ingest.parse.markdown_mdx import MIME_TYPE as MARKDOWN
 from rag.ingest.parse.parsers import LEFT_OUT
 from rag.originals import EXPIRES, SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.uris import web_address
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from rag.corpus import Document, FieldType, Value
 
 _EXPECTED: dict[FieldType, str] = {
     "string": f"a string of at most {MAX_CHARS} characters",

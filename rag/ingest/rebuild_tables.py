@@ -8,32 +8,29 @@ source that is already there as it must be is skipped, so a rebuild goes on wher
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from anyio import to_thread
 
+from rag.corpus import Access, Build, Chunking, Collection, Passage
 from rag.ingest.chunk import passages
 from rag.ingest.chunk_vectors import calibration, vectors_of_texts
 from rag.ingest.detect_language import foreign_parts, is_within
 from rag.ingest.file_digests import chunking_of, cut_key, cut_of, limit_of, recut
 from rag.ingest.split_text import Reading
 from rag.ingest.stored_document import document_of
+from rag.models.embed import Embedder
 from rag.store.care import rebuild_target
+from rag.store.care.rebuild_target import RebuildTarget
 from rag.store.read import schema
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import change_collection
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-
-    from rag.corpus import Access, Build, Chunking, Collection, Passage
-    from rag.models.embed import Embedder
-    from rag.store.care.rebuild_target import RebuildTarget
-    from rag.store.write.collection_writer import CollectionWriter
-    from rag.store.write.table_rows import WholeSource
+from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.table_rows import WholeSource
 
 WAVE_CHARS = 250_000  # of texts; at most this much is repeated after an interruption
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from rag.corpus import Access, Source
 from rag.errors import ConfigurationError, EmptyFileError, ParseError
 from rag.ingest.chunk_vectors import vector_notes
 from rag.ingest.parse import xberg_formats
@@ -15,17 +17,14 @@ from rag.ingest.parse.parsers import OF_EXTRA
 from rag.ingest.report import Outcome, OutcomeKind, flag_notes, policy_notes
 from rag.ingest.source_paths import path_of
 from rag.runtime import install_command
+from rag.store.write.table_rows import KnownSource
+from rag.text.flags import Flag
 from rag.text.languages import LANGUAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from rag.config.settings import IngestSettings
-    from rag.corpus import Access, Source
     from rag.ingest.local_files import LocalFile
     from rag.ingest.run_progress import Progress
-    from rag.store.write.table_rows import KnownSource
-    from rag.text.flags import Flag
 
 
 @dataclass(slots=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document, Heading, Source
 from rag.ingest.parse import markdown_mdx, source_code
 from rag.ingest.parse.document_parts import block
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _GAP = re.compile(r"\n[^\S\n]*\n\s*")
 _KINDS: tuple[tuple[BlockKind, re.Pattern[str]], ...] = (

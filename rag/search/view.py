@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -9,20 +10,18 @@ from anyio import to_thread
 
 from rag.access import rule as access
 from rag.access.bindings import walls
+from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
 from rag.errors import InvalidRequestError
 from rag.filters.evaluators import leaf_predicate, matches, predicate
 from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, Filter, Leaf, Present, filterable, leaves, parse_filter
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import contains, field_column, one_of
 from rag.store.read.stored_rows import ListedSource, SourcePlace, StoredChunk, StoredSource
 from rag.store.read.strict_reader import StrictReader, readable_only
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
-
-    from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
     from rag.needles.needle import Needle
     from rag.search.search_plan import SearchPlan
-    from rag.store.read.collection_reader import CollectionReader
 
 NOTHING = "(false)"  # in SQL
 FIRST_ROWS = 16  # one of them is readable unless copies are stale; reading all takes longer

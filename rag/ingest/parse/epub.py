@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -16,7 +17,6 @@ from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.zip_package import MAX_XML_BYTES, Package, child, descendants
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
 SUFFIXES = (".epub",)

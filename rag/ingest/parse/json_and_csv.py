@@ -10,9 +10,10 @@ import io
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rag.corpus import Block, Document
 from rag.errors import ParseError
@@ -22,9 +23,6 @@ from rag.ingest.parse.document_parts import GAP, clean, shifted
 from rag.ingest.parse.json_exports import chat_document
 from rag.ingest.parse.source_code import code_blocks
 from rag.text.segments import one_line, without_note_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 JSON_SUFFIXES = (".json",)
 LINES_SUFFIXES = (".jsonl", ".ndjson")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from rag.corpus import Document
 from rag.errors import ParseError
@@ -21,9 +22,6 @@ from rag.ingest.parse.document_parts import Part, clean, date, facts, title_line
 from rag.ingest.parse.xml_document import composed_entries, entry_head
 from rag.text.segments import one_line
 from rag.uris import web_address
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 NOTEBOOK_SUFFIXES = (".ipynb",)
 

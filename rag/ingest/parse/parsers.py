@@ -16,9 +16,10 @@ import codecs
 import dataclasses
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
+from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import (
     archive_files,
@@ -47,11 +48,6 @@ from rag.ingest.parse.titles_and_questions import file_title, is_title, with_que
 from rag.ingest.parse.zip_package import OLE, ZIP
 from rag.report.text_and_html import counted
 from rag.text.invisible import with_line_ends
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from rag.corpus import Document
 
 _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(markdown_mdx.SUFFIXES, markdown_mdx.parse),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree as ET
@@ -34,8 +36,6 @@ from rag.ingest.parse.xml_text import (
 from rag.uris import web_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from datetime import datetime
     from xml.etree.ElementTree import Element
 
 SUFFIXES = (

@@ -18,18 +18,14 @@ import pkgutil
 import struct
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from rag.confined.confinement import allow_cpu, confine
+from rag.corpus import Document
 from rag.errors import Cause, EmptyFileError, ParseError
 from rag.ingest.parse import parsers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
-
-    from rag.corpus import Document
 
 REQUEST = struct.Struct("!cIIQ")
 PARSE, SCAN, MEMBERS = b"p", b"s", b"m"

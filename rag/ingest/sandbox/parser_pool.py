@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,8 +24,10 @@ from anyio import to_thread
 from anyio.lowlevel import RunVar
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import ocr
+from rag.ingest.parse.document_parts import Member
 from rag.ingest.parse.parsers import family_of
 from rag.ingest.sandbox.parser_answer import NoDocumentError, document_of, member_of
 from rag.ingest.sandbox.parser_child import (
@@ -41,12 +44,7 @@ from rag.ingest.work_limits import Budget
 from rag.runtime import cores
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
-
     from anyio.abc import Process
-
-    from rag.corpus import Document
-    from rag.ingest.parse.document_parts import Member
 
 MEMORY_BYTES = 1 << 30
 OCR = ocr.__name__

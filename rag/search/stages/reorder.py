@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
@@ -13,24 +14,22 @@ from typing import TYPE_CHECKING, cast
 import anyio
 import numpy as np
 
+from rag.answers import Hit
+from rag.config.profiles import DedupeStage, DiversifyStage, RecencyStage, RerankStage
+from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import note_failure
 from rag.models.chat import Chat, chat_scores, weighted
 from rag.rank import diversity
 from rag.rank.diversity import Likeness, cosine, diversify, jaccard
 from rag.rank.fusion import by_recency, newer_first
+from rag.search.recall import Query
 from rag.text.segments import words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
-    from rag.answers import Hit
-    from rag.config.profiles import DedupeStage, DiversifyStage, RecencyStage, RerankStage
-    from rag.corpus import EmbedderIdentity
     from rag.models.rerank import Reranker
-    from rag.search.recall import Query
     from rag.search.search_state import Models, OpenStep, SearchState
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field, replace
@@ -25,18 +26,15 @@ import pyarrow as pa
 import simsimd
 from anyio import to_thread
 
+from rag.corpus import Vectors
 from rag.errors import StoreError
 from rag.runtime import return_memory
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import TERMS, vectors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-
     import lancedb
     import numpy.typing as npt
-
-    from rag.corpus import Vectors
 
 Positions: TypeAlias = "npt.NDArray[np.int64]"
 """Places of rows among those in memory, in order."""

@@ -6,6 +6,7 @@ Attachments of a mail and messages of a mailbox are documents of their own.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
@@ -21,7 +22,6 @@ from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.uris import web_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from email.message import Message
 
 MAIL_SUFFIXES = (".eml",)

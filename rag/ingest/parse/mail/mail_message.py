@@ -14,23 +14,20 @@ import email.generator  # which `Message.as_bytes` would import later, when it c
 import email.parser
 import re
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from email.errors import MessageError
 from email.header import decode_header
 from email.message import Message
 from email.utils import getaddresses
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.decode import Decoded, decode, decode_part
 from rag.ingest.parse.document_parts import UniqueNames, clean, date, title_line
 from rag.ingest.parse.mail import calendars
 from rag.text.segments import one_line, words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from datetime import datetime
 
 MAX_HEADER = 20_000  # characters, some thousand recipients; longer headers take too long to decode
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 import struct
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.header import Header
 from email.message import Message
@@ -16,6 +17,7 @@ from email.utils import format_datetime, formataddr
 from html import escape
 from typing import TYPE_CHECKING
 
+from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_parts import Member, join_surrogates
@@ -24,11 +26,7 @@ from rag.ingest.parse.mail.mail_message import header
 from rag.ingest.parse.office import rtf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from olefile import OleFileIO
-
-    from rag.corpus import Document
 
 SUFFIXES = (".msg", ".oft")
 LIBRARIES = ("olefile",)

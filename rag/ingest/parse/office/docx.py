@@ -6,9 +6,11 @@ Parse only in the sandbox: the XML of a small file can be large.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page, text_and_settings
 from rag.ingest.parse.decode import decode
@@ -33,10 +35,7 @@ from rag.ingest.parse.office.drawings_and_forms import (
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from xml.etree.ElementTree import Element
-
-    from rag.corpus import Document
 
 SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"

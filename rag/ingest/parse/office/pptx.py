@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
 from rag.ingest.parse.office import xlsx
@@ -18,10 +20,7 @@ from rag.ingest.parse.office.drawings_and_forms import (
 from rag.ingest.parse.zip_package import Package, child, descendants
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
-
-    from rag.corpus import Document
 
 SUFFIXES = (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
