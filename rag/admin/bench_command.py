@@ -48,7 +48,7 @@ class Timing:
 @command("bench", of_asker=True, on_bucket=True)
 @click.argument("questions", nargs=-1, metavar="[QUESTION]...")
 async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_json: bool) -> None:
-    """Measure how long the server takes to start and to search your documents.
+    """Measure the time of a start and of searches in your documents.
 
     It starts the server as an assistant's host does, and asks each QUESTION as the principal of the settings,
     or as --user and --group. Without a QUESTION, it asks sentences and titles of your documents. Nothing is

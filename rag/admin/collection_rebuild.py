@@ -204,11 +204,11 @@ def _print(name: str, done: Rebuilt, *, undo: bool) -> None:
     echo(f"{'Went back to the former tables of' if undo else 'Rebuilt'} the collection {name}: {work}.")
     if done.without_vector:
         echo(f"{counted(done.without_vector, 'chunk')} without a vector. The next ingest asks again.")
-    if done.uncut:
-        examples = ", ".join(done.uncut[:NAMED]) + (" …" if len(done.uncut) > NAMED else "")
+    if done.kept:
+        examples = ", ".join(done.kept[:NAMED]) + (" …" if len(done.kept) > NAMED else "")
         echo(
             f"Not cut anew, because only their files tell where their pages begin: "
-            f"{counted(len(done.uncut), 'document')} ({examples}). The next ingest of these files does it."
+            f"{counted(len(done.kept), 'document')} ({examples}). The next ingest of these files does it."
         )
     echo(f"To go back, run refdesk-admin collection rebuild {name} --undo. To free the disk, purge it.")
 

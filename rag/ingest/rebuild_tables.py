@@ -46,7 +46,7 @@ async def _at_once() -> bool:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What a rebuild did. `uncut` are the paths of sources that only an ingestion can cut as it should be.
+    """What a rebuild did. `kept` are the paths of sources that only an ingestion can cut as it should be.
 
     Where it wasn't `switched`, searches use the former tables still, and the new ones wait for another call.
     """
@@ -56,7 +56,7 @@ class Rebuilt:
     copied: int = 0
     recut: int = 0
     without_vector: int = 0
-    uncut: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     switched: bool = True
 
 
@@ -211,7 +211,7 @@ class _Rebuild:
             return self._as_it_is(stored)
         paged = any(page is not None for page in stored.pages)
         if paged:  # where its pages begin is known for its present passages only
-            self.rebuilt.uncut.append(source.name)
+            self.rebuilt.kept.append(source.name)
             if fits:
                 return self._as_it_is(stored)
         limit, spans = limit_of(chunking, window), self.embedder.token_spans
