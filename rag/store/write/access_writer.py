@@ -70,15 +70,17 @@ class AccessTable:
 
     async def of(self, ids: Iterable[str]) -> dict[str, AccessRecord]:
         """The records of these ids, by id; missing ones are left out."""
-        wanted = sorted({*ids})
-        return await self.records(schema.one_of("id", wanted)) if wanted else {}
+        ids_in_order = sorted({*ids})
+        return await self.records(schema.one_of("id", ids_in_order)) if ids_in_order else {}
 
     async def put(self, records: Sequence[AccessRecord]) -> None:
         """Write records in one commit, in place of those with the same ids."""
         if not records:
             return
         with engine_errors("changing access"):
-            rows = pa.Table.from_pylist([table_rows.access_row(one) for one in records], schema.ACCESS_SCHEMA)
+            rows = pa.Table.from_pylist(
+                [table_rows.access_row(record) for record in records], schema.ACCESS_SCHEMA
+            )
             upsert = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             await upsert.use_index(use_index=False).execute(
                 rows
@@ -87,8 +89,8 @@ class AccessTable:
     async def forget(self, ids: Iterable[str]) -> None:
         """Delete records. A document that comes back under their URIs is a new one."""
         with engine_errors("forgetting access records"):
-            if wanted := sorted({*ids}):
-                await self._table.delete(schema.one_of("id", wanted))
+            if ids_in_order := sorted({*ids}):
+                await self._table.delete(schema.one_of("id", ids_in_order))
 
     async def compact(self) -> None:
         """Merge the files that many changes have left."""
@@ -178,10 +180,12 @@ async def change_access(
     """
     async with access_table(data, tenant) as table:
         there = await table.of(ids)
-        pairs: Pairs = {id_: (one, revised(one, changed(one.access))) for id_, one in there.items()}
+        pairs: Pairs = {
+            id_: (record, revised(record, changed(record.access))) for id_, record in there.items()
+        }
         pairs |= await _within_containers(table, pairs)
         after = [record for _, record in pairs.values()]
-        gives = any(is_narrowed(one.access, pairs[id_][1].access) for id_, one in there.items())
+        gives = any(is_narrowed(record.access, pairs[id_][1].access) for id_, record in there.items())
         if gives:
             prepare(data)
         with around(pairs):
@@ -193,13 +197,17 @@ async def change_access(
 
 async def _within_containers(table: AccessTable, pairs: Pairs) -> Pairs:
     """Those of the pairs that are parts, no wider afterwards than what contains them."""
-    around_part = {id_: _containers(one.uri) for id_, (one, _) in pairs.items() if one and "#" in one.uri}
+    around_part = {
+        id_: _containers(record.uri) for id_, (record, _) in pairs.items() if record and "#" in record.uri
+    }
     uris = sorted({uri for outer in around_part.values() for uri in outer})
     there = (await table.records(schema.one_of("uri", uris))).values() if uris else ()
     access: dict[tuple[str, str], list[Access | None]] = defaultdict(list)
-    for one in there:
-        if one.present and not original_id(one.id):
-            access[one.collection, one.uri].append(pairs[one.id][1].access if one.id in pairs else one.access)
+    for container in there:
+        if container.present and not original_id(container.id):
+            access[container.collection, container.uri].append(
+                pairs[container.id][1].access if container.id in pairs else container.access
+            )
     capped: Pairs = {}
     for id_, outer in around_part.items():
         before, after = pairs[id_]
@@ -241,7 +249,7 @@ class CollectionAccess:
     async def of(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """Who may see these sources; those that don't exist are left out."""
         async with self._locked() as table:
-            return {id_: one.access for id_, one in (await table.of(ids)).items() if one.present}
+            return {id_: record.access for id_, record in (await table.of(ids)).items() if record.present}
 
     async def settle(
         self, claims: Mapping[str, tuple[str, Claim]]
@@ -257,23 +265,27 @@ class CollectionAccess:
             overtaken, removed = set[str](), set[str]()
             for id_, (uri, claim) in claims.items():
                 present = stored | settled  # a part may come with what contains it, and after it
-                own = stored.get(id_)
-                if own and self._was_removed(own):
-                    settled[id_] = own
+                record = stored.get(id_)
+                if record and self._was_removed(record):
+                    settled[id_] = record
                     removed.add(id_)
                     continue
-                if own and self._is_overtaken(own):
+                if record and self._is_overtaken(record):
                     overtaken.add(id_)
-                fresh, others = self._record(id_, uri, claim), limits(claim, present, self._is_overtaken)
-                settled[id_] = settle(own, claim, others, fresh, overtaken=id_ in overtaken)
-            changed = {id_: one for id_, one in settled.items() if one != stored.get(id_)}
-            with self._around({id_: (stored.get(id_), one) for id_, one in changed.items()}):
+                fresh, limiting = self._record(id_, uri, claim), limits(claim, present, self._is_overtaken)
+                settled[id_] = settle(record, claim, limiting, fresh, overtaken=id_ in overtaken)
+            changed = {id_: record for id_, record in settled.items() if record != stored.get(id_)}
+            with self._around({id_: (stored.get(id_), record) for id_, record in changed.items()}):
                 await table.put(list(changed.values()))
         # What this run settled is its own change. An overtaken record stays overtaken for later claims.
         self._began |= {
             id_: record for id_, record in settled.items() if id_ not in overtaken and id_ not in removed
         }
-        behind = [one for one in settled.values() if one.present and not one.copied and one.id in stored]
+        behind = [
+            record
+            for record in settled.values()
+            if record.present and not record.copied and record.id in stored
+        ]
         return settled, behind
 
     def _was_removed(self, record: AccessRecord) -> bool:
@@ -296,7 +308,7 @@ class CollectionAccess:
         """Give sources these records; one commit, in force for every reader from then on."""
         async with self._locked() as table:
             stored = await table.of(records)
-            await table.put([revised(one, records[id_]) for id_, one in stored.items()])
+            await table.put([revised(record, records[id_]) for id_, record in stored.items()])
 
     async def mend(self, copies: Mapping[str, Access | None]) -> None:
         """Let in only whom both the record and its copy let in, where the copy is of a later record.
@@ -305,7 +317,7 @@ class CollectionAccess:
         """
         async with self._locked() as table:
             stored = await table.of(copies)
-            await table.put([_mended(one, copies[id_]) for id_, one in stored.items()])
+            await table.put([_mended(record, copies[id_]) for id_, record in stored.items()])
 
     async def remember_folders(self, folders: Mapping[str, Access]) -> None:
         """Record the access that folders, by URI, were ingested with; it applies to later files in them."""
@@ -314,21 +326,23 @@ class CollectionAccess:
             for uri, access in folders.items()
         ]
         async with self._locked() as table:
-            stored = await table.of(one.id for one in records)
-            with self._around({one.id: (stored.get(one.id), one) for one in records}):
+            stored = await table.of(record.id for record in records)
+            with self._around({record.id: (stored.get(record.id), record) for record in records}):
                 await table.put(records)
 
     async def forget(self, ids: Iterable[str]) -> None:
         """Delete the records of removed sources and of folders, so that nothing applies if they come back."""
         async with self._locked() as table:
-            gone = [id_ for id_, one in (await table.of(ids)).items() if not one.present or one.is_folder]
+            gone = [
+                id_ for id_, record in (await table.of(ids)).items() if not record.present or record.is_folder
+            ]
             await table.forget(gone)
 
     async def note_removed(self, ids: Iterable[str]) -> None:
         """Mark sources as removed. Their records stay, and apply again if the documents come back."""
         async with self._locked() as table:
             stored = (await table.of(ids)).values()
-            await table.put([replace(one, present=False, copied=True) for one in stored])
+            await table.put([replace(record, present=False, copied=True) for record in stored])
 
     async def removed(self) -> list[str]:
         """The ids of the sources whose removal is in force, and whose rows may still be stored."""
@@ -349,8 +363,10 @@ class CollectionAccess:
         if not copied:
             return
         async with self._locked() as table:
-            stored = await table.of(one.id for one in copied)
-            await table.put([replace(one, copied=True) for one in copied if stored.get(one.id) == one])
+            stored = await table.of(record.id for record in copied)
+            await table.put(
+                [replace(record, copied=True) for record in copied if stored.get(record.id) == record]
+            )
 
     async def repair(self, sources: pa.Table) -> None:
         """Make the records agree with the stored sources, given by their columns `id` and `uri`.
@@ -364,24 +380,28 @@ class CollectionAccess:
             uris = {row["id"]: row["uri"] for row in sources.to_pylist()}
             # A tombstone is right: who removed the source waits for its rows to be deleted, not to come back.
             wrong = [
-                one for id_, one in ours.items() if one.present != (id_ in uris) and not one.is_tombstone
+                record
+                for id_, record in ours.items()
+                if record.present != (id_ in uris) and not record.is_tombstone
             ]
             name = self._collection.name
             missing = [(id_, uri) for id_, uri in uris.items() if id_ not in ours]
             lost = [AccessRecord(id_, name, uri, None, copied=False) for id_, uri in missing]
-            flipped = [replace(one, present=not one.present) for one in wrong]
-            await table.put([*(one if one.present else replace(one, copied=True) for one in flipped), *lost])
+            flipped = [replace(record, present=not record.present) for record in wrong]
+            await table.put(
+                [*(record if record.present else replace(record, copied=True) for record in flipped), *lost]
+            )
 
     async def purge(self) -> None:
         """Hide the names of removed sources and rewrite the table, so that no file holds them."""
         async with self._locked() as table:
             gone = await table.records(f"(NOT present) AND {self._ours}")
-            named = [one for one in gone.values() if not one.uri.startswith(PURGED)]
-            await table.put([self._nameless(one) for one in named])
+            nameable = [record for record in gone.values() if not record.uri.startswith(PURGED)]
+            await table.put([self._nameless(record) for record in nameable])
             await table.purge()
 
     def _nameless(self, record: AccessRecord) -> AccessRecord:
-        former = (self._ids.purged(one) if is_uri(one) else one for one in record.former)
+        former = (self._ids.purged(name) if is_uri(name) else name for name in record.former)
         return replace(record, uri=self._ids.purged(record.uri), former=tuple(former))
 
     def _locked(self) -> AbstractAsyncContextManager[AccessTable]:
@@ -404,5 +424,5 @@ def agree(records: pa.Table, sources: pa.Table) -> bool:
     Without an object per record: a run on one document must not cost what all of them do.
     """
     present = pc.equal(pc.is_in(records["id"], sources["id"]), records["present"])
-    known = pc.is_in(sources["id"], records["id"])
-    return all(pc.all(column, min_count=0).as_py() for column in (present, known))
+    has_record = pc.is_in(sources["id"], records["id"])
+    return all(pc.all(column, min_count=0).as_py() for column in (present, has_record))
