@@ -201,7 +201,7 @@ def check_form(value: object) -> None:
     """Check that a value is in the grammar, for fields that may be of any type.
 
     Raises:
-        InvalidRequestError: as `parse`; no declaration of fields would make it a filter.
+        InvalidRequestError: as `parse_filter`; no declaration of fields would make it a filter.
     """
     _Untyped({}).tree(value, 1)
 

@@ -81,7 +81,7 @@ def _shares(size: int, parts: int) -> Iterator[int]:
 
 
 def sizes(files: Iterable[LocalFile], max_bytes: int) -> dict[str, int]:
-    """The bytes of files by URI, at most `most` each; 0 for one that is gone or not read."""
+    """The bytes of files by URI, at most `max_bytes` each; 0 for one that is gone or not read."""
     return {file.uri: 0 if file.as_stored else min(_size(file.read_from), max_bytes) for file in files}
 
 

@@ -46,7 +46,7 @@ _COMPOSED = f".[{MARKS}\u3099\u309a]+|[\u1100-\u115f][\u1160-\u11ff]+"
 
 
 def literal_pattern(text: str, *, case: bool) -> str:
-    r"""A pattern for `written`. White space stands for any white space, and é for both of its Unicode forms.
+    r"""A pattern for `text`. White space stands for any white space, and é for both of its Unicode forms.
 
     Without `case`, letters match in either case (ß is ss, and İ is i), and those with full width match
     ordinary ones. The quotes and the hyphen of a keyboard match typographic ones. Several accents of a letter
@@ -134,7 +134,7 @@ def _irregular(*, case: bool) -> re.Pattern[str]:
 
 
 def cleaned_text(text: str) -> str:
-    """`written` as stored texts are: composed, without invisible characters and white space around it."""
+    """`text` as stored texts are: composed, without invisible characters and white space around it."""
     return unicodedata.normalize("NFC", without_hidden(text)).strip()
 
 

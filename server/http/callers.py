@@ -47,7 +47,7 @@ class AddressResolver:
         self._proxies = [ipaddress.ip_network(proxy) for proxy in trusted_proxies]
 
     def of_connection(self, peer: str, server_host: str) -> ClientAddress:
-        """The address at the other end of a connection to `own`, one of our addresses."""
+        """The address at the other end of a connection to `server_host`, one of our addresses."""
         address = _parse(peer)
         return _client_address(
             address, shared=peer == server_host or address is None or self._trusts(address)

@@ -79,8 +79,8 @@ audit_log = logging.getLogger("refdesk.audit")
 class Call:
     """A request while it is being answered; handlers add what only they know.
 
-    `ids` are the ids that were returned. `asked` is the id that was requested and not found. `why` says, in
-    our own words, why there is no answer. `degraded` names what a search lacks because something failed.
+    `ids` are the ids that were returned. `missing_id` is the id that was requested and not found. `why` says,
+    in our own words, why there is no answer. `degraded` names what a search lacks because something failed.
     """
 
     name: str

@@ -198,7 +198,7 @@ async def _body(parts: AsyncIterator[bytes], headers: Mapping[str, str], max_byt
     """The decompressed body.
 
     Raises:
-        RefusedError: it is larger than `most`, before or after decompression, or of an unknown encoding.
+        RefusedError: it is larger than `max_bytes`, before or after decompression, or of an unknown encoding.
         FetchError: it is damaged or incomplete.
     """
     encoding = headers.get("content-encoding", "identity").strip().lower()
@@ -230,7 +230,7 @@ def inflated(inflate: zlib._Decompress, part: bytes, room: int) -> bytes:
 
 
 def too_large(max_bytes: int) -> RefusedError:
-    """The refusal of a document that is larger than `most` bytes."""
+    """The refusal of a document that is larger than `max_bytes`."""
     return RefusedError(f"it is over the limit of {max_bytes / 1e6:,.1f} MB (ingest.max_file_bytes)")
 
 

@@ -148,7 +148,7 @@ def gunzipped(body: bytes, max_bytes: int) -> bytes:
     """A body without its gzip, as in sitemap.xml.gz.
 
     Raises:
-        RefusedError: it is larger than `most` bytes.
+        RefusedError: it is larger than `max_bytes`.
         FetchError: it is damaged.
     """
     if not body.startswith(GZIP):

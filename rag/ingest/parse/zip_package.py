@@ -51,7 +51,7 @@ class Package:
         """The content of a part.
 
         Raises:
-            ParseError: it is missing, damaged, encrypted or larger than `most` bytes.
+            ParseError: it is missing, damaged, encrypted or larger than `max_bytes`.
         """
         with self.opened(name, max_bytes) as part:
             try:

@@ -47,8 +47,8 @@ async def compress_hits(
 ) -> tuple[list[Hit], list[str]]:
     """The hits with the answering sentences as excerpts. Hits without such a sentence are dropped.
 
-    Sentences come from the shown parts of a hit: its excerpts, or its chunk if it has none. `share` and
-    `max_chars` apply to each part. A sentence answers if it contains a word of the query other than a stop
+    Sentences come from the shown parts of a hit: its excerpts, or its chunk if it has none. `max_chars`
+    applies to each part. A sentence answers if it contains a word of the query other than a stop
     word, or if its similarity to the query reaches the threshold, by the model of its collection. Each
     excerpt is `source.text[start:end]`.
 

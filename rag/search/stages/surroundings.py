@@ -68,9 +68,6 @@ async def in_sections(
     excerpts overlap become one: the best of them, with all the text. A hit whose source is no longer readable
     is dropped. A hit without a heading before its chunk, or whose source was replaced since it was found,
     stays as it is. `views` are by collection name.
-
-    Raises:
-        ConfigurationError: a chunk has no heading before it, and `missing` is "error".
     """
     without_heading: set[str] = set()
 

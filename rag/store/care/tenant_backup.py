@@ -50,7 +50,7 @@ from rag.store.write.desk_folder import flush_folder, read_key, unwritable
 if TYPE_CHECKING:
     import lancedb
 
-FORMAT = 1
+FORMAT = 2
 ABOUT, KEY, KEYS, CHECKSUMS = "backup.json", "key", "keys.json", "checksums.json"
 MAX_PART_BYTES = 1 << 31  # of a part that is read; ours have some MiB
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")

@@ -186,7 +186,7 @@ def _collection(member: tenant_backup.BackupCollection, tenant: str) -> Collecti
     try:
         # The backup has the tables that were searched, and no others.
         return replace(catalog.collection_record(row), build=0, former=None, coming=None)
-    except TypeError as error:  # it has a property that we don't know
+    except (TypeError, KeyError) as error:  # a property that we don't know, or one that we need is missing
         raise ConfigurationError(
             f"The collection {member.name!r} of the backup was made by another version of refdesk. Use "
             "that one."

@@ -218,7 +218,7 @@ def _matched(texts: Any, needle: Needle) -> npt.NDArray[np.bool_]:  # noqa: ANN4
 
 
 def spans(text: str, needle: Needle, limit: int, until: float) -> list[Span]:
-    """The first `most` matches in a text, in order, none of them empty; fewer if the time is over."""
+    """The first `limit` matches in a text, in order, none of them empty; fewer if the time is over."""
     find = needle.spans if needle.words else partial(_regex_spans, needle)
     matches: list[Span] = []
     at = 0

@@ -103,7 +103,7 @@ def settle(
     `record` is its present one, kept even if the source was removed meanwhile; None for a new source. `fresh`
     is the record that a new source would get. `floor` are the `limits` of the claim.
     `overtaken` means that somebody else changed the record after the run began. That change must survive, so
-    even `set_access` can only narrow it.
+    even `Policy.REPLACE` can only narrow it.
     """
     if claim.policy.is_sync:
         return _by_origin(record, claim, floor, fresh, overtaken=overtaken)
@@ -185,7 +185,7 @@ def _kept(record: AccessRecord, claim: Claim, floor: Iterable[Access | None]) ->
 def until_stored(claim: Claim) -> Claim:
     """The claim that applies while the earlier text is still stored.
 
-    With `set_access`, or if the origin decides, a run may widen the access to a new version. If that took
+    With `Policy.REPLACE`, or if the origin decides, a run may widen the access to a new version. If that took
     effect before the new version is stored, a crash in between would expose the earlier text, which was never
     meant for these readers.
     """

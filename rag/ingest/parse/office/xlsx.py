@@ -214,7 +214,7 @@ def _elements(package: Package, path: str, *tags: str) -> Iterator[Element]:
     """The elements of a part with these tags, without namespaces. Each is cleared once the next is taken."""
     with closing(package.opened(path, MAX_ROWS_BYTES)) as part:
         try:
-            for _, element in ET.iterparse(part):  # noqa: S314 as in `zipped.xml_root`
+            for _, element in ET.iterparse(part):  # noqa: S314 as in `zip_package`
                 simplify(element)
                 is_place = element.tag in {"row", "col"} and (element.text or "").strip()  # of a control
                 if element.tag in tags and not is_place:
