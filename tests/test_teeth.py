@@ -533,7 +533,7 @@ class Anybodys(View):
     """A view in which the access rule is true for every source; the request's conditions hold."""
 
     @property
-    def by_labels(self) -> str:
+    def access_condition(self) -> str:
         return "(true)"
 
     def _sees(self, _record: object) -> bool:
@@ -926,7 +926,7 @@ BROKEN = [
     Broken(
         "a trace lists what the gate kept back",
         "rag.search.why_nothing._listings",
-        lambda real: lambda found, _ids: real(found, {one.id for lists in found for one in lists.stored}),
+        lambda real: lambda lists, _: real(lists, {chunk.id for each in lists for chunk in each.chunks}),
         a_trace_tells_nothing_of_what_the_gate_keeps_back,
     ),
     # The failures of others.

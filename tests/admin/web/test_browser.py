@@ -131,7 +131,7 @@ def _searched(page: Any, axe: str) -> None:  # noqa: ANN401 Playwright's
     assert page.get_by_role("heading", name="Steps").is_visible()
     accessible(page, axe)
     page.locator(".hit h3 a").first.click()
-    assert page.locator(".passage:target").is_visible()
+    page.locator(".passage:target").wait_for()
     accessible(page, axe)
 
 
