@@ -101,7 +101,7 @@ def share_arenas() -> None:
 def return_memory() -> None:
     """Return to the system what the process has freed and glibc would keep."""
     if sys.platform == "linux":
-        with suppress(AttributeError):  # other C libraries have no malloc_trim
+        with suppress(OSError, AttributeError):  # other C libraries have no malloc_trim
             ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -27,7 +27,7 @@ from rag.runtime import concurrently
 from rag.search.desk import Desk
 
 STARTS = 3
-ROUNDS = 3  # each question is asked so often, after once with empty caches
+ROUNDS = 3  # of each question alone, and as many with others at once, after one with empty caches
 AT_ONCE = 8  # searches
 MOST_SOURCES = 1_000  # that questions are taken from
 QUESTIONS = 32
@@ -52,7 +52,7 @@ async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_js
 
     It starts the server as an assistant's host does, and asks each QUESTION as the principal of the settings,
     or as --user and --group. Without a QUESTION, it asks sentences and titles of your documents. Nothing is
-    changed. A remote model is called for each question, and may cost money.
+    changed. Each question is asked seven times: a remote model may cost money.
     """
     principal = local_principal(settings)
     async with Desk.open(settings, os.environ) as desk:
@@ -62,7 +62,8 @@ async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_js
                 "There are no documents to search. Add some with refdesk-admin ingest PATH"
                 f"{same_desk()}, or ask as somebody who may see them: --user, --group."
             )
-        echo(f"Searching with {counted(len(asked_questions), 'question')}, {ROUNDS} times each", err=True)
+        asked = counted(len(asked_questions), "question")
+        echo(f"Searching with {asked}, {1 + 2 * ROUNDS} times each", err=True)
         searches = await _searches(desk, principal, asked_questions)
     timings = [*await _starts(settings), *searches]
     if as_json:

@@ -1,6 +1,6 @@
 """`refdesk-admin plan`: what a desk of a given size needs: storage, memory, CPU, replicas and hours.
 
-The constants below are measurements; each says where its figure comes from.
+The constants below are measurements, most of them in the table "Measured" of rag/evaluate/measuring.md.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ IN_MEMORY_CHUNKS, REQUESTS_IN_MEMORY, REQUESTS_OF_ENGINE = 120_000, 4, 134
 rag/store/README.md, "What a search costs in a bucket"."""
 
 SMALL_CHUNKS, SMALL_CPU, MILLION_GROWTH = 4_000, 11.07, 10.4
-"""Milliseconds of CPU of a hybrid search of `SMALL_CHUNKS`, and the factor for a million chunks."""
+"""Milliseconds of CPU of a hybrid search of `SMALL_CHUNKS`, and the factor for a million chunks (114 ms:
+rag/store/README.md)."""
 
 DISK_BYTES, SERVER_BYTES, HTTP_CPU = 5_484, 316.9e6, 6.594
-"""Bytes of a chunk after an ingestion; memory of a server with few chunks; milliseconds of HTTP a search."""
+"""Bytes of a chunk after an ingestion of 60,000 (2026-11-24, not in the table); memory of a server
+with few chunks; milliseconds of HTTP a search."""
 
 HTTP_CHUNKS, HTTP_RATE = 10_000, 70.70
 """Searches a second over HTTP, 16 at once, of `HTTP_CHUNKS`."""
 
 EMBEDDED, WRITTEN, INDEXED = 127.9, 3_284, 15_809
-"""Chunks a second."""
+"""Chunks a second; the embedder alone is the limit of the row `ingest/whole run`."""
 
 OURS = (
     "Speeds are those of the built-in model on two shared cores (rag/evaluate/measuring.md). refdesk-admin "

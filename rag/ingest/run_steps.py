@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -44,7 +42,7 @@ from rag.ingest.vanished_sources import lost_ids, moved_sources, remove_vanished
 from rag.ingest.work_limits import LARGE_CHARACTERS, BackPressure, Budget, lanes
 from rag.models.embed import Embedder
 from rag.report.text_and_html import counted
-from rag.runtime import concurrently
+from rag.runtime import concurrently, return_memory
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
 
@@ -345,7 +343,7 @@ class IngestSteps:
         for new in wave:
             self._finish_new(new, records[new.source.id])
             self._back_pressure.leave(new.source.uri)
-        await to_thread.run_sync(give_back)
+        await to_thread.run_sync(return_memory)
 
     def _finish_new(self, new: NewSource, record: AccessRecord) -> None:
         uri = new.source.uri
@@ -382,7 +380,7 @@ class IngestSteps:
     async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
         """Finish writing. Returns the outcomes, with these notes and those on the run as a whole."""
         await settle_languages(self._writer)
-        await to_thread.run_sync(give_back)  # building indexes takes most
+        await to_thread.run_sync(return_memory)  # building indexes takes most
         removed = await self._writer.finish_removals()
         await self._writer.finish(timedelta(minutes=self._settings.keep_versions_minutes))
         if not self.failure:
@@ -417,10 +415,3 @@ async def _batches(
                 batch.append(prepared.receive_nowait())
                 texts += len(batch[-1].chunked.passages)
         yield batch
-
-
-def give_back() -> None:
-    """Return free memory to the system: glibc keeps what each thread once needed. Takes some milliseconds."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).malloc_trim(0)

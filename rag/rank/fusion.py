@@ -166,39 +166,39 @@ def _best_first(scores: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def newer_first(hits: Sequence[Hit], *, within: float = TIE) -> list[Hit]:
+def newer_first(hits: Sequence[Hit]) -> list[Hit]:
     """`hits` (best first) with newer ones first among ties; hits without a date keep their position.
 
-    Hits tie if both their score and their similarity are within `within` of the first of them. The similarity
+    Hits tie if both their score and their similarity are within `TIE` of the first of them. The similarity
     is compared, too, because scores computed from ranks are close together whatever the evidence.
     """
-    starts = [*_ties(hits, within), len(hits)]
+    starts = [*_ties(hits), len(hits)]
     return [hit for start, end in pairwise(starts) for hit in _by_date(hits[start:end])]
 
 
-def settled_count(hits: Sequence[Hit], following: float, *, within: float = TIE) -> int:
+def settled_count(hits: Sequence[Hit], following: float) -> int:
     """How many of the first `hits` keep their places, whatever hits of scores up to `following` come next.
 
     The last group of ties is not settled while a further hit may belong to it.
     """
-    first = max(_ties(hits, within), default=0)
-    is_complete = bool(hits) and hits[first].score - following > within
+    first = max(_ties(hits), default=0)
+    is_complete = bool(hits) and hits[first].score - following > TIE
     return len(hits) if is_complete else first
 
 
-def _ties(hits: Sequence[Hit], within: float) -> list[int]:
+def _ties(hits: Sequence[Hit]) -> list[int]:
     """The indexes at which a group of ties begins; a hit that ties with no other is a group of its own."""
     starts: list[int] = []
     for index, hit in enumerate(hits):
-        if not starts or not _are_tied(hits[starts[-1]], hit, within):
+        if not starts or not _are_tied(hits[starts[-1]], hit):
             starts.append(index)
     return starts
 
 
-def _are_tied(first: Hit, second: Hit, within: float) -> bool:
+def _are_tied(first: Hit, second: Hit) -> bool:
     if first.similarity is None or second.similarity is None:
-        return first.similarity == second.similarity and abs(first.score - second.score) <= within
-    return abs(first.score - second.score) <= within and abs(first.similarity - second.similarity) <= within
+        return first.similarity == second.similarity and abs(first.score - second.score) <= TIE
+    return abs(first.score - second.score) <= TIE and abs(first.similarity - second.similarity) <= TIE
 
 
 def _by_date(ties: Sequence[Hit]) -> list[Hit]:

@@ -1,8 +1,7 @@
 """Limits on clients that nobody has authenticated yet: on their connections and on their failed requests.
 
-Before there is a request, connections are limited: how many, from where, and how slow. When the limit is
-reached, the connection that has been idle longest is closed in favour of the new one, so that clients that
-only hold connections open keep nobody out.
+Before there is a request, connections are limited: how many, from where, and how slow. A new connection
+beyond the limit of its address is refused with 429, beyond that of the process with 503. Slow ones end.
 
 Failed requests of unauthenticated clients have a rate limit, so that credentials can't be guessed.
 """
@@ -230,7 +229,7 @@ class _Failures:
 
     def note(self, credentials: bytes) -> None:
         self.recent.take()
-        if len(self.refused) >= MAX_REFUSED:
+        if credentials not in self.refused and len(self.refused) >= MAX_REFUSED:
             del self.refused[next(iter(self.refused))]
         self.refused[credentials] = None
 

@@ -93,7 +93,7 @@ def test_beyond_a_thousand_connections_all_are_refused_until_those_that_ask_noth
         assert connections(remote) <= 1_000
         _until(lambda: connections(remote) == 0)
         assert asked(remote.port, key, of=OTHER).status == 200
-    assert len(refusals(remote, 408)) < 15  # the log counts them together
+    assert 0 < len(refusals(remote, 408)) < 15  # the log counts them together
 
 
 def test_an_address_whose_connections_are_all_at_work_gets_no_more(

@@ -73,12 +73,12 @@ class _Run(BaseModel):
 
 
 def as_json(measures: Sequence[Measure]) -> dict[str, Any]:
-    """A run as `refdesk-admin bench --json` prints it."""
+    """A run as `python -m tests.bench --json` prints it."""
     return {"measures": [asdict(one) | {"ratio": one.ratio} for one in measures]}
 
 
 def read_run(path: Path) -> list[Measure]:
-    """The measures in a file that `refdesk-admin bench --json` printed.
+    """The measures in a file that `python -m tests.bench --json` printed.
 
     Raises:
         ConfigurationError: the file can't be read, or is not such a run.
@@ -89,7 +89,7 @@ def read_run(path: Path) -> list[Measure]:
         raise ConfigurationError(f"Cannot read the benchmark run {path}: {error.strerror}.") from error
     except ValidationError as error:
         raise ConfigurationError(
-            f"{path} is not a benchmark run. Give the output of refdesk-admin bench --json."
+            f"{path} is not a benchmark run. Give the output of python -m tests.bench --json."
         ) from error
     return [Measure(one.name, one.value, one.unit, one.limit, one.min, one.p95) for one in run.measures]
 

@@ -91,7 +91,7 @@ def test_anything_else_is_refused_and_the_message_says_what_is_wanted(tmp_path: 
     with pytest.raises(ConfigurationError) as error:
         read_run(file)
     assert (
-        str(error.value) == f"{file} is not a benchmark run. Give the output of refdesk-admin bench --json."
+        str(error.value) == f"{file} is not a benchmark run. Give the output of python -m tests.bench --json."
     )
 
 

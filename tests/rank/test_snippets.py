@@ -65,10 +65,3 @@ def test_the_best_part_shares_the_rarest_words_in_any_form(
 ) -> None:
     scores = shared_rarity(parts, query.split())
     assert (scores.index(max(scores)) if any(scores) else None) == best
-
-
-@pytest.mark.usefixtures("within_a_minute")
-def test_a_long_passage_and_a_long_query_take_no_time() -> None:
-    words = [f"w{n:04}x" for n in range(2000)]
-    parts = [" ".join(words[at : at + 20]) for at in range(0, 2000, 20)]
-    shared_rarity(parts, words[:64])  # it takes some 10 ms; each word with each, minutes

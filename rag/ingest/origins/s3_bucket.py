@@ -31,7 +31,6 @@ _WHY = {
     301: "the bucket is in another region; set region",
     400: "the request is not valid: check region and endpoint",
     403: "the credentials don't allow it",
-    404: "there is no such bucket",
 }
 _NO_KEY = (
     "there are no credentials, neither in the environment nor as this machine's role; for a bucket that "
@@ -119,7 +118,7 @@ async def _discovered(bucket: _Bucket, origin: S3Origin, context: OriginContext)
         try:
             _check_size(entry.size, context.most_bytes(path), origin.max_bytes - fetched, origin.max_bytes)
             data = await bucket.read(prefix + path, context.most_bytes(path))
-            beside = await bucket.read(prefix + path + SIDECAR_SUFFIX, SIDECAR_BYTES) if sidecar else b""
+            beside = await _sidecar(bucket, prefix + path + SIDECAR_SUFFIX) if sidecar else b""
         except GoneError:
             del findings.state[path]  # somebody deleted it meanwhile
         except FetchError as error:
@@ -135,6 +134,20 @@ async def _discovered(bucket: _Bucket, origin: S3Origin, context: OriginContext)
                 findings.state[path]["other"] = True  # so that it isn't fetched again until it changes
     await _keep_unlisted(bucket, prefix, objects, findings, context)
     return findings
+
+
+async def _sidecar(bucket: _Bucket, key: str) -> bytes:
+    """The sidecar of a listed object.
+
+    Raises:
+        FetchError: it can't be read, or it is gone. Without it, a document could be wider than it should be.
+    """
+    try:
+        return await bucket.read(key, SIDECAR_BYTES)
+    except GoneError as error:
+        raise FetchError(
+            "its sidecar was deleted while the bucket was read; the next sync reads it"
+        ) from error
 
 
 async def _keep_unlisted(

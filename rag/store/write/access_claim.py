@@ -39,11 +39,6 @@ class Policy(Enum):
         return self in {Policy.SYNC, Policy.SYNC_ALL, Policy.SYNC_NARROW}
 
     @property
-    def until_stored(self) -> Policy:
-        """The policy while the earlier text is still stored: none that widens a record."""
-        return _UNTIL_STORED.get(self, self)
-
-    @property
     def widens(self) -> bool:
         """Whether the record can become wider, so that it must wait for the new text (`until_stored`)."""
         return self in _UNTIL_STORED
@@ -189,7 +184,7 @@ def until_stored(claim: Claim) -> Claim:
     effect before the new version is stored, a crash in between would expose the earlier text, which was never
     meant for these readers.
     """
-    return replace(claim, policy=claim.policy.until_stored)
+    return replace(claim, policy=_UNTIL_STORED.get(claim.policy, claim.policy))
 
 
 def revised(record: AccessRecord, access: Access | None) -> AccessRecord:

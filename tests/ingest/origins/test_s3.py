@@ -252,3 +252,24 @@ async def test_an_object_that_is_too_large_stays_as_it_is(site: Site, desk: Orig
     assert names(look) == ["a.md"]
     assert look.discovery.retained == {"origin:archive/b.md"}
     assert not [path for path in site.paths if "b.md" in path]
+
+
+@pytest.mark.anyio
+async def test_a_document_whose_sidecar_goes_while_the_bucket_is_read_stays_as_it_is(
+    site: Site, desk: OriginContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Bucket(site, {"a.md": b"# A", "a.md.meta.toml": b"visibility = 'restricted'", "b.md": b"# B"})
+    answer = bucket.answer
+
+    def lose_the_sidecar(path: str, headers: Message, request: object) -> Reply:
+        reply = answer(path, headers, request)
+        if "/a.md?" in path:
+            bucket.objects.pop("a.md.meta.toml", None)
+        return reply
+
+    monkeypatch.setattr(site, "answer", lose_the_sidecar)
+    look = await looked(site, desk)
+    assert names(look) == ["b.md"]
+    assert look.discovery.retained == {"origin:archive/a.md"}
+    later = await looked(site, replace(desk, before=look.state, stored=frozenset({"origin:archive/a.md"})))
+    assert names(later) == ["a.md"]  # without a sidecar now, as the bucket has it
