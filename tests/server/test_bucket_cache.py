@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Remote, World
 
-pytestmark = [pytest.mark.nightly, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 NOWHERE = Path("no-such-folder")
 
@@ -30,6 +30,7 @@ def cache(object_store: ObjectStore, tmp_path: Path) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.nightly
 def test_a_second_replica_reads_rows_and_indexes_from_the_cache_and_changes_from_the_bucket(
     cache: str,
     listen: Callable[..., Remote],

@@ -86,21 +86,11 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
         yield Gate(tmp_path, reached, opened, (reach, opening))
 
 
-@pytest.fixture
-def start(cold_start: Start) -> Start:
-    """Servers that import what they need when they do: when that is, is what these tests are about."""
-    return cold_start
-
-
-def ask(wire: Wire) -> None:
-    wire.send(50, "tools/call", {"name": "search", "arguments": {"query": "clock"}})
-
-
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_what_needs_no_documents_is_answered_before_the_engine_is_imported(
-    start: Start, clock_room: Path, gate: Gate, era: Era
+    cold_start: Start, clock_room: Path, gate: Gate, era: Era
 ) -> None:
-    wire = start(clock_room, era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
+    wire = cold_start(clock_room, era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
     for _ in range(5):
         wire.write("no message, but a sign of life")
         assert wire.read()["error"]
@@ -118,12 +108,12 @@ def test_what_needs_no_documents_is_answered_before_the_engine_is_imported(
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_the_list_of_tools_waits_for_the_engine_only_where_there_are_documents(
-    start: Start, clock_room: Path, tmp_path: Path, gate: Gate, era: Era
+    cold_start: Start, clock_room: Path, tmp_path: Path, gate: Gate, era: Era
 ) -> None:
-    empty = start(tmp_path / "empty", era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
+    empty = cold_start(tmp_path / "empty", era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
     empty.begin()
     assert len(empty.result("tools/list")["tools"]) == 2
-    wire = start(clock_room, era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
+    wire = cold_start(clock_room, era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
     wire.begin()
     wire.send(50, "tools/list")
     assert wire.result("prompts/list")["prompts"]
@@ -144,9 +134,9 @@ def test_input_that_ends_before_the_first_message_ends_the_server(start: Start, 
     ("signals", "calling"), [([], False), ([], True), ([signal.SIGINT], False), ([signal.SIGTERM], True)]
 )
 def test_it_leaves_in_the_middle_of_its_warm_up(
-    start: Start, clock_room: Path, gate: Gate, signals: list[signal.Signals], *, calling: bool
+    cold_start: Start, clock_room: Path, gate: Gate, signals: list[signal.Signals], *, calling: bool
 ) -> None:
-    wire = start(clock_room, era="modern", env=gate.env(*HEAVY), pass_fds=gate.fds)
+    wire = cold_start(clock_room, era="modern", env=gate.env(*HEAVY), pass_fds=gate.fds)
     if calling:
         ask(wire)  # as the first message: the call itself begins the warm-up
     else:
@@ -163,8 +153,8 @@ def test_it_leaves_in_the_middle_of_its_warm_up(
     assert wire.stderr() == ""
 
 
-def test_a_second_signal_ends_it_at_once(start: Start, clock_room: Path, gate: Gate) -> None:
-    wire = start(clock_room, era="modern", env=gate.env(*HEAVY), pass_fds=gate.fds)
+def test_a_second_signal_ends_it_at_once(cold_start: Start, clock_room: Path, gate: Gate) -> None:
+    wire = cold_start(clock_room, era="modern", env=gate.env(*HEAVY), pass_fds=gate.fds)
     ask(wire)
     gate.expect_reached()
     wire.process.send_signal(signal.SIGTERM)
@@ -221,10 +211,10 @@ def test_it_leaves_when_nobody_reads_what_it_says(scripts: Scripts, clock_room: 
 
 
 @pytest.fixture
-def orphan(start: Start, clock_room: Path, gate: Gate) -> Wire:
+def orphan(cold_start: Start, clock_room: Path, gate: Gate) -> Wire:
     """A server whose parent is the process of the wire; the test has the other ends of its pipes."""
     before = [sys.executable, "-c", PARENT]
-    return start(clock_room, before=before, env=gate.env("mcp"), pass_fds=gate.fds)
+    return cold_start(clock_room, before=before, env=gate.env("mcp"), pass_fds=gate.fds)
 
 
 def test_it_leaves_when_its_parent_dies_though_the_pipes_stay_open(orphan: Wire, gate: Gate) -> None:

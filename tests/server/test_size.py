@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.server.conftest import ENVELOPE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -102,7 +104,7 @@ def test_a_line_of_a_mebibyte_is_read_and_a_longer_one_is_refused(
     for length, served in [(LINE - 1, True), (LINE, False), (3 * LINE, False), (3 * LINE + 1, False)]:
         message = {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {}}
         if era == "modern":
-            message["params"] = {"_meta": json.loads(ENVELOPE)}
+            message["params"] = {"_meta": ENVELOPE}
         line = json.dumps(message)
         wire.write(line + " " * (length - len(line)))
         answer = wire.read()
@@ -113,15 +115,6 @@ def test_a_line_of_a_mebibyte_is_read_and_a_longer_one_is_refused(
         assert wire.result("tools/list")["tools"]
     assert wire.leave() == 0
     assert wire.stderr() == ""
-
-
-ENVELOPE = json.dumps(
-    {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "0"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-)
 
 
 def test_over_http_replies_are_as_short(listen: Callable[..., Remote], wide_room: Path) -> None:
