@@ -1,4 +1,4 @@
-"""What no proper host sends, and what careless libraries print: the connection stays whole."""
+"""What no proper host sends, how much of it, and what libraries print: the connection stays whole."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.server.conftest import HANDSHAKE
+from tests.server.conftest import ENVELOPE, HANDSHAKE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.server.conftest import Start, Wire
+    from tests.conftest import Scripts
+    from tests.server.conftest import Era, Message, Remote, Start, Wire
 
 pytestmark = pytest.mark.slow
+
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 MARK = "zebrafish"
@@ -253,3 +256,111 @@ def test_a_broken_store_is_told_without_its_words_or_those_of_the_query(
     assert wire.leave() == 0
     assert MARK not in wire.stderr()
     assert str(data) not in wire.stderr()
+
+
+MOST = 256 * 1024  # bytes of a reply
+LINE = 1 << 20  # bytes of a line
+
+
+@pytest.fixture(scope="module")
+def wide_room(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Long documents, of characters that take up to twelve bytes each in JSON, twice in a reply."""
+    folder = tmp_path_factory.mktemp("wide")
+    for name, text, length in [
+        ("plain", "pendulum clock ", 280_000),
+        ("chinese", "钟摆的等时性。", 50_000),
+        ("emoji", "pendulum 🕰🕰🕰🕰 ", 70_000),
+        ("quotes", 'pendulum "\\" ', 230_000),
+    ]:
+        (folder / f"{name}.txt").write_text(text * (length // len(text)))
+    assert scripts.admin("ingest", folder, "--data", folder / "data").returncode == 0
+    return folder / "data"
+
+
+@pytest.fixture(scope="module", params=["legacy", "modern"])
+def wide(request: pytest.FixtureRequest, lasting_start: Start, wide_room: Path) -> Wire:
+    env = {"REFDESK_SERVER_INCLUDE_VECTORS": "true", "REFDESK_SERVER_EXPLAIN": "true"}
+    env["REFDESK_SEARCH_THRESHOLDS_MIN_EVIDENCE"] = "0"  # the model reads no Chinese
+    opened = lasting_start(wide_room, era=request.param, env=env)
+    opened.begin()
+    return opened
+
+
+def sources(wide: Wire) -> dict[str, Message]:
+    return {one["name"]: one for one in wide.result("resources/list")["resources"]}
+
+
+def sized(wide: Wire, method: str, params: Message) -> tuple[Message, int]:
+    """A result, and how long the whole answer is where characters beyond ASCII are escaped, as over HTTP."""
+    answer = wide.request(method, params)
+    return answer["result"], len(json.dumps(answer))
+
+
+def test_no_reply_is_longer_than_clients_take_however_much_is_asked_for(wide: Wire) -> None:
+    for name, source in sources(wide).items():
+        id_ = source["uri"].rpartition("/")[2]
+        arguments = {"id": id_, "max_chars": 100_000}
+        result, size = sized(wide, "tools/call", {"name": "get_source", "arguments": arguments})
+        reply = result["structuredContent"]
+        assert MOST / 4 < size <= MOST, name
+        assert reply["next_start"] == reply["end"]
+        assert f"continue with start={reply['end']}" in reply["notes"][0]
+        result, size = sized(wide, "resources/read", {"uri": source["uri"]})
+        assert MOST / 3 < size <= MOST, name
+        assert "more characters: open the document with start=" in result["contents"][0]["text"]
+        arguments = {"query": "pendulum 钟摆", "limit": 100, "sources": [id_], "max_chars": 100_000}
+        result, size = sized(wide, "tools/call", {"name": "search", "arguments": arguments})
+        assert MOST / 4 < size <= MOST, name
+        assert "more hits" in result["structuredContent"]["notes"][-1]
+
+
+def test_a_trace_makes_no_reply_longer_than_clients_take(wide: Wire) -> None:
+    arguments = {"query": "pendulum 钟摆", "explain": True, "max_chars": 100_000}
+    for limit, explained in [(100, False), (1, True)]:
+        params = {"name": "search", "arguments": arguments | {"limit": limit}}
+        result, size = sized(wide, "tools/call", params)
+        assert size <= MOST
+        assert ("trace" in result["structuredContent"]) is explained
+        assert ("The trace did not fit" in str(result["structuredContent"]["notes"])) is not explained
+
+
+def test_what_a_reply_left_out_follows_without_a_gap(wide: Wire) -> None:
+    uri = sources(wide)["emoji.txt"]["uri"]
+    text = wide.result("resources/read", {"uri": uri})["contents"][0]["text"]
+    text, _, rest = text.rpartition("\n\n[")
+    start = int(rest.rpartition("=")[2].rstrip("]"))
+    arguments = {"id": uri, "start": start - 10, "max_chars": 2_000}
+    reply = wide.tool("get_source", arguments)["structuredContent"]
+    assert reply["start"] == start - 10
+    assert text[-10:] + reply["text"][10:20] == reply["text"][:20]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_line_of_a_mebibyte_is_read_and_a_longer_one_is_refused(
+    start: Start, clock_room: Path, era: Era
+) -> None:
+    wide = start(clock_room, era=era)
+    wide.begin()
+    for length, served in [(LINE - 1, True), (LINE, False), (3 * LINE, False), (3 * LINE + 1, False)]:
+        message = {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {}}
+        if era == "modern":
+            message["params"] = {"_meta": ENVELOPE}
+        line = json.dumps(message)
+        wide.write(line + " " * (length - len(line)))
+        answer = wide.read()
+        assert ("result" in answer) is served, length
+        if not served:
+            assert answer["id"] is None
+            assert "at most 1048576 bytes" in answer["error"]["message"]
+        assert wide.result("tools/list")["tools"]
+    assert wide.leave() == 0
+    assert wide.stderr() == ""
+
+
+def test_over_http_replies_are_as_short(listen: Callable[..., Remote], wide_room: Path) -> None:
+    remote = listen(wide_room, http_authentication="")
+    arguments = {"query": "pendulum", "limit": 100, "max_chars": 100_000}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    reply = remote.post(body=body | {"params": {"name": "search", "arguments": arguments}})
+    assert reply.json()["result"]["structuredContent"]["results"]
+    assert MOST / 4 < len(reply.content) <= MOST
