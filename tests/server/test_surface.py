@@ -1,10 +1,12 @@
-"""What hosts see before anything is asked: names, instructions, capabilities, tools."""
+"""What hosts see before anything is asked: names, instructions, capabilities, and the lists of tools."""
 
 from __future__ import annotations
 
 import json
+import os
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import jsonschema  # type: ignore[import-untyped]  # its types are a package of their own
 import pytest
@@ -14,13 +16,14 @@ from rag.store.write.desk_folder import prepare
 from server.tools import SearchArguments
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from mcp import Client
 
     from tests.server.conftest import Era, Start, Wire
 
 pytestmark = pytest.mark.slow
+
 
 MAX_TOOLS_BYTES = 5_120  # part of every conversation
 MAX_EVERYTHING_BYTES = 7_000  # with all that an operator can offer
@@ -198,3 +201,74 @@ def test_with_all_that_an_operator_can_offer_the_list_of_tools_is_still_small_an
     id_ = {"id": found["results"][0]["id"]}
     for name, given in [("search", arguments), ("get_source", id_), ("fetch", id_)]:
         jsonschema.validate(wire.tool(name, given)["structuredContent"], tools[name]["outputSchema"])
+
+
+DATA = Path(__file__).parent / "data"
+TWO_TOOLS = """
+[[server.tools]]
+name = "search_handbook"
+title = "Search the handbook"
+description = "Search the rules for employees that are in force."
+opener = { name = "open_handbook", title = "Open the handbook", description = "Open a page of the handbook." }
+collections = ["handbook"]
+filter = { status = "final" }
+profile = "precise"
+limit = 5
+arguments = ["limit", "mode"]
+
+[[server.tools]]
+name = "search_letters"
+opener = { name = "open_letter" }
+collections = ["letters"]
+"""
+EVERYTHING = """
+[search]
+overrides = [
+  "mode", "limit", "fusion", "alpha", "candidates", "thresholds", "stages", "vectors", "distance"
+]
+
+[server]
+profiles = ["default", "fast", "precise"]
+explain = true
+include_vectors = true
+openai_compat = true
+"""
+CONFIGURATIONS: dict[str, tuple[str, bool]] = {
+    "tools_list": ("", False),
+    "tools_list_openai_compat": ("[server]\nopenai_compat = true\n", False),
+    "tools_list_fields": ("", True),
+    "tools_list_two_tools": (TWO_TOOLS, True),
+    "tools_list_everything": (EVERYTHING, True),
+}
+"""By the name of the golden list: the settings, and whether there are collections with fields."""
+
+
+@pytest.fixture(scope="module")
+def library(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two collections that declare a field of each type between them."""
+    folder = tmp_path_factory.mktemp("library")
+    declared = {
+        "handbook": ["status=string", "year=integer", "tags=string list"],
+        "letters": ["sent=datetime", "price=number", "final=boolean"],
+    }
+    for name, fields in declared.items():
+        options = [part for field in fields for part in ("--field", field)]
+        admin("collection", "create", name, *options, "--data", folder / "data")
+        paper = folder / f"{name}.md"
+        paper.write_text(f"---\nstatus: final\nyear: 2024\nsent: 2024-05-01\n---\n# {name}\n\npendulum\n")
+        admin("ingest", paper, "--collection", name, "--data", folder / "data")
+    return folder / "data"
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_list_of_tools_is_the_golden_one(start: Start, library: Path, tmp_path: Path, name: str) -> None:
+    settings, with_fields = CONFIGURATIONS[name]
+    config = tmp_path / "config.toml"
+    config.write_text(settings)
+    wire = start(library if with_fields else tmp_path / "data", env={"REFDESK_CONFIG": str(config)})
+    wire.begin()
+    listed = wire.result("tools/list")["tools"]
+    golden = DATA / f"{name}.json"
+    if os.environ.get("REGENERATE"):
+        golden.write_text(json.dumps(listed, indent=2) + "\n")
+    assert listed == json.loads(golden.read_text())
