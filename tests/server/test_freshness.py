@@ -1,7 +1,9 @@
-"""Servers see what refdesk-admin does in another process, without a restart and without waiting."""
+"""What changes while servers run: documents, the files that they came from, and a copy that goes on alone."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +13,14 @@ from rag.search.pipeline import NO_DOCUMENTS
 from rag.store.write.desk_folder import prepare
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Start, Wire
+    from tests.server.conftest import Remote, Start, Wire, World
 
 pytestmark = pytest.mark.slow
+
 
 COLLECTION = {
     "ref": {"type": "ref/resource", "uri": "refdesk://{collection}/{source_id}"},
@@ -87,3 +91,86 @@ def test_documents_come_change_and_go_for_every_server_without_a_restart(
         assert wire.error("resources/read", {"uri": f"refdesk://documents/{only['id']}"})["code"] == -32602
         assert wire.leave() == 0
         assert wire.stderr() == ""
+
+
+TEXTS = {"kept.md": "pendulum kept", "hr/edited.md": "pendulum edited", "hr/removed.md": "pendulum removed"}
+
+
+def _files(folder: Path) -> Path:
+    for name, text in TEXTS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text + " clock\n")
+    return folder
+
+
+def _stale(wire: Wire) -> dict[str, str | None]:
+    told = wire.tool("search", {"query": "pendulum", "max_chars": 100_000})
+    assert "/docs" not in str(told)
+    hits = told["structuredContent"]["results"]
+    for hit in hits:
+        opened = wire.tool("get_source", {"id": hit["id"]})["structuredContent"]
+        assert opened.get("stale") == hit.get("stale")
+    return {hit["text"].split()[1]: hit.get("stale") for hit in hits}
+
+
+def test_edits_and_removals_show_until_the_next_ingestion(
+    scripts: Scripts, start: Start, tmp_path: Path
+) -> None:
+    docs, data = _files(tmp_path / "docs"), tmp_path / "data"
+    assert scripts.admin("ingest", docs, "--data", data).returncode == 0
+    wire = start(data)
+    wire.begin()
+    assert _stale(wire) == {"kept": None, "edited": None, "removed": None}
+    edited = docs / "hr/edited.md"
+    edited.write_text("pendulum edited a moment later\n")  # so soon, only its size can show it
+    (docs / "hr/removed.md").unlink()
+    os.utime(docs / "kept.md", (0, 0))  # only its time
+    assert _stale(wire) == {"kept": "changed", "edited": "changed", "removed": "gone"}
+    printed = scripts.admin("search", "pendulum", "--data", data).stdout
+    assert printed.count("The file has changed since it was ingested.") == 2
+    assert printed.count("The file has gone since it was ingested.") == 1
+    assert scripts.admin("ingest", docs, "--data", data).returncode == 0
+    assert _stale(wire) == {"kept": None, "edited": None}
+    docs.rename(tmp_path / "elsewhere")  # as in a container where the folder is not mounted
+    assert _stale(wire) == {"kept": None, "edited": None}
+    docs.mkdir()
+    assert _stale(wire) == {"kept": None, "edited": None}
+
+
+def test_a_copy_serves_the_same_people_the_same_documents_whatever_was_revoked_since(
+    admin: Callable[..., Any], listen: Callable[..., Remote], world: World, tmp_path: Path
+) -> None:
+    restored = shutil.copytree(world.data, tmp_path / "restored")
+    id_of_bob = world.bob.split("_")[1]
+    admin("key", "revoke", id_of_bob, "--data", world.data)
+    assert id_of_bob not in (world.data / "keys.json").read_text()
+    remote = listen(restored)
+    assert remote.titles(world.ann) == {"open", "secret"}
+    assert remote.titles(world.bob) == {"open"}
+    assert remote.titles(world.eve) == {"theirs"}
+
+    (restored / "keys.json").unlink()
+    assert remote.post(world.ann).status_code == 401
+
+
+def test_a_copy_is_gone_on_with_under_the_same_ids_if_it_has_the_key_to_them(
+    admin: Callable[..., Any], scripts: Scripts, world: World, tmp_path: Path
+) -> None:
+    restored, paper = shutil.copytree(world.data, tmp_path / "restored"), world.data.parent / "open.md"
+    before = admin("sources", "--tenant", "acorn", "--data", restored)
+    paper.write_text("# open\n\nA pendulum, open to all.\n")
+    admin("ingest", paper, "--tenant", "acorn", "--data", restored)
+    after = admin("sources", "--tenant", "acorn", "--data", restored)
+    assert after != before
+    assert ids(after) == ids(before) == ids(admin("sources", "--tenant", "acorn", "--data", world.data))
+
+    (restored / "key").unlink()
+    run = scripts.admin("ingest", paper, "--tenant", "acorn", "--data", restored)
+    assert run.returncode == 2
+    assert f"{restored / 'key'} can't be read" in run.stderr
+    assert "Restore it" in run.stderr
+
+
+def ids(listed: dict[str, Any]) -> list[str]:
+    """The ids of the sources that `sources --json` lists."""
+    return [source["id"] for source in listed["sources"]]
