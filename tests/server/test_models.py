@@ -1,24 +1,37 @@
-"""A server works with a model that was pulled, says which is missing, and opens no connection for either."""
+"""Models: one that was pulled, one that is missing, and remote ones that fail."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 
 from rag.models.tokenizer import BUILTIN_MODEL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+    from types import ModuleType
 
+    from rag.answers import Mode
     from tests.conftest import Scripts
-    from tests.server.conftest import Start
+    from tests.endpoint import Behaviour, Endpoint
+    from tests.server.conftest import Message, Remote, Start
 
 pytestmark = pytest.mark.slow
+
 
 SETTINGS = "[embedder]\nprovider = 'onnx'\nmodel = 'acme/Stand-In'\n"
 WATCH = """
@@ -83,3 +96,320 @@ def test_the_watch_sees_a_connection(watched: dict[str, str], tmp_path: Path) ->
     program = "import socket; socket.socket().connect_ex(('127.0.0.1', 9))"
     subprocess.run([sys.executable, "-c", program], env=os.environ | watched, check=True)
     assert "socket.connect" in (tmp_path / "connections").read_text()
+
+
+MODEL = "tiny-secret-model"
+MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")  # those that need a model, at least for similarities
+RECOVERY_SECONDS = 60
+SECRETS = ("127.0.0.1", "http:", MODEL, "refdesk-admin", "attempts", "OPENAI_API_KEY", "base_url")
+QUERY = "Who built a pendulum clock?"
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """A data folder that was ingested with a remote embedder, a key to read it, and a passage's id."""
+
+    data: Path
+    key: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a caller got."""
+
+    result: Message
+    request: str
+
+    @property
+    def found(self) -> Message:
+        assert not self.result.get("isError"), self.result
+        content: Message = self.result["structuredContent"]
+        return content
+
+    @property
+    def titles(self) -> list[str]:
+        return [hit["title"] for hit in self.found["results"]]
+
+    @property
+    def error(self) -> str:
+        assert self.result["isError"] is True, self.result
+        return str(self.result["content"][0]["text"])
+
+    @property
+    def told(self) -> str:
+        return json.dumps(self.result)
+
+
+def asked(
+    remote: Remote, key: str, mode: Mode = "hybrid", tool: str = "search", **arguments: object
+) -> Reply:
+    given = {"query": QUERY, "mode": mode, **arguments} if tool == "search" else arguments
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": given}}
+    answer = remote.post(key, body)
+    assert answer.status_code == 200, answer.text
+    return Reply(answer.json()["result"], answer.headers["X-Request-ID"])
+
+
+def scraped(remote: Remote) -> dict[str, float]:
+    text = httpx2.get(f"http://127.0.0.1:{remote.metrics_port}/metrics").text
+    samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in samples}
+
+
+def of_endpoint(remote: Remote, kind: str = "embedding") -> tuple[float, float, float]:
+    """Whether it fails, how often it failed, and how many calls were held back."""
+    values = scraped(remote)
+    names = ("failing", "failures_total", "held_back_total")
+    failing, failures, held_back = (values[f'refdesk_endpoint_{name}{{endpoint="{kind}"}}'] for name in names)
+    return failing, failures, held_back
+
+
+def under(remote: Remote, request: str) -> str:
+    """What the log holds under a request's id."""
+    return "\n".join(line["message"] for line in remote.log() if line.get("request") == request)
+
+
+def settings(server: Endpoint) -> dict[str, str]:
+    return {
+        "embedder_provider": "openai",
+        "embedder_model": MODEL,
+        "embedder_base_url": server.url,
+        "limits_request_seconds": "6",
+        "limits_concurrent_per_tenant": "33",
+        "limits_concurrent": "33",
+        "limits_requests_per_minute": "100000",
+        "server_explain": "true",
+    }
+
+
+@pytest.fixture(scope="module")
+def lasting_provider(endpoints: ModuleType) -> Iterator[Endpoint]:
+    with endpoints.running() as server:
+        server.script = [server.embedding]
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shelf(scripts: Scripts, lasting_provider: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    folder = tmp_path_factory.mktemp("remote")
+    papers = folder / "papers"
+    papers.mkdir()
+    (papers / "clock.md").write_text("# Clock\n\nHuygens built a pendulum clock in 1656.\n")
+    (papers / "pasta.md").write_text("# Pasta\n\nBoil the pasta in salted water for nine minutes.\n")
+    env = {f"REFDESK_{name.upper()}": value for name, value in settings(lasting_provider).items()}
+    env["REFDESK_DATA"] = str(folder / "data")
+    done = scripts.admin("ingest", papers, "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    (id_,) = [one["source_id"] for one in json.loads(done.stdout)["files"] if "clock" in one["path"]]
+    key = json.loads(scripts.admin("key", "create", "--json", env=env).stdout)["key"]
+    return Shelf(folder / "data", key, f"{id_}/0")
+
+
+@pytest.fixture
+def provider(lasting_provider: Endpoint) -> Endpoint:
+    """The embedding model, honest at first."""
+    lasting_provider.script = [lasting_provider.embedding]
+    return lasting_provider
+
+
+@pytest.fixture(scope="module")
+def lasting_remote(lasting_listen: Callable[..., Remote], shelf: Shelf, lasting_provider: Endpoint) -> Remote:
+    return lasting_listen(shelf.data, **settings(lasting_provider))
+
+
+@pytest.fixture
+def remote(lasting_remote: Remote, shelf: Shelf, provider: Endpoint) -> Remote:
+    """A server that many tests share, to which the model is honest at first."""
+    assert provider.script == [provider.embedding]
+    recovered(lasting_remote, shelf.key)
+    return lasting_remote
+
+
+def recovered(remote: Remote, key: str) -> Reply:
+    """The first whole answer in mode hybrid, which must come within `RECOVERY_SECONDS`."""
+    ends = time.monotonic() + RECOVERY_SECONDS
+    while time.monotonic() < ends:
+        reply = asked(remote, key)
+        if "degraded" not in reply.found:
+            return reply
+        Event().wait(0.1)
+    raise TimeoutError
+
+
+def test_a_server_started_while_its_model_is_down_does_what_needs_no_vector_and_says_what_is_missing(
+    listen: Callable[..., Remote], shelf: Shelf, provider: Endpoint
+) -> None:
+    provider.script = [provider.failing(503)]
+    remote = listen(shelf.data, **settings(provider))
+    first = asked(remote, shelf.key)
+    assert first.titles == ["Clock"]
+    assert first.found["degraded"] == ["dense"]
+    assert "went by words alone" in first.found["notes"][0]
+    assert "similarity" not in first.found["results"][0]
+    held_back = of_endpoint(remote)[2]
+
+    again, by_words = asked(remote, shelf.key), asked(remote, shelf.key, "sparse")
+    opened = asked(remote, shelf.key, tool="get_source", id=shelf.id)
+    assert again.titles == by_words.titles == ["Clock"]
+    assert by_words.found["degraded"] == ["similarity"]
+    assert "no similarities" in by_words.found["notes"][0]
+    assert "1656" in opened.found["text"]
+
+    dense = asked(remote, shelf.key, "dense")
+    assert "embedding model is not available just now" in dense.error
+    assert "search in mode sparse" in dense.error
+    assert f"request {dense.request}" in dense.error
+    assert f"{provider.url} (model {MODEL})" in under(remote, dense.request)
+    assert "HTTP 503" in under(remote, first.request)
+    for reply in (first, again, by_words, dense):
+        assert not [word for word in SECRETS if word in reply.told.replace(dense.request, "")]
+    assert of_endpoint(remote)[0] == 1
+    assert of_endpoint(remote)[2] > held_back  # which waited for nothing
+    lines = [line for line in remote.log() if line.get("request") == first.request and "call" in line]
+    assert [line["degraded"] for line in lines] == [["dense"]]
+    assert scraped(remote)['refdesk_degraded_searches_total{lacks="dense"}'] == 2
+
+    provider.script = [provider.embedding]
+    whole = recovered(remote, shelf.key)
+    assert whole.titles[0] == "Clock"
+    assert whole.found["results"][0]["similarity"] > 0
+    assert asked(remote, shelf.key, "dense").titles == ["Clock", "Pasta"]
+    assert of_endpoint(remote)[0] == 0
+
+
+def test_the_trace_and_the_step_tell_that_the_embedding_failed(
+    remote: Remote, shelf: Shelf, provider: Endpoint
+) -> None:
+    honest = asked(remote, shelf.key, explain=True).found
+    provider.script = [provider.failing(401)]
+    reply = asked(remote, shelf.key, explain=True).found
+    steps = {step["name"]: step for step in reply["trace"]["steps"]}
+    assert steps["embed"]["status"] == "failed"
+    assert steps["embed"]["warnings"] == reply["notes"]
+    assert {one["list"] for one in reply["trace"]["listings"][shelf.id]} == {"sparse"}
+    assert {one["list"] for one in honest["trace"]["listings"][shelf.id]} == {"dense", "sparse"}
+    assert "degraded" not in honest
+    assert honest["notes"] == []
+
+
+def test_a_model_that_hangs_costs_the_first_search_a_second_and_the_next_ones_nothing(
+    remote: Remote, shelf: Shelf, provider: Endpoint
+) -> None:
+    provider.script = [provider.silent]
+    replies = [asked(remote, shelf.key) for _ in range(4)]
+    assert of_endpoint(remote)[2] >= 2
+    held_back = of_endpoint(remote)[2]
+    # Whoever waits for the model as long as a request may last gets no answer at all.
+    assert all(reply.found["degraded"] == ["dense"] for reply in replies)
+    dense = asked(remote, shelf.key, "dense")  # it has the time of a request, and gets a reason in that time
+    assert "embedding model gave no answer in time" in dense.error
+    assert "no answer within" in under(remote, dense.request)
+    assert asked(remote, shelf.key, "dense").error
+    assert of_endpoint(remote)[2] > held_back
+
+
+def test_a_model_that_is_slow_but_alive_serves_mode_dense_and_does_not_flap(
+    remote: Remote, shelf: Shelf, provider: Endpoint
+) -> None:
+    provider.script = [provider.slow(1.6)]
+    for _ in range(2):
+        assert asked(remote, shelf.key, "dense").titles == ["Clock", "Pasta"]
+        assert asked(remote, shelf.key).found["degraded"] == ["dense"]
+        assert of_endpoint(remote)[0] == 1
+
+
+def test_an_operator_who_wants_no_words_alone_gets_errors_instead(
+    listen: Callable[..., Remote], shelf: Shelf, provider: Endpoint
+) -> None:
+    remote = listen(shelf.data, **settings(provider), search_degrade="false", search_overrides="limit")
+    assert asked(remote, shelf.key).titles[0] == "Clock"
+    provider.script = [provider.failing(401)]
+    error = asked(remote, shelf.key).error
+    assert "embedding model is not available" in error
+    assert "mode sparse" not in error  # which the operator has ruled out
+
+
+NAN = float("nan")
+LIES: dict[str, Callable[[Message], list[list[float]]]] = {
+    "other dimensions": lambda request: [[1.0, 2.0, 3.0]] * len(request["input"]),
+    "not a number": lambda request: [[NAN] * 16] * len(request["input"]),
+    "zero": lambda request: [[0.0] * 16] * len(request["input"]),
+    "another count": lambda request: [[1.0] * 16] * (len(request["input"]) + 1),
+}
+
+
+def lying(endpoints: ModuleType, lie: str) -> Behaviour:
+    behaviour: Behaviour = lambda request: endpoints.embedded(LIES[lie](request))  # noqa: E731 typed
+    return behaviour
+
+
+def test_what_a_lying_model_says_is_neither_believed_nor_remembered(
+    listen: Callable[..., Remote], shelf: Shelf, provider: Endpoint, endpoints: ModuleType
+) -> None:
+    provider.script = [lying(endpoints, "other dimensions")]  # it is the first that the server hears of it
+    remote = listen(shelf.data, **settings(provider))
+    for lie in LIES:
+        provider.script = [lying(endpoints, lie)]
+        hybrid, dense = asked(remote, shelf.key), asked(remote, shelf.key, "dense")
+        assert hybrid.titles == ["Clock"]
+        assert hybrid.found["degraded"] == ["dense"]
+        assert "embedding model" in dense.error
+        assert not [word for word in SECRETS if word in hybrid.told + dense.told.replace(dense.request, "")]
+        provider.script = [provider.embedding]
+        recovered(remote, shelf.key)
+
+
+def test_under_load_every_answer_is_whole_or_says_what_it_lacks_whatever_the_model_does(
+    remote: Remote, shelf: Shelf, provider: Endpoint, endpoints: ModuleType
+) -> None:
+    phases: list[Behaviour] = [
+        provider.failing(503),
+        provider.silent,
+        *(lying(endpoints, lie) for lie in LIES),
+        provider.failing(429, **{"Retry-After": "30"}),
+    ]
+    over, outcomes = Event(), Counter[tuple[str, str]]()
+
+    def client(mode: Mode) -> None:
+        while not over.is_set():
+            reply = asked(remote, shelf.key, mode)
+            outcomes[mode, judged(reply, mode)] += 1
+
+    with ThreadPoolExecutor(6) as pool:
+        clients = [pool.submit(client, mode) for mode in MODES * 2]
+        try:
+            for phase in phases:
+                provider.script = [phase]
+                over.wait(1)
+                provider.script = [provider.embedding]
+                recovered(remote, shelf.key)
+        finally:
+            over.set()
+        for one in clients:
+            one.result(timeout=30)
+    for mode in MODES:
+        assert outcomes[mode, "whole"], outcomes
+        assert outcomes[mode, "less"], outcomes
+    assert of_endpoint(remote)[0] == 0
+    assert of_endpoint(remote)[2] > 0
+    assert not math.isnan(of_endpoint(remote)[1])
+
+
+def judged(reply: Reply, mode: Mode) -> str:
+    """Whether an answer is whole, or lacks what it says that it lacks; anything else fails."""
+    if reply.result.get("isError"):
+        assert mode == "dense", reply.told
+        assert "embedding model" in reply.error
+        assert not [word for word in SECRETS if word in reply.error.replace(reply.request, "")]
+        return "less"
+    found: Any = reply.found
+    assert reply.titles[0] == "Clock"
+    has = ["similarity" in hit for hit in found["results"]]
+    if found.get("degraded") is None:
+        assert all(has)
+        return "whole"
+    assert found["degraded"] == {"hybrid": ["dense"], "sparse": ["similarity"]}[mode]
+    assert found["notes"]
+    assert not any(has)
+    return "less"
