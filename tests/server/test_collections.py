@@ -1,4 +1,4 @@
-"""A table that others write: attached by command, searched and opened by a client, changed meanwhile."""
+"""Collections beside the usual: tables that others write, retrievers, and tags."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tests.conftest import Scripts
+    from tests.server.conftest import Start
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
 
 TEXTS = {
     "docs/leave.md#1": "Parents may take ten months of paid leave.",
@@ -146,3 +148,37 @@ async def test_a_retriever_of_the_settings_is_searched_and_opened_by_a_client(
         assert opened.structured_content
         assert opened.structured_content["text"] == hit["text"]
         assert not (await client.list_resources()).resources
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_tag_is_listed_searched_by_name_and_read(
+    scripts: Scripts, start: Start, tmp_path: Path, era: str
+) -> None:
+    def admin(*arguments: str | Path) -> None:
+        done = scripts.admin(*arguments, "--data", tmp_path / "data")
+        assert done.returncode == 0, done.stderr
+
+    text = tmp_path / "leave.md"
+    text.write_text("# Leave\n\nThe pendulum swings for twenty days.\n")
+    admin("ingest", text, "--collection", "handbook")
+    admin("collection", "tag", "handbook", "then")
+    text.write_text("# Leave\n\nThe pendulum swings for thirty days.\n")
+    admin("ingest", text, "--collection", "handbook")
+
+    wire = start(tmp_path / "data", era=era)
+    wire.begin()
+
+    def found(**more: Any) -> dict[str, Any]:  # noqa: ANN401 any arguments
+        (hit,) = wire.tool("search", {"query": "pendulum", **more})["structuredContent"]["results"]
+        return dict(hit)
+
+    assert "thirty" in found()["text"]
+    tagged = found(collections=["then"])
+    assert "twenty" in tagged["text"]
+    read = wire.tool("get_source", {"id": tagged["id"]})["structuredContent"]
+    assert "twenty" in read["text"]
+    (content,) = wire.result("resources/read", {"uri": f"refdesk://then/{tagged['id']}"})["contents"]
+    assert "twenty" in content["text"]
+    tools = str(wire.result("tools/list"))
+    assert "handbook as it was on 20" in tools
+    assert wire.leave() == 0
