@@ -226,14 +226,14 @@ STAGE = '{step="multi_query"}'
 CANARY = "quokka4711"
 
 
-def searched(chatting: Remote, key: str, query: str = "pendulum") -> Message:
+def searched(remote: Remote, key: str, query: str = "pendulum") -> Message:
     params = {"name": "search", "arguments": {"query": query, "explain": True, "max_chars": 50_000}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    reply: Message = chatting.post(key, body).json()["result"]["structuredContent"]
+    reply: Message = remote.post(key, body).json()["result"]["structuredContent"]
     return reply
 
 
-def scraped(chatting: Remote) -> dict[str, float]:
+def scraped(remote: Remote) -> dict[str, float]:
     text = httpx2.get(f"http://127.0.0.1:{remote.metrics_port}/metrics").text
     samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in samples}

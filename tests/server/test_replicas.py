@@ -1,4 +1,9 @@
-"""Replicas that read one bucket behind nginx, and the files that start them elsewhere."""
+"""Replicas that read one bucket behind nginx, and the files that start them elsewhere.
+
+nginx is configured as server/running.md shows it. A replica is killed every ten seconds, and started again,
+while clients of both protocol eras and one of HTTP+SSE ask: every answer is the right one, and none is
+missing that another replica could give.
+"""
 
 from __future__ import annotations
 

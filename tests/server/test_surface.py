@@ -1,4 +1,8 @@
-"""What hosts see before anything is asked: names, instructions, capabilities, and the lists of tools."""
+"""What hosts see before anything is asked: names, instructions, capabilities, and the golden lists of tools.
+
+Each diff of such a list is a change of our public API. With REGENERATE=1 in the environment, the lists
+are written instead of compared.
+"""
 
 from __future__ import annotations
 
