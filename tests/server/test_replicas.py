@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.server.conftest import Remote, World
 
-pytestmark = [pytest.mark.anyio, pytest.mark.nightly, pytest.mark.slow]
-
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 KILLS, EVERY_SECONDS = 6, 10
 BEFORE_KILL = 20  # answers at least, so that there is load
@@ -218,6 +217,7 @@ async def _until(load: Load, answers: int) -> None:
             await anyio.sleep(PAUSE_SECONDS)
 
 
+@pytest.mark.nightly
 async def test_while_replicas_are_killed_no_answer_is_wrong_or_missing(
     replicas: Replicas, world: World
 ) -> None:
@@ -240,6 +240,7 @@ async def test_while_replicas_are_killed_no_answer_is_wrong_or_missing(
     assert load.lost <= KILLS
 
 
+@pytest.mark.nightly
 async def test_what_is_revoked_counts_in_all_replicas_after_the_bound(
     replicas: Replicas, world: World, copy: Callable[[], None], admin: Callable[..., Any]
 ) -> None:
