@@ -1,0 +1,304 @@
+"""AsciiDoc, Org and reStructuredText."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.errors import ParseError
+from rag.ingest.parse.parsers import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Shape = Callable[[str, str], list[tuple[str, str]]]
+
+
+# AsciiDoc.
+
+GUIDE = """// licence
+= Guide to Clocks
+Ann Lee <ann@x.org>
+v1.0, 2020-01-02
+:toc:
+:keywords: time, oil
+
+Intro with https://x.org[a link] and <<a,a part>>.
+
+// comment
+== Start
+[source,ruby]
+.A title
+----
+puts 1
+== no
+----
+
+* one
+** two
+
+////
+gone
+////
+|===
+|a |b
+
+|1
+|2
+|===
+
+[cols="1,1"]
+|===
+|k|v
+|x|y
+|===
+
+include::b.adoc[]
+
+=== Deep
+====
+Example text
+====
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_asciidoc_is_read_without_attributes_and_marks(end: str) -> None:
+    document = parse(GUIDE.replace("\n", end).encode(), "a.adoc")
+    assert [(one.kind, document.text[one.start : one.end]) for one in document.blocks] == [
+        ("heading", "= Guide to Clocks"),
+        ("paragraph", "Intro with [a link](https://x.org) and a part."),
+        ("heading", "== Start"),
+        ("paragraph", "A title"),
+        ("code", "```ruby\nputs 1\n== no\n```"),
+        ("list", "* one\n** two"),
+        ("table", "| a | b |\n| --- | --- |\n| 1 | 2 |"),
+        ("table", "| k | v |\n| --- | --- |\n| x | y |"),
+        ("heading", "=== Deep"),
+        ("paragraph", "Example text"),
+    ]
+    assert (document.title, document.metadata) == (
+        "Guide to Clocks",
+        {"author": "Ann Lee", "keywords": "time, oil"},
+    )
+    assert document.date
+    assert document.date.date().isoformat() == "2020-01-02"
+    assert document.remarks == ("it includes b.adoc, which was not read with it",)
+
+
+PIECES = [
+    "= T",
+    "== H",
+    "----",
+    "====",
+    "|===",
+    "|a",
+    "////",
+    "[source]",
+    ".t",
+    "* i",
+    ":a: b",
+    "text",
+    "",
+    "+",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES)))
+def test_any_lines_are_a_document_or_a_parse_error(lines: list[str]) -> None:
+    try:
+        assert parse("\n".join(lines).encode(), "a.adoc").blocks
+    except ParseError as error:
+        assert str(error)  # noqa: PT017 either end is fine
+
+
+# Org files.
+
+NOTES = """#+TITLE: Clocks
+#+AUTHOR: Ann
+#+DATE: <2024-05-01 Wed>
+#+FILETAGS: :time:oil:
+#+OPTIONS: toc:nil
+#+INCLUDE: "b.org" :lines 1-2
+# a comment
+Intro with a [[https://x.org][link]].
+
+* TODO [#A] Wind them :daily:
+SCHEDULED: <2024-05-02 Thu>
+:PROPERTIES:
+:ID: 1
+:END:
+- one
+  more
+- two
+| a | b |
+|---+---|
+| 1 | 2 |
+** Code
+#+BEGIN_SRC python
+* no heading
+#+END_SRC
+#+begin_quote
+Quoted.
+#+end_quote
+#+begin_comment
+gone
+#+end_comment
+:alone:
+Last.
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_org_is_read_without_settings_and_drawers(end: str) -> None:
+    document = parse(NOTES.replace("\n", end).encode(), "a.org")
+    assert [(one.kind, document.text[one.start : one.end]) for one in document.blocks] == [
+        ("paragraph", "Intro with a [link](https://x.org)."),
+        ("heading", "* TODO [#A] Wind them :daily:"),
+        ("list", "- one\n  more\n- two"),
+        ("table", "| a | b |\n|---+---|\n| 1 | 2 |"),
+        ("heading", "** Code"),
+        ("code", "```python\n* no heading\n```"),
+        ("paragraph", "Quoted."),
+        ("paragraph", "Last."),
+    ]
+    assert [(one.level, one.title) for one in document.blocks if one.level] == [(1, "Wind them"), (2, "Code")]
+    assert (document.title, document.metadata) == ("Clocks", {"author": "Ann", "keywords": "time, oil"})
+    assert document.date
+    assert document.date.date().isoformat() == "2024-05-01"
+    assert document.remarks == ('it includes "b.org", which was not read with it',)
+
+
+def test_real_org_files_have_the_headings_that_a_person_sees(judged: Path) -> None:
+    for name in ("README", "README-w-include"):
+        data = (judged / "office" / "unstructured" / f"{name}.org").read_bytes()
+        document = parse(data, f"{name}.org")
+        headings = [one.title for one in document.blocks if one.kind == "heading"]
+        assert (document.title, headings) == ("Example Docs", ["Example Docs", "XBRL 10-K"])
+
+
+TEXT = """\
+=====
+Clock
+=====
+
+A clock counts::
+
+    tick()
+
+    tock()
+
+Parts
+-----
+Wheels and hands.
+
+.. note:: Oil it.
+
+   Every year.
+
+.. _label:
+
+* one
+  more of it
+* two
+
+  still two
+
+1. Numbered
+===========
+
++---+---+
+| a | b |
++---+---+
+
+=====  =====
+A      B
+=====  =====
+1      2
+=====  =====
+
+>>> clock()
+'tick'
+
+----
+
+End.
+"""
+
+
+def test_headings_lists_tables_and_literal_text_are_told_apart(shape: Shape) -> None:
+    assert shape(TEXT, "a.rst") == [
+        ("heading", "=====\nClock\n====="),
+        ("paragraph", "A clock counts::"),
+        ("code", "tick()\n\n    tock()"),
+        ("heading", "Parts\n-----"),
+        ("paragraph", "Wheels and hands."),
+        ("code", ".. note:: Oil it.\n\n   Every year."),
+        ("code", ".. _label:"),
+        ("list", "* one\n  more of it\n* two\n\n  still two"),
+        ("heading", "1. Numbered\n==========="),
+        ("table", "+---+---+\n| a | b |\n+---+---+"),
+        ("table", "=====  =====\nA      B\n=====  =====\n1      2\n=====  ====="),
+        ("code", ">>> clock()\n'tick'"),
+        ("paragraph", "----"),
+        ("paragraph", "End."),
+    ]
+
+
+def test_levels_follow_the_order_in_which_styles_are_met() -> None:
+    headings = [block for block in parse(TEXT.encode(), "a.rst").blocks if block.kind == "heading"]
+    assert [(heading.level, heading.title) for heading in headings] == [
+        (1, "Clock"),
+        (2, "Parts"),
+        (3, "1. Numbered"),
+    ]
+    assert parse(TEXT.encode(), "a.rst").title == "Clock"
+
+
+def test_an_underline_shorter_than_its_title_counts_from_four_characters_on(shape: Shape) -> None:
+    assert shape("A long title\n----", "a.rst")[0][0] == "heading"
+    assert shape("A long title\n---", "a.rst")[0][0] == "paragraph"
+
+
+def test_a_pep_is_called_as_its_header_says_and_not_abstract() -> None:
+    text = (
+        "PEP: 8\nTitle: Style Guide for\n  Python Code\nStatus: Active\nCreated: 05-Jul-2001\n\n"
+        "Abstract\n========\n\nText."
+    )
+    document = parse(text.encode(), "pep-0008.rst")
+    assert (document.title, document.date) == (
+        "PEP 8 \u2013 Style Guide for Python Code",
+        datetime(2001, 7, 5, tzinfo=UTC),
+    )
+    assert document.metadata == {"pep": "8", "status": "Active"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ":Author: Ann\n:Date: 2024-05-01\n\nClocks\n------\n",
+        "Clocks\n------\n\n:Author: Ann\n:Date: 2024-05-01\n\nText",
+    ],
+)
+def test_fields_before_or_after_the_title_are_metadata(text: str) -> None:
+    document = parse(text.encode(), "a.rst")
+    assert (document.title, document.date) == ("Clocks", datetime(2024, 5, 1, tzinfo=UTC))
+    assert document.metadata == {"author": "Ann"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "title"),
+    [
+        (":mod:`!json` --- JSON encoder", "json --- JSON encoder"),
+        ("The :class:`~json.JSONEncoder <json>`", "The json.JSONEncoder"),
+        ("``match`` **now**", "match now"),
+        ("10:30 `as is`", "10:30 `as is`"),
+    ],
+)
+def test_a_title_has_no_markup(heading: str, title: str) -> None:
+    assert parse(f"{heading}\n{'=' * len(heading)}\n\nText".encode(), "a.rst").title == title
