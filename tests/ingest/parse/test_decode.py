@@ -1,7 +1,12 @@
+"""From bytes to text: the encoding, data that is no text, and the format of the content."""
+
 from __future__ import annotations
 
+import base64
 import codecs
+import hashlib
 import io
+import string
 import struct
 import zipfile
 import zlib
@@ -13,10 +18,18 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import Decoded, codec_of, declared_in, decode, decode_part
 from rag.ingest.parse.office import xls
-from rag.ingest.parse.parsers import members, parse
+from rag.ingest.parse.parsers import (
+    DATA_LEFT_OUT,
+    format_of,
+    members,
+    parse,
+    sniffed_suffix,
+    without_encoded_data,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 TEXT = "Käse – 汉字 🧀\n"
 NOISE = bytes(range(0x80, 0x100))
@@ -282,3 +295,110 @@ def test_a_property_of_an_old_office_file_is_in_its_code_page_or_what_its_bytes_
     written: bytes | str | None, codepage: int | None, text: str
 ) -> None:
     assert xls._property_text(written, codepage) == text  # noqa: SLF001 no library writes such files
+
+
+# Data that is encoded as text is no text, however it is wrapped.
+
+DATA = base64.b64encode(hashlib.shake_128(b"picture").digest(30_000)).decode()
+WRAPPED = "\n".join(DATA[start : start + 76] for start in range(0, len(DATA), 76))
+
+
+@pytest.mark.parametrize("data", [DATA, WRAPPED, base64.urlsafe_b64encode(DATA.encode()).decode()])
+def test_it_is_replaced_by_a_mark_and_a_remark(data: str) -> None:
+    text, remark = without_encoded_data(f"Before.\n\n{data}\n\nAfter.\n")
+    assert text == f"Before.\n\n{DATA_LEFT_OUT}\n\nAfter.\n"
+    assert remark == f"{len(data) - len(DATA_LEFT_OUT)} characters of encoded data left out"
+
+
+def test_a_picture_in_a_markdown_file_takes_no_room() -> None:
+    document = parse(f"# Plan\n\n![clock](data:image/png;base64,{DATA})\n\nText.\n".encode(), "a.md")
+    assert len(document.text) < 100
+    assert "Text." in document.text
+    assert len(document.remarks) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 100_000,
+        "ACGT" * 10_000,
+        "x" * 1999,
+        (string.ascii_lowercase * 400),
+        "\n".join(["https://example.org/" + "Ab1" * 19] * 30),
+        "\n".join(["0123456789abcdef" * 4] * 19),
+        "/usr/share/doc " * 1000,
+        "時計" * 5000,
+    ],
+)
+def test_other_long_words_stay(text: str) -> None:
+    assert without_encoded_data(text) == (text, "")
+
+
+def test_it_takes_time_in_proportion_to_the_text() -> None:
+    hostile = ("A1" * 40 + "\n") * 19 + ".\n"
+    text = hostile * 500 + ("A1b" * 600 + " ") * 500
+    assert without_encoded_data(text)[0] == text
+
+
+# A file is what its content says, where that leaves no doubt and its name says nothing or something
+# else.
+
+MAIL = b"From: ann@example.org\nTo: bob@example.org\nMessage-ID: <1@x>\nSubject: Plans\n\ntext\n"
+NOTEBOOK = b'{"cells": [{"cell_type": "markdown", "source": ["text"]}], "nbformat": 4}'
+
+
+def _zipped(name: str, data: bytes = b"") -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(name, data)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "suffix"),
+    [
+        (b"%PDF-1.7\n1 0 obj", "scan.txt", ".pdf"),
+        (b"%PDF-1.7\n1 0 obj", "scan", ".pdf"),
+        (b"<html><table><tr><td>1</td></tr></table></html>", "report.xls", ".html"),
+        (b"\xef\xbb\xbf<!DOCTYPE html><p>text", "page", ".html"),
+        (b"name\tyear\nHarrison\t1735\n", "export.xls", ".csv"),
+        (b"name;year\nHarrison;1735\n", "export.xlsx", ".csv"),
+        (b"From ann Wed May  1 10:00:00 2024\n" + MAIL, "Inbox", ".mbox"),
+        (MAIL, "1234", ".eml"),
+        (NOTEBOOK, "notes", ".ipynb"),
+        (_zipped("mimetype", b"application/epub+zip"), "book", ".epub"),
+        (_zipped("word/document.xml"), "letter", ".docx"),
+        (_zipped("word/document.xml"), "letter.xlsx", ".docx"),
+        (_zipped("word/document.xml"), "letter.doc", ".docx"),
+        (b"{\\rtf1 text}", "letter.doc", ".rtf"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "WordDocument".encode("utf-16-le"), "letter.doc", ".doc"),
+        (b'<?xml version="1.0"?><article/>', "paper", ".xml"),
+        (b"<html>", "page.md", ".md"),
+        (MAIL, "mail.txt", ".txt"),
+        (b"plain words\n", "README", "readme"),
+        (b"plain words\n", "notes", "notes"),
+        (b"\x7fELF\x02\x01\x01", "program", "program"),
+        (b"\x00" * 100, "x.xls", ".xls"),
+        (b'<?xml version="1.0"?><office:document/>', "a.fodt", ".fodt"),
+    ],
+)
+def test_the_format_is_that_of_the_content(data: bytes, name: str, suffix: str) -> None:
+    assert format_of(data, name) == suffix
+
+
+@pytest.mark.parametrize("text", [b"", b"From: here to there\n", b"{}", b"words", b"From the sea\n\n10:00\n"])
+def test_in_doubt_it_may_be_anything(text: bytes) -> None:
+    assert sniffed_suffix(text) == ""
+
+
+def test_an_exported_table_is_read_by_its_content() -> None:
+    page = b"<html><table><tr><th>Name</th></tr><tr><td>Harrison</td></tr></table></html>"
+    assert "Harrison" in parse(page, "a.xls").text
+    assert "Harrison" in parse(b"name\tyear\nHarrison\t1735\n", "a.xls").text
+
+
+@pytest.mark.usefixtures("within_a_minute")
+def test_a_beginning_full_of_times_is_looked_through_once() -> None:
+    line = b"From ann" + b"10:00" * 30_000  # of each time it tried the rest of the line, for minutes
+    assert (sniffed_suffix(line), sniffed_suffix(line + b"\nSubject: Plans\n")) == ("", ".mbox")
+    assert [*members(line, "a.mbox")] == []
