@@ -1,0 +1,177 @@
+"""Plain text, settings files and subtitles."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.errors import ParseError
+from rag.ingest.parse.parsers import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Shape = Callable[[str, str], list[tuple[str, str]]]
+
+
+def test_paragraphs_end_at_blank_lines(shape: Shape) -> None:
+    assert shape("\none\ntwo\n \n\n  three\n", "README") == [
+        ("paragraph", "one\ntwo"),
+        ("paragraph", "three"),
+    ]
+
+
+def test_a_log_is_made_of_lines(shape: Shape) -> None:
+    assert shape("10:00 up. Ready\n10:01 down", "a.log") == [("code", "10:00 up. Ready\n10:01 down")]
+
+
+def test_a_first_line_that_stands_alone_is_the_title() -> None:
+    assert parse(b"A LETTER ON TIME\n\nDear reader,\n", "letter.txt").title == "A LETTER ON TIME"
+    assert parse(b"This is a sentence.\n\nAnd another.\n", "letter.txt").title == "letter"
+    assert parse(b"one\ntwo\n\nthree\n", "letter.txt").title == "letter"
+    assert parse(b"up\n\ndown\n", "a.log").title == "a.log"
+
+
+def test_a_first_line_that_is_marked_as_a_heading_is_the_title() -> None:
+    assert parse(b"# Clocks\nThey swing.\n", "README").title == "Clocks"
+    assert parse(b"Clocks\n======\nThey swing.\n", "index.txt").title == "Clocks"
+    assert parse(b"======\nClocks\n======\nThey swing.\n", "index.txt").title == "Clocks"
+    assert parse(b"one\n\n# Clocks\ntwo\n", "index.txt").title == "one"
+
+
+def test_headers_tell_the_title_the_date_and_more() -> None:
+    text = (
+        b"From: ann@example.org\nSubject: Of the clocks\n in the tower\n"
+        b"Date: Wed, 01 May 2024 10:30:00 +0200\n\nDear Bo\n"
+    )
+    document = parse(text, "letter.txt")
+    assert (document.title, document.date) == (
+        "Of the clocks in the tower",
+        datetime(2024, 5, 1, 8, 30, tzinfo=UTC),
+    )
+    assert document.metadata == {"from": "ann@example.org"}
+    assert document.text.encode() == text
+    assert parse(text, "a.log").metadata == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"Note: it swings\n\nText",
+        b"Title: Clocks\nand then a line\n\nText",
+        b"Title: Clocks\nAuthor: Ann",
+        b"Title: Clocks\nX: " + b"y" * 9000 + b"\n\nText",
+    ],
+)
+def test_lines_with_colons_are_not_headers_yet(text: bytes) -> None:
+    document = parse(text, "a.txt")
+    assert document.metadata == {}
+    assert document.title != "Clocks"
+
+
+# YAML, TOML and INI files.
+
+WORKFLOW = """# c
+name: CI  # and more
+on:
+  push:
+    branches: [a]
+env: x
+"a b": |
+  run: it
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "title", "headings"),
+    [
+        ("ci.yml", WORKFLOW, "CI", [(1, "on"), (1, ""), (1, "a b")]),
+        ("a.yaml", "info:\n  title: no\n- a: b\n", "a.yaml", [(1, "info")]),
+        ("a.toml", 'title = "T: x"\n[a]\nx = 1\n[[a.b]]\ny = 2\n', "T: x", [(1, "a"), (2, "a.b")]),
+        ("a.ini", "; c\n[Main part]\nx=1\n", "a.ini", [(1, "Main part")]),
+        ("nginx.conf", "server {\n listen 80;\n}\n", "nginx.conf", []),
+    ],
+)
+def test_top_level_keys_and_tables_are_sections(
+    name: str, content: str, title: str, headings: list[tuple[int, str]]
+) -> None:
+    document = parse(content.encode(), name)
+    assert (document.title, document.text) == (title, content)
+    assert [(one.level, one.title) for one in document.blocks if one.kind == "heading"] == headings
+
+
+# Subtitles: what is said, under the time when it is said.
+
+SRT = """1
+00:00:01,000 --> 00:00:04,000
+<i>The clock</i>
+ticks.
+
+2
+01:02:04,000 --> 01:02:06,000
+{\\an8}42
+"""
+VTT = """WEBVTT - My talk
+
+NOTE by Ann
+
+1
+00:01.000 --> 00:04.000 align:start
+<v Ann>Oil &amp; wind
+
+second
+00:04.000 --> 00:06.000
+the clock.
+
+00:01:10.000 --> 00:01:12.000
+Again
+"""
+SBV = "0:00:01.000,0:00:04.000\nIt\n\n0:00:05.000,0:00:06.000\nticks"
+ASS = """[Script Info]
+Title: T
+[Events]
+Dialogue: 0,0:00:03.00,0:00:04.00,D,,0,0,0,,{\\b1}ticks, yes
+Dialogue: 0,0:00:01.00,0:00:02.00,D,,0,0,0,,The\\Nclock
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "title", "text"),
+    [
+        ("a.srt", SRT, "a", "00:00:01\n\nThe clock ticks.\n\n01:02:04\n\n42"),
+        (
+            "a.srt",
+            "\ufeff" + SRT.replace("\n", "\r\n"),
+            "a",
+            "00:00:01\n\nThe clock ticks.\n\n01:02:04\n\n42",
+        ),
+        ("a.vtt", VTT, "My talk", "00:00:01\n\nAnn: Oil & wind the clock.\n\n00:01:10\n\nAgain"),
+        ("a.sbv", SBV, "a", "00:00:01\n\nIt ticks"),
+        ("a.ass", ASS, "T", "00:00:01\n\nThe clock ticks, yes"),
+    ],
+)
+def test_subtitles_are_sentences_under_their_times(name: str, content: str, title: str, text: str) -> None:
+    document = parse(content.encode(), name)
+    assert (document.title, document.text) == (title, text)
+    headings = [one.title for one in document.blocks if one.kind == "heading"]
+    assert headings == [line for line in text.split("\n") if line[2:3] == ":"]
+
+
+def test_a_section_is_a_minute_and_ends_with_a_sentence() -> None:
+    said = [f"word {n}{'.' if n % 7 == 0 else ''}" for n in range(200)]
+    cues = [f"00:{n // 60:02}:{n % 60:02}.000 --> 00:59:59.000\n{one}\n" for n, one in enumerate(said)]
+    document = parse("\n".join(["WEBVTT\n", *cues]).encode(), "a.vtt")
+    headings = [one.title for one in document.blocks if one.kind == "heading"]
+    assert headings == ["00:00:00", "00:01:04", "00:02:07", "00:03:10"]
+
+
+def test_captions_that_roll_up_are_said_once() -> None:
+    cues = "00:01.000 --> 00:02.000\nThe clock\n\n00:02.000 --> 00:03.000\nThe clock\nticks.\n"
+    assert parse(f"WEBVTT\n\n{cues}".encode(), "a.vtt").text == "00:00:01\n\nThe clock ticks."
+
+
+def test_without_a_time_there_are_no_subtitles() -> None:
+    with pytest.raises(ParseError, match="no subtitles"):
+        parse(b"WEBVTT\n\nThe clock ticks.", "a.vtt")
