@@ -1,9 +1,10 @@
-"""What holds for every format, and which parser reads which file."""
+"""Which parser reads a file, and what all of them state."""
 
 from __future__ import annotations
 
 import json
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +12,29 @@ from hypothesis import strategies as st
 
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
-from rag.ingest.parse.document_parts import MAX_LEVEL, TITLE_LENGTH, date, title_line
-from rag.ingest.parse.parsers import SUFFIXES, is_supported, parse
+from rag.ingest.parse import xberg_formats
+from rag.ingest.parse.document_parts import (
+    FACT_LENGTH,
+    MAX_LEVEL,
+    TITLE_LENGTH,
+    date,
+    facts,
+    title_line,
+    with_facts,
+)
+from rag.ingest.parse.parsers import OF_EXTRA, SUFFIXES, is_supported, parse
+from rag.ingest.report import Outcome
+from rag.ingest.run_outcomes import extra_notes
+from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.work_limits import Budget
+from rag.runtime import install_command
 from rag.text.invisible import with_line_ends, without_hidden
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# What holds for every format, and which parser reads which file.
 
 PIECES = st.sampled_from(
     """
@@ -267,3 +288,79 @@ def test_a_title_that_says_nothing_gives_way_to_the_heading_or_the_name(title: s
 
 def test_the_id_of_an_export_is_no_part_of_a_title() -> None:
     assert parse(b"a,b\n1,2", f"Open tasks {'0a' * 16}.csv").title == "Open tasks"
+
+
+# The facts that documents state of themselves.
+
+
+def test_facts_are_one_line_each_without_repetition_and_without_empty_ones() -> None:
+    stated = facts(author=["A\nB", "C", "A B", None], keywords=" ", description="d" * 5000, subject=None)
+    assert stated == {"author": "A B, C", "description": "d" * FACT_LENGTH}
+
+
+def test_a_language_is_a_tag_or_left_out() -> None:
+    assert facts(language="en_GB") == {"language": "en-GB"}
+    assert facts(language="English, mostly") == {}
+
+
+def test_an_entry_under_the_shared_name_stays_as_its_author_wrote_it() -> None:
+    assert with_facts({"author": "A", "authors": "B"}) == {"author": "A", "authors": "B"}
+
+
+def test_a_web_page_states_facts_in_its_head() -> None:
+    page = (
+        "<html lang=de><meta name=author content='Ann'><meta name=keywords content='x, y'>"
+        "<meta property='og:description' content='D'><meta property='og:title' content='T'><p>text"
+    )
+    document = parse(page.encode(), "a.html")
+    assert document.title == "T"
+    assert document.metadata == {
+        "author": "Ann",
+        "keywords": "x, y",
+        "language": "de",
+        "description": "D",
+    }
+
+
+# Formats of the extra `refdesk[formats]`.
+
+installed = pytest.mark.skipif(not xberg_formats.is_installed(), reason="refdesk[formats] is not installed")
+
+
+def test_the_extra_takes_no_format_from_a_parser_of_ours() -> None:
+    assert {".pages", ".key", ".wpd"} <= OF_EXTRA
+    assert not {".pdf", ".docx", ".md", ".csv", ".eml", ".tex"} & OF_EXTRA
+    assert is_supported("a.key") == xberg_formats.is_installed()
+    assert ".pdf" in SUFFIXES
+
+
+def test_a_run_says_what_the_extra_would_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = [
+        Outcome("/d/a.KEY", "ignored", "unsupported"),
+        Outcome("/d/b.pages", "skipped", "unsupported"),
+        Outcome("/d/c.exe", "ignored", "unsupported"),
+        Outcome("/d/d.key", "added"),
+    ]
+    monkeypatch.setattr(xberg_formats, "is_installed", lambda: False)
+    assert extra_notes(outcomes) == [
+        f"2 files (.key, .pages) can be read after: {install_command('formats')}"
+    ]
+    assert extra_notes(outcomes[2:]) == []
+    monkeypatch.setattr(xberg_formats, "is_installed", lambda: True)
+    assert extra_notes(outcomes) == []
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_legacy_document_is_read_in_the_confined_process(judged: Path) -> None:
+    bib = b"@book{a, title = {Longitude}, author = {Dava Sobel}, year = {1995}}"
+    document = await parse_safely(bib, "a.bib", budget=Budget(60))
+    assert "Longitude" in document.text
+    assert document.blocks
+    path = judged / "office" / "unstructured" / "fake-power-point.ppt"
+    if ".ppt" in OF_EXTRA and path.exists():
+        slides = await parse_safely(path.read_bytes(), "a.ppt", budget=Budget(60))
+        assert "Adding a Bullet Slide" in slides.text
+    with pytest.raises(ParseError, match="damaged"):
+        await parse_safely(b"no such thing", "a.key", budget=Budget(60))
