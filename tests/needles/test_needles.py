@@ -1,9 +1,10 @@
-"""Words are found as people mean them: in any case, Unicode form, width and white space."""
+"""Words, phrases and regular expressions that a text is searched for."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag.answers import MAX_QUERY_CHARS
 from rag.errors import InvalidRequestError
-from rag.needles.needle import MAX_NEEDLE_CHARS, needle
-from rag.needles.words_and_phrases import cleaned_text, folded_text, literal_pattern
+from rag.needles.needle import MAX_NEEDLE_CHARS, MAX_SIZE, check_regex, needle, pattern_size
+from rag.needles.words_and_phrases import cleaned_text, folded_text, literal_pattern, phrases, without_quotes
+
+# Words are found as people mean them: in any case, Unicode form, width and white space.
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Co", "Cn"]), min_size=1, max_size=12)
 
@@ -129,3 +133,109 @@ def test_what_cannot_be_searched_for_is_refused() -> None:
         needle("x" * 1001)
     with pytest.raises(InvalidRequestError, match="text, words, regex, not 'glob'"):
         needle("x", "glob")  # type: ignore[arg-type]
+
+
+# What of a query is a phrase, and what is ordinary text.
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ('"leave of absence" policy', ["leave of absence"]),
+        ("“leave of absence” and “form A”", ["leave of absence", "form A"]),
+        ("„Sonderurlaub“ Antrag »Formular A« «B»", ["Sonderurlaub", "Formular A", "B"]),
+        ("« la loi » de 1901", ["la loi"]),
+        ("「機械学習」とは", ["機械学習"]),
+        ("＂ａｂｃ＂ x", ["ａｂｃ"]),
+        ('is it ("a b"), or "c"?', ["a b", "c"]),
+        ('"a b" "a b"', ["a b"]),
+        ('"it\'s 5.5"', ["it's 5.5"]),
+        ('x="a b"', ["a b"]),
+    ],
+)
+def test_quoted_words_are_phrases(query: str, found: list[str]) -> None:
+    assert [*phrases(query)] == found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        '5" pipe',
+        '5" or 6" pipe',
+        '"unbalanced',
+        'unbalanced"',
+        '""',
+        '" "',
+        '"""',
+        "don't 'quote' this",
+        "”x”y",
+    ],
+)
+def test_inches_and_lone_marks_are_ordinary_text(query: str) -> None:
+    assert phrases(query) == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ('"leave of absence" policy', "leave of absence  policy"),
+        ("policy on „leave of absence“?", "policy on  leave of absence ?"),
+        ("「機械学習」とは", "機械学習 とは"),
+        ('"leave of absence"', None),
+        ("(“leave of absence”, «form A»)", None),
+        ('5" pipe', None),
+        ("", None),
+    ],
+)
+def test_without_its_marks_a_query_has_the_same_words(query: str, words: str | None) -> None:
+    assert without_quotes(query) == words
+
+
+@pytest.mark.parametrize("unit", ['"a ', "“a ", "「a", "„a "])
+def test_a_long_query_of_marks_that_are_never_closed_takes_no_time(
+    unit: str, lines_run: Callable[[Callable[[], object]], int]
+) -> None:
+    query = (unit * MAX_QUERY_CHARS)[:MAX_QUERY_CHARS]
+    assert phrases(f"{query} «b c»") == ("b c",)
+    assert lines_run(lambda: phrases(unit * 400)) < 3 * lines_run(lambda: phrases(unit * 200))
+
+
+# The size of a regular expression with its repetitions written out, which bounds the time that it
+# takes.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "steps"),
+    [
+        ("ab{3}", 4),
+        ("(a.){5}", 55),
+        (r"\pL{0,7}", 70),
+        (r"\p{Greek}{2}", 20),
+        ("x{2,}", 3),
+        ("[]a]{3}b", 31),
+        (r"[\]]{3}", 30),
+        ("((a{3}){3}){3}", 27),
+        (r"\{3}", 3),
+        ("a+b*c?", 3),
+        ("a){3}", 4),
+        ("", 0),
+    ],
+)
+def test_a_pattern_counts_with_its_repetitions_written_out(pattern: str, steps: int) -> None:
+    assert pattern_size(pattern) == steps
+
+
+@pytest.mark.parametrize("pattern", [r"(\pL?\pN?.?){60}a.{300}X", "(.?){1000}X", r"(((\w.){10}){10}){10}"])
+def test_a_pattern_that_takes_too_long_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"too large.*maximum is {MAX_SIZE}"):
+        check_regex(pattern)
+
+
+@pytest.mark.parametrize(("pattern", "instead"), [(r"\Ax", r"\^"), (r"x\z", r"\$"), (r"\Cx", r"\.")])
+def test_escapes_that_would_not_mean_what_they_say_are_refused(pattern: str, instead: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"use {instead}"):
+        check_regex(pattern)
+
+
+def test_an_escaped_backslash_is_no_escape() -> None:
+    check_regex(r"\\Ax\\z")
