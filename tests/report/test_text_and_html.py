@@ -1,8 +1,10 @@
+"""Texts and markup of reports."""
+
 from __future__ import annotations
 
 import pytest
 
-from rag.report.text_and_html import counted, names_briefly, shortened, table
+from rag.report.text_and_html import Html, counted, joined, names_briefly, shortened, table, tag
 
 
 def test_columns_are_aligned_and_lines_don_t_end_in_spaces() -> None:
@@ -32,3 +34,24 @@ def test_a_text_is_shortened_to_the_width_and_says_so() -> None:
 def test_a_list_names_the_first_and_counts_the_rest() -> None:
     assert names_briefly(["a", "b", "c", "d"], 2) == "a, b and 2 more"
     assert names_briefly(["a", "b"], 2) == "a, b"
+
+
+# Markup: text is text unless it is markup already.
+
+
+def test_text_and_attributes_are_escaped() -> None:
+    assert tag("p", "a < b & \"c'", title='"<') == ('<p title="&quot;&lt;">a &lt; b &amp; &quot;c&#x27;</p>')
+
+
+def test_markup_within_markup_stays_as_it_is() -> None:
+    assert tag("p", tag("b", "x & y"), " & ", Html("&amp;")) == "<p><b>x &amp; y</b> &amp; &amp;</p>"
+
+
+def test_markup_that_was_put_into_other_text_is_text_again() -> None:
+    assert joined([f"{tag('b', 'x')}"]) == "&lt;b&gt;x&lt;/b&gt;"
+
+
+def test_the_names_of_attributes_are_html_s_own() -> None:
+    assert tag("p", class_="note", aria_label="x", id=None, tabindex=0) == (
+        '<p class="note" aria-label="x" tabindex="0"></p>'
+    )
