@@ -1,4 +1,4 @@
-"""The steps of a file spend its CPU seconds together, and parts of a container can't waste them for ever."""
+"""How far preparing may be ahead of writing, and what CPU time a file may take."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import time
 import zipfile
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
-from anyio.lowlevel import RunVar
+from anyio.lowlevel import RunVar, checkpoint
 
 from rag.config.settings import IngestSettings
 from rag.errors import ParseError
 from rag.ingest.discover import Discovery
 from rag.ingest.sandbox import parser_pool
 from rag.ingest.sandbox.parser_pool import parse_safely
-from rag.ingest.work_limits import PATIENCE, Budget
+from rag.ingest.work_limits import LARGE_CHARACTERS, PATIENCE, SMALL_CHARACTERS, BackPressure, Budget, lanes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,119 @@ if TYPE_CHECKING:
 
     from rag.ingest.report import Report
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
+
+
+# How far preparing may be ahead of writing.
+
+SMALL = SMALL_CHARACTERS // 5  # of these, six are more than there is room for
+
+
+class Waiting:
+    """Lets documents in one after another, and notes which are in."""
+
+    def __init__(self, width: int = 1) -> None:
+        self.ahead = BackPressure(width)
+        self.entered: list[str] = []
+
+    async def let_in(self, *documents: tuple[str, int]) -> None:
+        for uri, size in documents:
+            await self.ahead.enter(uri, size)
+            self.entered.append(uri)
+
+
+async def settled() -> None:
+    """Let the other tasks go as far as they can."""
+    for _ in range(10):
+        await checkpoint()
+
+
+async def test_small_documents_wait_when_together_they_are_too_many() -> None:
+    waiting = Waiting()
+    assert SMALL < LARGE_CHARACTERS
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(waiting.let_in, *[(str(number), SMALL) for number in range(8)])
+            await settled()
+            assert waiting.entered == ["0", "1", "2", "3", "4", "5"]
+            waiting.ahead.leave("3")
+            await settled()
+            assert waiting.entered[6:] == ["6"]
+            waiting.ahead.leave("0")
+            await settled()
+            assert waiting.entered[7:] == ["7"]
+
+
+async def test_a_large_document_waits_for_the_one_before_it_and_not_for_small_ones() -> None:
+    waiting = Waiting()
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                waiting.let_in, ("a", 1), ("b", 10**9), ("c", 1), ("d", LARGE_CHARACTERS), ("e", 1)
+            )
+            await settled()
+            assert waiting.entered == ["a", "b", "c"]
+            waiting.ahead.leave("b")
+            await settled()
+            assert waiting.entered == ["a", "b", "c", "d", "e"]
+
+
+async def test_a_large_file_with_little_text_makes_room_for_another_one() -> None:
+    ahead = BackPressure()
+    with anyio.fail_after(30):
+        await ahead.enter("scan.pdf", 10**9)
+        await ahead.enter("scan.pdf", 100)
+        await ahead.enter("other.pdf", 10**9)
+        await ahead.enter("other.pdf", 10**8)  # as its text is, too; it doesn't wait for itself
+
+
+async def test_all_that_wait_are_let_in_when_there_is_room() -> None:
+    waiting = Waiting()
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(waiting.let_in, ("a", 10**9), ("b", 10**9))
+            tasks.start_soon(waiting.let_in, *[(str(number), SMALL) for number in range(7)])
+            await settled()
+            assert waiting.entered == ["a", "0", "1", "2", "3", "4", "5"]
+            waiting.ahead.leave("0")
+            await settled()
+            waiting.ahead.leave("a")
+            await settled()
+            assert waiting.entered[7:] == ["6", "b"]
+
+
+def test_large_files_and_their_parts_have_a_lane_of_their_own() -> None:
+    sizes = {"a": 1, "b.eml": LARGE_CHARACTERS, "b.eml#x": 1, "c.zip#y": LARGE_CHARACTERS, "d": 2}
+    assert lanes(sizes, sizes) == [[["a"], ["c.zip#y"], ["d"]], [["b.eml", "b.eml#x"]]]
+    assert lanes([], {}) == []
+
+
+async def test_with_more_workers_more_documents_are_let_in() -> None:
+    waiting = Waiting(width=3)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            large = [(str(number), LARGE_CHARACTERS) for number in range(5)]
+            tasks.start_soon(waiting.let_in, *large)
+            await settled()
+            assert waiting.entered == ["0", "1", "2"]
+            waiting.ahead.leave("1")
+            await settled()
+            assert waiting.entered == ["0", "1", "2", "3"]
+            waiting.ahead.open()
+
+
+async def test_when_nothing_is_written_any_more_nobody_waits() -> None:
+    waiting = Waiting()
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(waiting.let_in, ("a", 10**9), ("b", 10**9), ("c", 10**9))
+            await settled()
+            assert waiting.entered == ["a"]
+            waiting.ahead.open()
+
+
+# The steps of a file spend its CPU seconds together, and parts of a container can't waste them for
+# ever.
 
 NEEDS_LIMITS = pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no CPU time")
 MAIL = b"From: a@x.org\nSubject: Clock\n\nthe verge and the foliot\n"
@@ -58,6 +171,7 @@ def _outcomes(report: Report) -> dict[str, tuple[str, str]]:
     return {one.path.rpartition("/")[2]: (one.outcome, one.reason) for one in report.outcomes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "comes_in"), [(2, False), (60, True)])
 async def test_opening_and_parsing_a_file_spend_the_same_seconds(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, *, comes_in: bool
@@ -76,6 +190,7 @@ async def test_opening_and_parsing_a_file_spend_the_same_seconds(
     )
 
 
+@pytest.mark.slow
 @NEEDS_LIMITS
 async def test_parts_that_use_up_their_seconds_leave_fewer_to_those_behind_them(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,6 +210,7 @@ async def test_parts_that_use_up_their_seconds_leave_fewer_to_those_behind_them(
     assert outcomes["z-good.txt"][0] == "added"
 
 
+@pytest.mark.slow
 def test_only_parts_of_the_same_file_get_less_and_only_after_parts_that_cost_too_much() -> None:
     discovery = Discovery(spent={"file:///d/a.zip#b.eml": 7.0})
     discovery.note_broken("file:///d/a.zip#one", ParseError("", "timeout"))
@@ -108,6 +224,7 @@ def test_only_parts_of_the_same_file_get_less_and_only_after_parts_that_cost_too
     assert allowed == {"a.zip": 60, "a.zip#five/six": 15, "a.zip#b.eml": 8, "b.zip": 60, "b.zip#one": 60}
 
 
+@pytest.mark.slow
 @NEEDS_LIMITS
 async def test_a_file_that_waits_for_a_processor_is_not_lost_and_one_that_sleeps_ends(
     monkeypatch: pytest.MonkeyPatch,
@@ -123,6 +240,7 @@ async def test_a_file_that_waits_for_a_processor_is_not_lost_and_one_that_sleeps
     assert asleep.left == 0
 
 
+@pytest.mark.slow
 @NEEDS_LIMITS
 async def test_the_system_ends_a_file_that_computes_for_too_long_before_the_clock_does(
     monkeypatch: pytest.MonkeyPatch,
@@ -134,6 +252,7 @@ async def test_the_system_ends_a_file_that_computes_for_too_long_before_the_cloc
     assert error.value.cause == "timeout"
 
 
+@pytest.mark.slow
 async def test_what_this_process_does_for_a_file_counts_even_if_it_fails() -> None:
     def compute() -> None:
         began = time.thread_time()
