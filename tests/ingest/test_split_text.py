@@ -20,7 +20,7 @@ from rag.store.write.table_rows import body
 from tests.ingest.parse.packages import sheet, workbook
 
 if TYPE_CHECKING:
-    from rag.corpus import Document, Passage
+    from rag.corpus import Passage
 
 
 # A part of a table is read with the table's header row, wherever the table is cut.
