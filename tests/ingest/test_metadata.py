@@ -308,7 +308,7 @@ def test_a_boolean_is_written_in_one_of_four_ways_in_any_case(truth: bool) -> No
 @pytest.mark.parametrize("kind", get_args(FieldType))
 def test_a_field_that_is_missing_or_blank_has_no_value_and_is_no_complaint(kind: FieldType) -> None:
     for stated in ({}, {"it": ""}, {"it": " \t"}, {"other": "1"}):
-        assert declared_fields(metadata, {"it": kind}) == ({}, [])
+        assert declared_fields(stated, {"it": kind}) == ({}, [])
 
 
 def test_strings_are_composed_so_that_equal_words_are_equal() -> None:
