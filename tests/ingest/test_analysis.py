@@ -20,7 +20,6 @@ from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import query_languages
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
-from tests.ingest.test_language import CODE, TEXTS
 from tests.small_desk import BagOfWords
 
 if TYPE_CHECKING:
