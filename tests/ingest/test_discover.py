@@ -1,4 +1,4 @@
-"""Which files the given paths mean, and what is refused before it is read."""
+"""What a run finds below its paths, and what ignore files leave out."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from rag.ingest.metadata import read_sidecar
 from rag.ingest.source_paths import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import ModuleType
 
     from tests.conftest import Scripts
 
-pytestmark = pytest.mark.slow
+
+# Which files the given paths mean, and what is refused before it is read.
 
 TREE = ["a.md", "b.txt", "sub/c.md", "sub/deep/d.rst", "drafts/e.md", "notes.draft.md"]
 
@@ -54,6 +56,7 @@ def _outcomes(discovery: Discovery, folder: Path) -> dict[str, tuple[str, str]]:
     return {os.path.relpath(one.path, folder): (one.outcome, one.reason) for one in discovery.outcomes}
 
 
+@pytest.mark.slow
 def test_a_folder_means_every_document_in_it_by_its_path_below_the_folder(tree: Path) -> None:
     discovery = _discovered(tree)
     assert sorted(_names(discovery)) == sorted(TREE)
@@ -62,6 +65,7 @@ def test_a_folder_means_every_document_in_it_by_its_path_below_the_folder(tree: 
     assert {found.uri for found in discovery.files.values()} == {(tree / name).as_uri() for name in TREE}
 
 
+@pytest.mark.slow
 def test_files_come_in_the_order_of_names_and_a_folder_where_its_name_stands(tree: Path) -> None:
     assert _names(_discovered(tree)) == [
         "a.md",
@@ -73,6 +77,7 @@ def test_files_come_in_the_order_of_names_and_a_folder_where_its_name_stands(tre
     ]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_given_in_several_ways_is_met_once(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +89,7 @@ def test_a_file_that_is_given_in_several_ways_is_met_once(
     assert sorted(_names(discovery)) == sorted(TREE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "left"),
     [
@@ -106,6 +112,7 @@ def test_patterns_are_held_against_the_path_and_the_name(
     assert not discovery.outcomes
 
 
+@pytest.mark.slow
 def test_hidden_and_version_control_folders_are_passed_over_unless_asked_for(tree: Path) -> None:
     for name in (".git/config.ini", ".hidden.md", ".cache/x.md", "CVS/y.md", "node_modules/p/z.md"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -116,6 +123,7 @@ def test_hidden_and_version_control_folders_are_passed_over_unless_asked_for(tre
     assert not {"CVS/y.md", "node_modules/p/z.md"} & hidden
 
 
+@pytest.mark.slow
 def test_what_is_given_by_name_is_taken_though_a_folder_would_not_bring_it(tree: Path) -> None:
     (tree / ".secret").mkdir()
     (tree / ".secret" / "x.md").write_text("x", encoding="utf-8")
@@ -123,6 +131,7 @@ def test_what_is_given_by_name_is_taken_though_a_folder_would_not_bring_it(tree:
     assert _names(_discovered(tree / "a.md", tree / ".secret" / "x.md", **settings)) == ["a.md", "x.md"]
 
 
+@pytest.mark.slow
 def test_what_is_no_document_is_ignored_in_a_folder_and_skipped_where_it_was_named(tree: Path) -> None:
     for name in ("photo.jpg", "Makefile.bak", "noend"):
         (tree / name).write_bytes(b"\xff\xd8")
@@ -135,6 +144,7 @@ def test_what_is_no_document_is_ignored_in_a_folder_and_skipped_where_it_was_nam
     assert _outcomes(_discovered(tree / "photo.jpg"), tree) == {"photo.jpg": ("skipped", f"{reason} (.jpg)")}
 
 
+@pytest.mark.slow
 def test_a_missing_path_is_reported_and_stops_nothing(tree: Path) -> None:
     (tree / "broken.md").symlink_to(tree / "nowhere.md")
     discovery = _discovered(tree / "missing", tree / "broken.md", tree / "a.md")
@@ -145,6 +155,7 @@ def test_a_missing_path_is_reported_and_stops_nothing(tree: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_links_in_a_folder_are_not_followed_and_those_that_lead_out_are_skipped(
     tree: Path, tmp_path: Path
 ) -> None:
@@ -175,6 +186,7 @@ def test_links_in_a_folder_are_not_followed_and_those_that_lead_out_are_skipped(
     }
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_itself_given_through_a_link_is_walked(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tree)
     assert _discovered(tmp_path / "link").files.keys() == _discovered(tree).files.keys()
@@ -198,12 +210,14 @@ def deep(tmp_path: Path) -> Iterator[Path]:
         (tmp_path / "inner").rename(tmp_path / "deep")
 
 
+@pytest.mark.slow
 def test_a_folder_however_deep_is_walked(deep: Path) -> None:
     discovery = _discovered(deep)
     assert _names(discovery) == ["d/" * 1100 + "x.md"]
     assert not discovery.outcomes
 
 
+@pytest.mark.slow
 def test_names_of_any_bytes_are_found_and_shown_on_one_printable_line(tmp_path: Path) -> None:
     names = [
         b'it\'s "quoted".md',
@@ -224,6 +238,7 @@ def test_names_of_any_bytes_are_found_and_shown_on_one_printable_line(tmp_path: 
         printable(found.path).encode()
 
 
+@pytest.mark.slow
 @given(st.binary(min_size=1))
 def test_a_path_is_shown_as_valid_text_on_one_line_whatever_its_bytes(name: bytes) -> None:
     shown = printable(os.fsdecode(name))
@@ -236,6 +251,7 @@ def _found(path: Path) -> LocalFile:
     return LocalFile.local(path, path.name)
 
 
+@pytest.mark.slow
 def test_a_file_is_read_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_bytes(b"x" * 1_500_000)
@@ -246,6 +262,7 @@ def test_a_file_is_read_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
         read(_found(path), 1_000_000)
 
 
+@pytest.mark.slow
 def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +275,7 @@ def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_the_limit(
         read(_found(path), 1_200_000)
 
 
+@pytest.mark.slow
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.md")
     (tmp_path / "folder.md").mkdir()
@@ -272,6 +290,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
         read(_found(tmp_path / "gone.md"), 1000)
 
 
+@pytest.mark.slow
 def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("x")
     (tmp_path / "folder.md").mkdir()
@@ -285,6 +304,7 @@ def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
+@pytest.mark.slow
 def test_a_folder_that_may_be_entered_but_not_listed_is_passed_through(plain_folder: Path) -> None:
     inner = plain_folder / "closed" / "open"
     inner.mkdir(parents=True)
@@ -299,6 +319,7 @@ def test_a_folder_that_may_be_entered_but_not_listed_is_passed_through(plain_fol
         (plain_folder / "closed").chmod(0o700)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stepwise", [True, False])
 @pytest.mark.parametrize("swapped", ["documents", "documents/sub", "documents/sub/deep"])
 def test_a_folder_that_became_a_link_after_it_was_found_is_not_read_through(
@@ -349,6 +370,7 @@ def _swapped(folder: Path, outside: Path) -> Iterator[None]:
             other.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["document", "sidecar"])
 def test_nothing_outside_is_read_while_a_folder_becomes_a_link_and_back(tmp_path: Path, what: str) -> None:
     folder, outside = tmp_path / "papers" / "hr", tmp_path / "outside"
@@ -371,6 +393,7 @@ def test_nothing_outside_is_read_while_a_folder_becomes_a_link_and_back(tmp_path
             assert set(seen) <= {b"inside", "refused"}
 
 
+@pytest.mark.slow
 def test_nothing_outside_is_listed_while_a_folder_becomes_a_link_and_back(tmp_path: Path) -> None:
     folder, outside = tmp_path / "papers" / "hr", tmp_path / "outside"
     for place, name in ((folder, "inside.md"), (outside, "secret.md")):
@@ -383,6 +406,7 @@ def test_nothing_outside_is_listed_while_a_folder_becomes_a_link_and_back(tmp_pa
     assert set(listed) == {"hr/deep/inside.md", "hr.kept/deep/inside.md", "not there"}
 
 
+@pytest.mark.slow
 def test_a_whole_run_brings_in_nothing_of_the_outside(scripts: Scripts, tmp_path: Path) -> None:
     folder, outside = tmp_path / "papers" / "hr", tmp_path / "outside"
     for place, word in ((folder, "pendulum"), (outside, "zanzibar")):
@@ -402,6 +426,7 @@ def test_a_whole_run_brings_in_nothing_of_the_outside(scripts: Scripts, tmp_path
     assert "pendulum" in scripts.admin("search", "pendulum", *data).stdout
 
 
+@pytest.mark.slow
 def test_a_file_without_a_suffix_is_read_if_its_content_says_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "page").write_text("<!DOCTYPE html><p>text")
     (tmp_path / "notes").write_text("plain words")
@@ -412,6 +437,7 @@ def test_a_file_without_a_suffix_is_read_if_its_content_says_what_it_is(tmp_path
     assert {one.kind for one in found.outcomes} == {"unsupported"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="it needs a file whose reading fails midway")
 def test_a_file_that_fails_while_it_is_read_is_one_skipped_file() -> None:
     file = Path(f"/proc/{os.getpid()}/mem")  # it can be opened, and reading it gives EIO
@@ -419,6 +445,7 @@ def test_a_file_that_fails_while_it_is_read_is_one_skipped_file() -> None:
         read(LocalFile.local(file, "mem"), 1 << 20)
 
 
+@pytest.mark.slow
 def test_a_folder_without_a_file_to_read_says_so(tree: Path, tmp_path: Path) -> None:
     empty, hidden = tmp_path / "empty", tmp_path / "hidden"
     empty.mkdir()
@@ -430,3 +457,116 @@ def test_a_folder_without_a_file_to_read_says_so(tree: Path, tmp_path: Path) -> 
         assert str(folder) in note
         assert why in note
     assert _discovered(tree, include=["*.xyz"]).notes
+
+
+# What `.gitignore` and `.refdeskignore` leave out, and what becomes of it if it was stored.
+
+ON = IngestSettings()
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def _set_of_names(discovery: Discovery) -> set[str]:
+    return {one.name for one in discovery.files.values()}
+
+
+@pytest.mark.parametrize(
+    ("ignoring", "left"),
+    [
+        ({".gitignore": "b.md\n"}, {"a.md", "sub/c.md", "sub/deep/a.md"}),
+        ({".gitignore": "/a.md\n# sub\n\n"}, {"b.md", "sub/b.md", "sub/c.md", "sub/deep/a.md"}),
+        ({".gitignore": "sub/\n!sub/c.md\n"}, {"a.md", "b.md"}),
+        ({".gitignore": "sub/*\n!sub/c.md\n"}, {"a.md", "b.md", "sub/c.md"}),
+        ({".gitignore": "*.md\n", "sub/.gitignore": "!b.md\n"}, {"sub/b.md"}),
+        ({"sub/.gitignore": "/b.md\ndeep\n"}, {"a.md", "b.md", "sub/c.md"}),
+        ({".gitignore": "*.md\n", ".refdeskignore": "!a.md\n"}, {"a.md", "sub/deep/a.md"}),
+        ({".refdeskignore": "sub/**/a.md"}, {"a.md", "b.md", "sub/b.md", "sub/c.md"}),
+        ({".gitignore": "\ufeffa.md\r\n[\nx\\\n"}, {"b.md", "sub/b.md", "sub/c.md"}),
+    ],
+)
+def test_it_has_the_meaning_of_git(tmp_path: Path, ignoring: Mapping[str, str], left: set[str]) -> None:
+    _write(tmp_path, dict.fromkeys(["a.md", "b.md", "sub/b.md", "sub/c.md", "sub/deep/a.md"], "text"))
+    everything = _set_of_names(discover([tmp_path], ON))
+    _write(tmp_path, ignoring)
+    found = discover([tmp_path], ON)
+    assert (_set_of_names(found), len(found.notes)) == (left, 1)
+    off = discover([tmp_path], IngestSettings(ignore_files=False))
+    assert (_set_of_names(off), off.notes) == (everything, [])
+
+
+def test_the_report_counts_what_is_left_out(tmp_path: Path) -> None:
+    _write(tmp_path, {".gitignore": "a.md\nbuild/\n", "a.md": "a", "sub/a.md": "a", "build/b.md": "b"})
+    (note,) = discover([tmp_path], ON).notes
+    assert note.startswith("2 files and 1 folder left out by .gitignore and .refdeskignore files")
+
+
+def test_a_folder_whose_ignore_file_can_not_be_read_is_left_alone(tmp_path: Path) -> None:
+    _write(tmp_path, {"a.md": "a", "sub/b.md": "b", "other/.gitignore": "*a" * 20, "other/c.md": "c"})
+    (tmp_path / "sub" / ".refdeskignore").symlink_to(tmp_path / "a.md")
+    found = discover([tmp_path], ON)
+    assert _set_of_names(found) == {"a.md"}
+    failed = {one.path.rpartition("/")[2]: one.cause for one in found.outcomes}
+    assert failed == {"sub": "unreadable", "other": "too large"}
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [f"{number}.md" for number in range(2_000)],
+        ["# a comment", ""] * 3_000,
+        [f"**/*{number}*" for number in range(200)],
+        [f"!{number}*{number}*{number}*" for number in range(20)],
+        ["src/**/in/**/*.md"],
+    ],
+)
+def test_an_ignore_file_may_have_many_patterns(tmp_path: Path, patterns: Sequence[str]) -> None:
+    _write(tmp_path, {".gitignore": "\n".join(patterns), "a.md": "a"})
+    assert _set_of_names(discover([tmp_path], ON)) == {"a.md"}
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [f"{number}.md" for number in range(2_001)],
+        [f"**/*{number}*" for number in range(201)],
+        [f"!{number}*{number}*{number}*" for number in range(21)],
+        ["**/a/**/a/**/c"],
+        ["*a*a*a*a"],
+    ],
+)
+def test_a_folder_is_left_alone_if_its_patterns_take_too_long(
+    tmp_path: Path, patterns: Sequence[str]
+) -> None:
+    _write(tmp_path, {".gitignore": "\n".join(patterns), "a.md": "a", "sub/b.md": "b"})
+    found = discover([tmp_path], ON)
+    assert not found.files
+    assert [one.cause for one in found.outcomes] == ["too large"]
+    assert "nothing of the folder was read, because of its .gitignore has" in found.outcomes[0].reason
+
+
+@pytest.mark.anyio
+async def test_what_was_stored_before_is_removed_with_the_reason_and_under_the_guard(
+    tmp_path: Path, small_desk: ModuleType
+) -> None:
+    docs = tmp_path / "docs"
+    _write(docs, {"a.md": "a", "b.md": "b", **{f"many/{number}.md": f"m {number}" for number in range(12)}})
+    await small_desk.ingested(tmp_path / "data", docs)
+    _write(docs, {".gitignore": "b.md\n"})
+    report = await small_desk.ingested(tmp_path / "data", docs)
+    (gone,) = [one for one in report.outcomes if one.outcome == "removed"]
+    assert gone.path.endswith("/b.md")
+    assert gone.reason == "a .gitignore or .refdeskignore file leaves it out now"
+    _write(docs, {".gitignore": "b.md\nmany/\n"})
+    report = await small_desk.ingested(tmp_path / "data", docs)
+    assert (report.counts["removed"], report.counts["missing"]) == (0, 12)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+def test_an_ignore_file_is_read_as_editors_of_windows_save_it(tmp_path: Path, encoding: str) -> None:
+    _write(tmp_path, {"a.md": "x", "geheim.md": "x"})
+    (tmp_path / ".refdeskignore").write_bytes("geheim.md\r\n".encode(encoding))
+    assert _set_of_names(discover([tmp_path], ON)) == {"a.md"}
