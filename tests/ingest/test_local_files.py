@@ -1,4 +1,4 @@
-"""What a run finds: documents in files, parts of files and documents of other origins, by their URIs."""
+"""Documents in files, in parts of files and of other origins: their places and their state."""
 
 from __future__ import annotations
 
@@ -17,13 +17,25 @@ from rag.ingest.metadata import read_sidecar, with_stated_metadata
 from rag.ingest.parse.parsers import parse
 from rag.ingest.source_paths import folder_of, name_of, part_uri, path_of, place_of
 from rag.ingest.vanished_sources import moved_sources, perhaps_unmounted
-from rag.originals import staleness
+from rag.originals import staleness, state_of
+from rag.store.read.connection import connect
+from rag.store.read.desk_reader import DeskReader
+from rag.store.read.schema import sources_table
 from rag.store.write.table_rows import KnownSource
+from tests.small_desk import ingested
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from rag.corpus import Source
+    from rag.ingest.report import Report
+
+pytestmark = pytest.mark.anyio
+
+
+# What a run finds: documents in files, parts of files and documents of other origins, by their
+# URIs.
 
 DOCUMENT = parse(b"---\nyear: 1999\nAllow: group:everyone\n---\n# Plans\n\ntext\n", "plans.md")
 
@@ -180,3 +192,54 @@ async def test_the_spool_is_private_and_removed_after_a_run_and_a_killed_one_is_
         assert left.exists(), "it may belong to a run on the other collection"
     async with await small_desk.writing(tmp_path):
         assert not (tmp_path / "spool").exists()
+
+
+# A run records in which state it read each file, so that a search can tell later that it has
+# changed.
+
+
+async def _sources_by_name(data: Path) -> dict[str, Source]:
+    reader = DeskReader(data, timeout_seconds=15)
+    (collection,) = await reader.collections("default")
+    return {one.name: one for one in await (await reader.open(collection)).listing()}
+
+
+async def _run(data: Path, docs: Path) -> Report:
+    report = await ingested(data, docs)
+    recorded = {name: one.file for name, one in (await _sources_by_name(data)).items()}
+    assert recorded == {name: state_of(docs / name) for name in recorded}
+    return report
+
+
+async def test_the_state_of_each_file_is_recorded_also_if_only_its_time_is_new(tmp_path: Path) -> None:
+    """Added, changed, touched, moved, replaced by a copy: after each run, the record is that of the file."""
+    docs, data = tmp_path / "docs", tmp_path / "data"
+    docs.mkdir()
+    for name in ("a.md", "b.md", "c.md"):
+        (docs / name).write_text(f"The text of {name}.\n")
+    assert (await _run(data, docs)).counts["added"] == 3
+    before = (await _sources_by_name(data))["b.md"]
+    os.utime(docs / "a.md", (1, 1))
+    (docs / "b.md").write_text("Another text.\n")
+    (docs / "c.md").rename(docs / "d.md")
+    os.utime(docs / "d.md", (2, 2))
+    counts = (await _run(data, docs)).counts
+    assert (counts["unchanged"], counts["replaced"], counts["moved"]) == (1, 1, 1)
+    after = await _sources_by_name(data)
+    assert after["b.md"].file != before.file
+    assert {"a.md", "b.md", "d.md"} == after.keys()
+
+
+async def test_rows_of_a_version_that_did_not_record_it_get_it_at_the_next_run(tmp_path: Path) -> None:
+    docs, data = tmp_path / "docs", tmp_path / "data"
+    docs.mkdir()
+    (docs / "a.md").write_text("A text.\n")
+    await _run(data, docs)
+    table = await (await connect(data)).open_table(sources_table("default", "documents"))
+    await table.update({"fields": "{}"})
+    assert (await _sources_by_name(data))["a.md"].file is None
+    assert (await _run(data, docs)).counts["unchanged"] == 1
+    version = await (await (await connect(data)).open_table(sources_table("default", "documents"))).version()
+    await _run(data, docs)
+    again = await (await (await connect(data)).open_table(sources_table("default", "documents"))).version()
+    assert again == version  # a run that finds nothing new writes nothing
