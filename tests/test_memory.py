@@ -1,4 +1,4 @@
-"""The arenas of the C library: few, however many threads allocate."""
+"""The arenas of the C library: few, however many threads allocate; what is free goes back to the system."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from rag.runtime import ARENAS, return_memory
@@ -47,3 +48,14 @@ def test_returning_memory_does_no_harm() -> None:
     kept = bytes(1_000_000)
     return_memory()
     assert kept == bytes(1_000_000)
+
+
+@glibc
+def test_free_memory_below_what_is_still_used_goes_back() -> None:
+    process = psutil.Process()
+    blocks = [bytes(50_000) + b"." for _ in range(2_000)]  # small enough for the heap of the allocator
+    full = process.memory_info().rss
+    blocks = blocks[-1:]  # the last one keeps the heap from shrinking on its own
+    return_memory()
+    assert process.memory_info().rss < full - 50_000_000
+    assert blocks

@@ -10,7 +10,7 @@ import pytest
 from rag.ingest.parse.parsers import parse
 from tests.ingest.office import SAMPLES
 
-TABLE = tomllib.loads((Path(__file__).with_name("data") / "office.toml").read_text(encoding="utf-8"))
+TABLE = tomllib.loads((Path(__file__).parents[1] / "data/office.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"the office samples are not at {SAMPLES}")
