@@ -1,10 +1,11 @@
-"""Which parser reads a file, and what all of them state."""
+"""Which parser reads a file, what all of them state, and what they read of real documents."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -29,10 +30,9 @@ from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
 from rag.runtime import install_command
 from rag.text.invisible import with_line_ends, without_hidden
+from tests.ingest.office import SAMPLES
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+# Which parser reads a file, and what all of them state.
 
 # What holds for every format, and which parser reads which file.
 
@@ -364,3 +364,20 @@ async def test_a_legacy_document_is_read_in_the_confined_process(judged: Path) -
         assert "Adding a Bullet Slide" in slides.text
     with pytest.raises(ParseError, match="damaged"):
         await parse_safely(b"no such thing", "a.key", budget=Budget(60))
+
+
+# Titles and headings of real office documents, against a table that was made by reading them.
+
+TABLE = tomllib.loads((Path(__file__).parents[1] / "data/office.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"the office samples are not at {SAMPLES}")
+@pytest.mark.parametrize("name", TABLE)
+def test_title_and_headings_are_those_that_people_see(name: str) -> None:
+    path = SAMPLES / name
+    document = parse(path.read_bytes(), path.name)
+    assert document.title == TABLE[name]["title"]
+    if "headings" not in TABLE[name]:
+        return  # too many to list
+    headings = [one.title for one in document.blocks if one.kind == "heading" and one.title]
+    assert headings == TABLE[name]["headings"]
