@@ -1,4 +1,4 @@
-"""refdesk-admin tenant: bodies of documents that don't see each other."""
+"""Tenants don't see each other; --tenant, --user and --group say who asks, where a command asks as somebody."""
 
 from __future__ import annotations
 
@@ -56,3 +56,69 @@ def test_the_first_tenant_can_be_named_in_the_settings(desk: Desk, tmp_path: Pat
     desk.run("ingest", _paper(tmp_path, "ours", "pendulum"), "--config", config)
     assert [one["name"] for one in desk.json("tenant", "list")["tenants"]] == ["acme"]
     assert desk.json("search", "pendulum")["results"]
+
+
+QUESTION = '[[questions]]\ntext = "how many days of leave?"\nexpect = ["leave.md"]\n'
+NOBODY_IN = 'principal = {tenant = "default"}\n'
+
+
+@pytest.fixture
+def office(inside: Desk, tmp_path: Path) -> Desk:
+    """A note that the group hr alone may see."""
+    (tmp_path / "leave.md").write_text("# Leave\n\nThere are thirty days of leave.\n")
+    inside.run("ingest", tmp_path / "leave.md", "--visibility", "restricted", "--allow", "group:hr")
+    return inside
+
+
+def test_a_search_finds_what_the_flags_principal_may_see(office: Desk, desk: Desk, tmp_path: Path) -> None:
+    assert desk.json("search", "days of leave", "--user", "ann", "--group", "it", "--group", "hr")["results"]
+    assert not office.json("search", "days of leave", "--user", "ann", "--group", "it")["results"]
+
+    config = tmp_path / "config.toml"
+    config.write_text('[principal]\nuser = "ann"\ngroups = ["hr"]\n')
+    assert office.json("search", "days of leave", "--config", config)["results"]
+    for flags in (["--user", "bob"], ["--user", ""], ["--group", "it"]):
+        assert not office.json("search", "days of leave", "--config", config, *flags)["results"]
+
+
+def test_an_evaluation_asks_as_the_flags_principal_where_questions_do_not_say(
+    office: Desk, tmp_path: Path
+) -> None:
+    file = tmp_path / "questions.toml"
+    file.write_text(QUESTION)
+
+    def recall(*flags: str) -> float:
+        (run,) = office.json("eval", file, *flags)["runs"]
+        return float(run["metrics"]["recall@10"])
+
+    assert recall() == 0
+    assert recall("--group", "hr") == 1
+    assert recall("--user", "hr") == 0
+    file.write_text(QUESTION + NOBODY_IN + QUESTION)
+    assert recall("--group", "hr") == 0.5
+    file.write_text(QUESTION + NOBODY_IN)
+    assert "Leave out --user and --group" in office.run("eval", file, "--group", "hr", code=2).stderr
+    file.write_text(QUESTION + 'principal = {tenant = "default", groups = ["group:hr"]}\n')
+    assert "without a prefix: hr, not group:hr" in office.run("eval", file, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["search", "leave"], ["eval", "questions.toml"], ["cite", "check", "-"], ["key", "create"]],
+    ids=lambda arguments: arguments[0],
+)
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--group", "hr", "--group", "group:hr"], "without a prefix: hr, not group:hr"),
+        (["--user", "user:ann"], "without a prefix: ann, not user:ann"),
+        (["--group", "user:ann"], "names a user"),
+    ],
+)
+def test_an_entry_where_a_name_is_wanted_is_refused_in_one_line(
+    inside: Desk, arguments: list[str], flags: list[str], words: str
+) -> None:
+    said = inside.run(*arguments, *flags, code=2).stderr
+    assert words in said
+    assert said.count("\n") == 1
+    assert not inside.data.exists()
