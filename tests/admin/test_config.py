@@ -1,18 +1,22 @@
-"""refdesk-admin config check, and where settings come from: flag, then environment, then file."""
+"""Where settings come from, and how refdesk-admin config check tries what they name."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rag.config.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from types import ModuleType
 
     from tests.conftest import Scripts
+    from tests.endpoint import Behaviour, Endpoint
 
 pytestmark = pytest.mark.slow
 
@@ -117,3 +121,284 @@ def test_the_flag_names_the_file_before_the_environment_does_before_the_default_
     )
     assert run.stdout.splitlines()[0] == f"Settings file: {files[given - 1]}"
     assert f"search.limit = {given}" in run.stdout.splitlines()
+
+
+KEY = "sk-zebrafish"
+
+
+@pytest.fixture
+def check(scripts: Scripts, clock_room: Path, tmp_path: Path) -> Callable[..., tuple[int, dict[str, str]]]:
+    """The exit code and the lines by their parts, with this settings file."""
+
+    def checked(text: str, *options: str | Path) -> tuple[int, dict[str, str]]:
+        file = tmp_path / "config.toml"
+        file.write_text(text)
+        flags = options or ("--data", clock_room)
+        run = scripts.admin("config", "check", "--config", file, *flags, env={"MY_KEY": KEY})
+        assert KEY not in run.stdout + run.stderr
+        lines = [line for line in run.stdout.splitlines() if line[:7].strip() in {"ok", "note", "wrong"}]
+        assert lines[0] == "ok     settings: every key and value is valid"
+        parts = [line[7:].partition(": ") for line in lines]
+        return run.returncode, {
+            part: f"{line[:7].strip()} {text}" for line, (part, _, text) in zip(lines, parts, strict=True)
+        }
+
+    return checked
+
+
+def vectors(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    data = [{"index": at, "embedding": [0.6, 0.8]} for at in range(len(request["input"]))]
+    return 200, {"Content-Type": "application/json"}, json.dumps({"data": data}).encode()
+
+
+def remote(provider: Endpoint) -> str:
+    return f'model = "m"\nbase_url = "{provider.url}"\napi_key_env = "MY_KEY"\n'
+
+
+def test_a_right_configuration_is_told_part_by_part_without_its_defaults(
+    scripts: Scripts, clock_room: Path
+) -> None:
+    run = scripts.admin("config", "check", "--data", clock_room)
+    assert run.returncode == 0
+    lines = run.stdout.splitlines()
+    assert lines[1:6] == [
+        f'data = "{clock_room}"  (from --data)',
+        "ok     settings: every key and value is valid",
+        f"ok     data folder: {clock_room}",
+        "ok     tenant: default",
+        "ok     embedder: builtin all-MiniLM-L6-v2, 384 dimensions",
+    ]
+    assert lines[-1] == "The settings are valid."
+
+
+def test_before_the_first_ingestion_only_the_usual_folder_may_be_missing(
+    scripts: Scripts, check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path
+) -> None:
+    run = scripts.admin("config", "check")
+    assert run.returncode == 0
+    assert f"\nnote   data folder: There is no data folder {scripts.home}/refdesk. " in run.stdout
+    code, found = check("", "--data", tmp_path / "typo")
+    assert code == 1
+    assert found["data folder"].startswith(f"wrong There is no data folder {tmp_path}/typo. ")
+
+
+def test_a_tenant_that_there_is_not_is_wrong_and_several_without_a_name_are_noted(
+    scripts: Scripts, check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path
+) -> None:
+    for name in ("acorn", "birch"):
+        scripts.admin("tenant", "create", name, "--data", tmp_path / "data")
+    assert check("[principal]\ntenant = 'birch'\n", "--data", tmp_path / "data")[1]["tenant"] == "ok birch"
+    code, found = check("[principal]\ntenant = 'brich'\n", "--data", tmp_path / "data")
+    assert (code, found["tenant"].startswith("wrong There is no tenant 'brich' in")) == (1, True)
+    code, found = check("", "--data", tmp_path / "data")
+    assert (code, found["tenant"].startswith("note ")) == (0, True)
+    assert "2 tenants (acorn, birch)" in found["tenant"]
+
+
+def test_a_model_folder_is_opened(check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path) -> None:
+    code, found = check(f'[embedder]\nprovider = "onnx"\npath = "{tmp_path}/model"\n')
+    assert code == 1
+    assert found["embedder"].startswith("wrong ")
+    assert f"{tmp_path}/model" in found["embedder"]
+
+
+def test_endpoints_are_asked_and_wrong_keys_told(
+    check: Callable[..., tuple[int, dict[str, str]]],
+    provider: Endpoint,
+    chat_server: Endpoint,
+    rerank_server: Endpoint,
+    chats: ModuleType,
+    tmp_path: Path,
+) -> None:
+    text = (
+        f'[embedder]\nprovider = "openai"\n{remote(provider)}[chat]\n{remote(chat_server)}'
+        f'[reranker]\nprovider = "voyage"\n{remote(rerank_server)}'
+    )
+    none_yet = ("--data", tmp_path / "none")
+    provider.script = [vectors]
+    chat_server.script = [chats.saying({"ready": True})]
+    rerank_server.script = [rerank_server.sending(b'{"data": [{"index": 0, "relevance_score": 0.5}]}')]
+    _, found = check(text, *none_yet)
+    assert found["embedder"] == "ok openai m, 2 dimensions"
+    assert found["chat"] == "ok m answers"
+    assert found["reranker"] == "ok voyage answers"
+    assert provider.keys[0] == chat_server.keys[0] == f"Bearer {KEY}"
+
+    for server in (provider, chat_server, rerank_server):
+        server.script = [server.failing(401)]
+    code, found = check(text, *none_yet)
+    assert code == 1
+    for part in ("embedder", "chat", "reranker"):
+        assert found[part].startswith("wrong ")
+        assert found[part].endswith("HTTP 401; check the API key in MY_KEY.")
+
+
+def test_collections_of_another_embedder_are_told(
+    check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint
+) -> None:
+    provider.script = [vectors]
+    code, found = check(f'[embedder]\nprovider = "openai"\n{remote(provider)}')
+    assert code == 1
+    assert found["embedder"].startswith("wrong The collection 'documents' was made with the embedder builtin")
+
+
+def test_addresses_are_tried_and_one_that_is_taken_is_only_noted(
+    check: Callable[..., tuple[int, dict[str, str]]],
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, found = check(f"[http]\nport = {port}\nmetrics_port = 0\n")
+    assert code == 0
+    assert found["http address"] == f"note 127.0.0.1:{port} is taken, perhaps by refdesk itself."
+    assert "metrics address" not in found
+    code, found = check('[http]\nhost = "192.0.2.1"\n')
+    assert code == 1
+    assert found["http address"].startswith("wrong 192.0.2.1:8300 can't be bound: ")
+
+
+def test_settings_that_would_let_anybody_in_are_told(
+    check: Callable[..., tuple[int, dict[str, str]]],
+) -> None:
+    code, found = check('[http]\nauthentication = []\npublic_url = "https://desk.example.com"\n')
+    assert code == 1
+    assert "anybody could search" in found["http"]
+    assert check("[http]\nauthentication = []\n")[1]["http"].startswith("ok ")
+
+
+def test_the_issuers_keys_are_fetched(
+    check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint
+) -> None:
+    provider.script = [_answer(provider, KEYS), provider.failing(404)]
+    code, found = check(_oauth(provider))
+    assert code == 0
+    assert found["issuer"] == f"ok 1 signing keys at {provider.url}/keys"
+    assert found["issuer's metadata"].startswith(f"note {provider.url} has none")
+    assert provider.paths[1:] == [
+        "/.well-known/oauth-authorization-server/v1",
+        "/.well-known/openid-configuration/v1",
+        "/v1/.well-known/openid-configuration",
+    ]
+    code, found = check(_oauth(provider))
+    assert code == 1
+    assert found["issuer"] == f"wrong Its keys can't be fetched from {provider.url}/keys (oauth.jwks_url)."
+    assert "issuer's metadata" not in found
+
+
+@pytest.mark.parametrize(
+    "table", ["tenants = { a = 'acron' }", "clients.bot = { tenant = 'acron', user = 'b' }"]
+)
+def test_a_tenant_that_tokens_name_and_nobody_made_is_noted(
+    check: Callable[..., tuple[int, dict[str, str]]], table: str
+) -> None:
+    assert "oauth" not in check("[oauth]\ntenants = { a = 'default' }")[1]
+    code, found = check(f"[oauth]\n{table}")
+    assert code == 0
+    assert found["oauth"].startswith("note There is no tenant 'acron' in ")
+
+
+KEYS = {"keys": [{"kty": "oct", "kid": "1", "use": "sig", "alg": "HS256", "k": "AAAA"}]}
+
+
+def _oauth(provider: Endpoint) -> str:
+    return (
+        '[http]\npublic_url = "https://desk.example.com"\nauthentication = ["oauth"]\n[oauth]\n'
+        f'issuer = "{provider.url}"\njwks_url = "{provider.url}/keys"\n'
+        'tenants = { a = "default" }\n'
+    )
+
+
+def _answer(provider: Endpoint, body: object) -> Behaviour:
+    return provider.sending(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({}, "ok clients need an id from you; sign-in that an identity provider vouches for (ID-JAG): no"),
+        (
+            {
+                "registration_endpoint": "https://login.example.com/reg",
+                "authorization_grant_profiles_supported": ["urn:ietf:params:oauth:grant-profile:id-jag"],
+            },
+            "ok clients can register by themselves; sign-in that an identity provider vouches for",
+        ),
+        (
+            {"issuer": "https://login.example.com/"},
+            "wrong It calls itself 'https://login.example.com/', not ",
+        ),
+        ({"issuer": None}, "wrong It calls itself None, not "),
+        (
+            {"jwks_uri": "https://login.example.com/k"},
+            "note It has its keys at 'https://login.example.com/k'",
+        ),
+        ({"code_challenge_methods_supported": ["plain"]}, "note It doesn't say that it knows PKCE (S256)"),
+        ({"code_challenge_methods_supported": 5}, "note It doesn't say that it knows PKCE (S256)"),
+    ],
+)
+def test_the_issuers_metadata_is_compared_with_the_settings(
+    check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint, others: dict[str, object], said: str
+) -> None:
+    metadata = {
+        "issuer": provider.url,
+        "jwks_uri": f"{provider.url}/keys",
+        "code_challenge_methods_supported": ["S256"],
+    }
+    provider.script = [_answer(provider, KEYS), _answer(provider, metadata | others)]
+    code, found = check(_oauth(provider))
+    assert found["issuer's metadata"].startswith(said)
+    assert (code == 1) is said.startswith("wrong")
+
+
+def test_the_findings_come_as_json_too(scripts: Scripts, tmp_path: Path) -> None:
+    run = scripts.admin("config", "check", "--json", "--data", tmp_path / "typo")
+    assert run.returncode == 1
+    checks = {one["part"]: one["state"] for one in json.loads(run.stdout)["checks"]}
+    assert (checks["data folder"], checks["embedder"]) == ("wrong", "ok")
+
+
+def test_a_binding_that_leaves_nothing_is_wrong(check: Callable[..., tuple[int, dict[str, str]]]) -> None:
+    code, said = check(
+        """
+        [search]
+        collections = ["documents", "hanbdook"]
+        [[server.tools]]
+        collections = ["documents"]
+        [[server.tools]]
+        name = "search_b"
+        opener = { name = "open_b" }
+        collections = ["documents", "handbook"]
+        [oauth.scopes.final]
+        filter = { status = "final" }
+        [oauth.scopes.all]
+        """
+    )
+    assert code
+    assert said["search.collections"] == "wrong There is no collection hanbdook."
+    assert said["tool search_b"] == "wrong There is no collection handbook."
+    assert said["scope final"] == "wrong The filter suits the declared fields of no collection (documents)."
+    assert not said.keys() & {"tool search", "scope all"}
+
+
+def test_a_key_that_names_what_is_no_longer_there_is_wrong(
+    check: Callable[..., tuple[int, dict[str, str]]], scripts: Scripts, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    scripts.admin("collection", "create", "handbook", "--data", data)
+    (tmp_path / "config.toml").write_text("[search.profiles.own]\nlimit = 3\n")
+    create = ("key", "create", "--data", data, "--config", tmp_path / "config.toml", "--json")
+    ids = []
+    for option in (["--profile", "own"], ["--collection", "handbook"], ["--tool", "search"]):
+        run = scripts.admin(*create, *option)
+        ids.append(json.loads(run.stdout)["id"])
+    scripts.admin("collection", "create", "other", "--data", data)
+    assert scripts.admin("collection", "remove", "handbook", "--yes", "--data", data).returncode == 0
+    code, said = check('server.tools = [{ name = "find" }]', "--data", data)
+    assert code
+    assert said[f"key {ids[0]}"] == "wrong There is no profile 'own', so it can't search."
+    assert said[f"key {ids[1]}"] == "wrong There is no collection handbook."
+    assert said[f"key {ids[2]}"] == "wrong There is no search tool search."
+    (data / "keys.json").write_text("{")
+    (data / "keys.json").chmod(0o600)
+    assert "can't be read" in check("", "--data", data)[1]["keys"]
