@@ -1,4 +1,4 @@
-"""Embedders by name, from outside: a collection names one, is made and searched with it, and follows it."""
+"""Embedders by name, remote ones that fail or give no vector, and the cache, so that nothing is paid for twice."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.models.embed.embedding_cache import cache_file
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.admin.conftest import Desk
-    from tests.endpoint import Endpoint
+    from tests.endpoint import Behaviour, Endpoint, Reply
 
 pytestmark = pytest.mark.slow
+
 
 HOUSE = {"a.md": "# Clocks\n\nThe pendulum clock needs oil.\n"}
 
@@ -180,3 +183,233 @@ def test_config_check_measures_what_the_baseline_should_be(house: House) -> None
     config = house.settings()
     config.write_text(f"{config.read_text()}\n{advice[1]}\n")
     assert "unrelated" not in house.desk.run("config", "check", "--config", config, code=0).stdout
+
+
+FILES = 60
+BAD = "cursed"
+
+
+def answering(request: dict[str, Any], *, bad: str = BAD) -> Reply:
+    """Vectors of counted letters, NaN for texts with the bad word."""
+    rows = [
+        [float("nan")] * 26 if bad in text else [text.count(chr(97 + n)) + 0.01 for n in range(26)]
+        for text in request["input"]
+    ]
+    data = [{"index": index, "embedding": row} for index, row in enumerate(rows)]
+    return 200, {}, json.dumps({"data": data}).encode()
+
+
+@pytest.fixture
+def remote(tmp_path: Path, provider: Endpoint) -> tuple[str, Path]:
+    """The options for an embedder behind an endpoint that answers like this."""
+    provider.script = [answering]
+    config = tmp_path / "config.toml"
+    config.write_text(f'[embedder]\nprovider = "openai"\nmodel = "tiny"\nbase_url = "{provider.url}"\n')
+    config.chmod(0o600)
+    return "--config", config
+
+
+def test_one_bad_vector_of_many_stops_nothing_is_told_with_its_file_and_asked_for_again(
+    desk: Desk, provider: Endpoint, remote: tuple[str, Path], tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(FILES):
+        (notes / f"{number:02}.md").write_text(f"Note {number} about clocks.")
+    (notes / "40.md").write_text(f"A {BAD} pendulum.")
+
+    run = desk.run("ingest", notes, *remote)
+    assert run.stdout.startswith(f"{FILES} added")
+    assert f"Note: The embedding model has no valid vector for 1 chunk: {notes}/40.md (1)." in run.stderr
+    (found,) = desk.json("search", "pendulum", "--mode", "sparse", *remote)["results"]
+    assert BAD in found["text"]
+    hybrid = desk.json("search", "pendulum", *remote)["results"]
+    assert BAD in hybrid[0]["text"]
+    dense = desk.json("search", "pendulum", "--mode", "dense", "--limit", "50", *remote)["results"]
+    assert len(dense) == 50
+    assert not any(BAD in one["text"] for one in dense)
+    assert desk.json("status", *remote)["collections"][0]["without_vector"] == 1
+    assert "1 chunk of documents found by words only" in desk.run("status", *remote).stdout
+
+    provider.script = [lambda request: answering(request, bad="nothing has this")]
+    provider.requests.clear()
+    again = desk.run("ingest", notes, *remote)
+    assert "Note: 1 chunk got the vector that an earlier run asked for in vain." in again.stderr
+    assert f"{FILES} unchanged" in again.stdout
+    assert [len(request["input"]) for request in provider.requests] == [1, 1]  # the first opens it
+    dense = desk.json("search", f"A {BAD} pendulum.", "--mode", "dense", *remote)["results"]
+    assert BAD in dense[0]["text"]
+    assert desk.json("status", *remote)["collections"][0]["without_vector"] == 0
+
+
+def test_vectors_of_another_length_fail_the_whole_run(
+    desk: Desk, provider: Endpoint, remote: tuple[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "a.md").write_text("A clock.")
+    short = json.dumps({"data": [{"index": 0, "embedding": [1.0, 2.0]}]}).encode()
+    provider.script = [answering, provider.sending(short)]
+    run = desk.run("ingest", tmp_path / "a.md", *remote, code=1)
+    assert "did not return a valid vector with 26 dimensions for 1 text" in run.stderr
+
+
+TOKENS = 10  # that the provider reports for each text
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """A data folder, documents, and a provider with a price."""
+
+    desk: Desk
+    folder: Path
+    provider: Endpoint
+
+    def write(self, *names: str) -> None:
+        for name in names:
+            (self.folder / f"{name}.md").write_text(f"# {name}\n\nThe story of {name}.\n")
+
+    def config(self, *more: str, **changes: str) -> Path:
+        table = {"provider": "openai", "model": "beta", "base_url": self.provider.url} | changes
+        lines = ["[embedder]", "price = 50.0", *(f'{key} = "{value}"' for key, value in table.items()), *more]
+        file = self.folder.parent / "config.toml"
+        file.write_text("\n".join(lines))
+        return file
+
+    def ingest(self, *options: str, config: Path | None = None, code: int = 0) -> Any:  # noqa: ANN401 any JSON
+        """What a run prints, and in `sent` what was sent after the probe."""
+        self.provider.requests.clear()
+        printed = self.desk.json(
+            "ingest", self.folder, "--config", config or self.config(), *options, code=code
+        )
+        sent = [text for request in self.provider.requests for text in request["input"]][1:]
+        return printed | {"sent": sent}
+
+
+def reporting(request: dict[str, Any], endpoint: Endpoint) -> Reply:
+    status, headers, body = endpoint.embedding(request)
+    usage = {"usage": {"prompt_tokens": TOKENS * len(request["input"])}}
+    return status, headers, json.dumps(json.loads(body) | usage).encode()
+
+
+@pytest.fixture
+def shop(inside: Desk, provider: Endpoint, tmp_path: Path) -> Shop:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    provider.script = [lambda request: reporting(request, provider)]
+    made = Shop(inside, folder, provider)
+    made.write("ann", "bob", "cid")
+    return made
+
+
+def test_after_a_collection_was_removed_it_is_made_again_without_sending_a_text(shop: Shop) -> None:
+    first = shop.ingest()
+    bill = {"texts": 3, "tokens": 30, "cached": 0, "unreported": 0, "price": 50.0, "cost": 0.0015}
+    assert (len(first["sent"]), first["embedding"]) == (3, bill)
+    found = shop.desk.json("search", "story of bob", "--config", shop.config())["results"]
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    again = shop.ingest()
+    assert (again["sent"], again["embedding"]["cached"], again["embedding"]["cost"]) == ([], 3, 0.0)
+    same = shop.desk.json("search", "story of bob", "--config", shop.config())["results"]
+    assert [one["similarity"] for one in same] == [one["similarity"] for one in found]
+
+
+def test_without_a_cache_everything_is_sent_again_and_the_file_is_gone(shop: Shop) -> None:
+    shop.ingest()
+    assert cache_file(shop.desk.data).exists()
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    off = shop.config("[ingest]", "embedding_cache_bytes = 0")
+    assert len(shop.ingest(config=off)["sent"]) == 3
+    assert not cache_file(shop.desk.data).exists()
+
+
+def test_a_purge_removes_the_embeddings_of_removed_documents_and_of_removed_collections(shop: Shop) -> None:
+    shop.ingest()
+    shop.ingest("--collection", "others")
+    (shop.folder / "ann.md").unlink()
+    for name in ("documents", "others"):
+        shop.ingest("--collection", name)
+        shop.desk.run("purge", "--collection", name)
+    shop.write("ann")
+    assert [text.split("\n")[0] for text in shop.ingest()["sent"]] == ["ann"]
+    for name in ("documents", "others"):
+        shop.desk.run("collection", "remove", name, "--yes")
+    assert not shop.ingest()["sent"]
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    shop.desk.run("purge")
+    assert len(shop.ingest()["sent"]) == 3
+
+
+def test_a_model_that_was_replaced_behind_its_name_gets_nothing_from_the_cache(shop: Shop) -> None:
+    def other(request: dict[str, Any]) -> Reply:
+        return reporting({"input": [text[::-1] + " qq ww ee" for text in request["input"]]}, shop.provider)
+
+    shop.ingest()
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    shop.provider.script = [other]
+    again = shop.ingest()
+    assert len(again["sent"]) == 3
+    assert any("another model behind its name" in note for note in again["notes"])
+
+
+def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_there(
+    shop: Shop,
+) -> None:
+    """Batches of one text: the first two are answered, then the key is refused."""
+    config = shop.config("batch_size = 1")
+    honest: Behaviour = lambda request: reporting(request, shop.provider)  # noqa: E731 two of them
+    shop.provider.script = [honest, honest, honest, shop.provider.failing(403)]
+    run = shop.desk.run("ingest", shop.folder, "--config", config, code=1)
+    assert "HTTP 403; check the API key" in run.stderr
+    assert "Run the same command again: it goes on there." in run.stderr
+    assert "Embedding: 2 texts sent (20 tokens, cost 0.001)" in run.stdout
+    shop.provider.script = [honest]
+    again = shop.ingest(config=config)
+    assert len(again["sent"]) == 1
+    assert {one["outcome"] for one in again["files"]} <= {"added", "unchanged"}
+    assert len(shop.desk.paths()) == 3
+
+
+def _files(folder: Path) -> dict[str, tuple[int, int]]:
+    found = [file for file in folder.rglob("*") if file.is_file()]
+    return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in found}
+
+
+def test_an_estimate_tells_before_the_first_run_what_it_costs_and_stores_and_sends_nothing(
+    shop: Shop,
+) -> None:
+    shop.write("dan")
+    (shop.folder / "bad.pdf").write_bytes(b"%PDF-1.4 nothing")
+    (shop.folder / "same.md").write_text((shop.folder / "dan.md").read_text())
+    found = shop.desk.json("ingest", shop.folder, "--estimate", "--config", shop.config(), code=3)
+    assert not shop.provider.requests
+    assert not shop.desk.data.exists()
+    assert (found["documents"], found["failed"], found["chunks"], found["cached"]) == (5, 1, 5, 1)
+    assert found["seconds"] is None
+    run = shop.ingest(code=3)
+    assert len(run["sent"]) == found["chunks"] - found["cached"]
+    assert 0 < found["cost"] == found["tokens"] * 50 / 1e6
+
+
+def test_an_estimate_knows_what_is_stored_moved_or_in_the_cache(shop: Shop) -> None:
+    shop.ingest()
+    shop.write("dan")
+    (shop.folder / "sub").mkdir()
+    (shop.folder / "ann.md").rename(shop.folder / "sub" / "ann.md")
+    before = _files(shop.desk.data)
+    found = shop.desk.json("ingest", shop.folder, "--estimate", "--config", shop.config())
+    assert (found["documents"], found["unchanged"], found["chunks"], found["cached"]) == (1, 3, 1, 0)
+    assert found["seconds"] is not None
+    assert _files(shop.desk.data) == before
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    printed = shop.desk.run("ingest", shop.folder, "--estimate", "--config", shop.config()).stdout
+    assert "4 documents to store, 0 unchanged.\n4 chunks, 3 of them in the cache or twice. At most" in printed
+    assert printed.endswith("Nothing was stored or sent.\n")
+
+
+def test_an_estimate_with_the_built_in_model_has_a_time_and_no_cost(shop: Shop) -> None:
+    found = shop.desk.json("ingest", shop.folder, "--estimate")
+    assert (found["documents"], found["cost"], found["seconds"] > 0) == (3, None, True)
+
+
+def test_an_estimate_refuses_options_that_it_can_not_follow(shop: Shop, tmp_path: Path) -> None:
+    run = shop.desk.run("ingest", shop.folder, "--estimate", "--report", tmp_path / "a.html", code=2)
+    assert "--estimate goes with none of" in run.stderr
