@@ -1,8 +1,9 @@
-"""What happens to personal data at the door of a collection, from outside."""
+"""What is decided at the door: personal data masked or kept out, and who decides whether a document is stored."""
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.admin.conftest import Desk
+    from tests.endpoint import Endpoint, Reply
 
 pytestmark = pytest.mark.slow
+
 
 MAIL, IBAN = "ann.lee@acorn.org", "DE89 3704 0044 0532 0130 00"
 TEXT = f"""---
@@ -130,3 +133,167 @@ def test_a_file_name_stays_and_the_report_says_so(door: Door) -> None:
 def test_a_policy_that_does_not_exist_is_refused(door: Door, wrong: str) -> None:
     run = door.desk.run("collection", "create", "documents", "--personal-data", wrong, code=2)
     assert "is not like redact or email=redact" in run.stderr
+
+
+PROGRAM = """
+import json, sys, time
+document = json.load(sys.stdin)
+assert set(document) == {"path", "title", "text", "metadata"}
+if "slow" in document["text"]: time.sleep(60)
+if "crash" in document["text"]: sys.exit(7)
+print("skip" if "rude" in document["text"] else "flag" if "odd" in document["text"] else "allow")
+"""
+MODULE = """
+async def check(document):
+    if "crash" in document["text"]:
+        raise ValueError(document["text"])
+    return "skip" if "rude" in document["text"] else "flag" if "odd" in document["text"] else "allow"
+
+def plain(document):
+    return "allow"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A data folder, documents, and settings with a moderator."""
+
+    desk: Desk
+    folder: Path
+
+    def write(self, **documents: str) -> None:
+        for name, text in documents.items():
+            (self.folder / f"{name}.md").write_text(f"# {name}\n\n{text}\n")
+
+    def config(self, *lines: str) -> Path:
+        file = self.folder.parent / "config.toml"
+        file.write_text("\n".join(["[moderation]", *lines]))
+        return file
+
+    def ingest(self, config: Path, code: int = 0) -> dict[str, tuple[str, str]]:
+        printed = self.desk.json("ingest", self.folder, "--config", config, code=code)
+        return {one["path"].rpartition("/")[2]: (one["outcome"], one["reason"]) for one in printed["files"]}
+
+    def metadata(self) -> dict[str, str]:
+        sources: list[dict[str, Any]] = self.desk.json("sources")["sources"]
+        return {one["title"]: one["metadata"].get("moderation", "") for one in sources}
+
+
+@pytest.fixture
+def gate(inside: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "my_moderation.py").write_text(MODULE)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    made = Gate(inside, folder)
+    made.write(fine="A clock.", odd="An odd clock.", rude="A rude clock.")
+    return made
+
+
+def command(gate: Gate) -> str:
+    return f"command = {json.dumps([sys.executable, str(gate.folder.parent / 'program.py')])}"
+
+
+@pytest.mark.parametrize("how", ["call", "command"])
+def test_a_function_or_a_program_allows_flags_and_keeps_out(gate: Gate, how: str) -> None:
+    line = 'call = "my_moderation:check"' if how == "call" else command(gate)
+    found = gate.ingest(gate.config(line))
+    assert {name: outcome for name, (outcome, _) in found.items()} == {
+        "fine.md": "added",
+        "odd.md": "added",
+        "rude.md": "ignored",
+    }
+    assert gate.metadata() == {"fine": "", "odd": "flagged"}
+    gate.write(fine="A rude clock, now.")
+    assert gate.ingest(gate.config(line))["fine.md"] == ("removed", "the moderation keeps it out")
+
+
+def test_a_new_moderator_is_asked_about_unchanged_documents_and_an_old_one_is_not(gate: Gate) -> None:
+    gate.ingest(gate.config())
+    found = gate.ingest(gate.config('call = "my_moderation:check"'))
+    assert found["rude.md"][0] == "removed"
+    again = gate.ingest(gate.config('call = "my_moderation:check"'))
+    assert {outcome for outcome, _ in again.values()} == {"unchanged", "ignored"}
+    rehearsed = gate.desk.json(
+        "ingest", gate.folder, "--config", gate.config('call = "my_moderation:check"'), "--dry-run"
+    )
+    assert (rehearsed["counts"]["unchanged"], rehearsed["counts"]["replaced"]) == (2, 0)
+    assert any("The moderation was not asked" in note for note in rehearsed["notes"])
+
+
+@pytest.mark.parametrize("text", ["slow"])
+def test_a_program_that_fails_stores_the_document_and_is_asked_again(gate: Gate, text: str) -> None:
+    gate.write(odd="fine", rude="fine", fine=f"This will {text}.")
+    config = gate.config(command(gate), "timeout_seconds = 0.8")
+    outcome, reason = gate.ingest(config)["fine.md"]
+    assert outcome == "added"
+    assert reason.startswith("stored without moderation, which failed: ")
+    assert ("ended with 7" in reason) == (text == "crash")
+    assert gate.ingest(config)["fine.md"][0] == "replaced"
+
+
+def test_where_the_operator_wants_it_nothing_is_stored_without_a_verdict(gate: Gate) -> None:
+    config = gate.config('call = "my_moderation:check"', 'on_failure = "skip"')
+    gate.ingest(config)
+    gate.write(fine="This will crash.")
+    outcome, reason = gate.ingest(config, code=3)["fine.md"]
+    assert (outcome, reason) == (
+        "skipped",
+        "its moderation failed: it raised ValueError; the earlier version stays",
+    )
+
+
+def test_after_three_failures_in_a_row_nobody_is_asked_any_more(gate: Gate) -> None:
+    gate.write(**{f"a{n}": "This will crash." for n in range(4)})
+    found = gate.ingest(gate.config('call = "my_moderation:check"'))
+    assert "was not asked any more" in found["a3.md"][1]
+    assert found["rude.md"][0] == "added"
+    gate.write(**{f"a{n}": "Fine." for n in range(4)})
+    assert gate.ingest(gate.config('call = "my_moderation:check"'))["rude.md"][0] == "removed"
+
+
+@pytest.mark.parametrize("flagged", ["skip"])
+def test_an_endpoint_flags_documents_in_pieces(gate: Gate, provider: Endpoint, flagged: str) -> None:
+    def answer(request: dict[str, Any]) -> Reply:
+        results = [{"flagged": "rude" in piece} for piece in request["input"]]
+        return 200, {}, json.dumps({"results": results}).encode()
+
+    provider.script = [answer]
+    gate.write(fine="long " * 4000, rude="long " * 4000 + "rude")
+    found = gate.ingest(gate.config(f'base_url = "{provider.url}"', f'flagged = "{flagged}"'))
+    assert set(provider.paths) == {"/v1/moderations"}
+    assert found["rude.md"][0] == ("added" if flagged == "flag" else "ignored")
+    assert found["fine.md"][0] == "added"
+    assert max(len(piece) for request in provider.requests for piece in request["input"]) <= 8000
+
+
+def test_an_endpoint_that_answers_nonsense_is_a_failure(gate: Gate, provider: Endpoint) -> None:
+    provider.script = [provider.sending(b'{"results": []}')]
+    found = gate.ingest(gate.config(f'base_url = "{provider.url}"', 'on_failure = "skip"'), code=1)
+    assert "the endpoint's answer is not valid" in found["fine.md"][1]
+
+
+@pytest.mark.parametrize("call", ["my_moderation:plain", "no_such_module:check"])
+def test_a_function_that_does_not_exist_stops_the_run_before_it_begins(gate: Gate, call: str) -> None:
+    run = gate.desk.run("ingest", gate.folder, "--config", gate.config(f'call = "{call}"'), code=2)
+    assert call in run.stderr
+    assert gate.desk.json("collection", "list")["collections"] == []
+
+
+def test_an_estimate_asks_nobody(gate: Gate) -> None:
+    found = gate.desk.json(
+        "ingest", gate.folder, "--estimate", "--config", gate.config('command = ["/nowhere"]')
+    )
+    assert found["documents"] == 3
+
+
+def test_a_program_that_is_missing_is_told_before_anything_is_ingested(gate: Gate, desk: Desk) -> None:
+    config = gate.config('command = ["nowhere-to-be-found"]')
+    for arguments in (("config", "check"), ("ingest", gate.folder)):
+        run = desk.run(*arguments, "--config", config, code=1 if arguments[0] == "config" else 2)
+        told = run.stdout + run.stderr
+        assert "moderation.command is 'nowhere-to-be-found', but this machine has no such program." in told
+    found = gate.config(command(gate))
+    assert "moderation" in desk.run("config", "check", "--config", found).stdout
