@@ -1,4 +1,4 @@
-"""Embedders by name, remote ones that fail or give no vector, and the cache, so that nothing is paid for twice."""
+"""Embedders by name, remote ones that fail or give no vector, and the cache: nothing is paid for twice."""
 
 from __future__ import annotations
 

@@ -20,8 +20,6 @@ from rag.admin.main import main
 from rag.config.settings import Settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.admin.conftest import Desk, Run, Screen
     from tests.conftest import Scripts
 

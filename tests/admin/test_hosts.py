@@ -1,4 +1,4 @@
-"""Where each host keeps its servers; what is put into its file, in which all else stays as people wrote it."""
+"""Where each host keeps its servers, and what is put there beside what people wrote, which stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""refdesk-admin key: keys that are shown once and end, and what they change on a desk that becomes a shared one."""
+"""refdesk-admin key: keys that are shown once and end; the first makes a desk a shared one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is decided at the door: personal data masked or kept out, and who decides whether a document is stored."""
+"""Personal data is masked or kept out, and somebody else may decide whether a document is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sources of a desk: listed, shown, named in commands, and removed; what a name means takes its parts along."""
+"""The sources of a desk: listed, shown, named in commands with all that they contain, and removed."""
 
 from __future__ import annotations
 
