@@ -1,4 +1,4 @@
-"""Tenants don't see each other; --tenant, --user and --group say who asks where a command asks as somebody."""
+"""Tenants don't see each other; --tenant, --user and --group say who asks."""
 
 from __future__ import annotations
 
