@@ -450,7 +450,7 @@ async def change_sources(
     return await change_access(settings.data, tenant, accesses, changed, around=around)
 
 
-def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str] = ()) -> Iterator[str]:
+def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) -> Iterator[str]:
     """Notes on a change: a grant of what is open already, and limits set by a container or an origin.
 
     `grant` holds the entries of a grant; it is empty for other changes.

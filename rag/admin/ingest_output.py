@@ -41,9 +41,7 @@ def is_notable(outcome: Outcome) -> bool:
     )
 
 
-def print_summary(
-    report: Report, collection: str, usual: Visibility, *, quiet: bool, before: str = ""
-) -> None:
+def print_summary(report: Report, collection: str, usual: Visibility, *, quiet: bool, before: str) -> None:
     """Print a run's counts, who may see what was added, what was not read, and the notes.
 
     `usual` is the default visibility of the collection's new documents. The notes go to standard error, with

@@ -33,7 +33,7 @@ PERMISSIVE = {"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "isc", "cc0-1
 """Licences that allow any use if their text is passed on; by the hub's names, in lower case."""
 
 
-def licence_lines(licence: str, page: str, note: str = "") -> Iterator[str]:
+def licence_lines(licence: str, page: str, note: str) -> Iterator[str]:
     """Warnings about a licence before a download; none for a permissive one without a note."""
     if licence.lower() not in PERMISSIVE:
         warning = f"Its licence is {licence}, which is not permissive" if licence else "It states no licence"

@@ -40,7 +40,7 @@ class FileContent:
     state: FileState | None = None
 
 
-async def read_content(file: LocalFile, *, max_bytes: int, cut: str, admission: str = "") -> FileContent:
+async def read_content(file: LocalFile, *, max_bytes: int, cut: str, admission: str) -> FileContent:
     """Read a file and its sidecar; the digest covers `cut` and `admission`, the recipes for its text.
 
     Raises:

@@ -6,9 +6,8 @@ Diversity is maximal marginal relevance. A near-duplicate repeats a text word fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -102,16 +101,8 @@ def _indexes(sources: Sequence[Hashable]) -> dict[Hashable, npt.NDArray[np.intp]
 SHINGLE = 5  # words
 
 
-@dataclass(frozen=True, slots=True)
-class Distinct:
-    """The indexes of the texts to keep, in order, and for each other text the kept one that it repeats."""
-
-    unique: tuple[int, ...]
-    repeats: Mapping[int, int]
-
-
-def distinct(texts: Sequence[str], *, threshold: float = 0.9) -> Distinct:
-    """Which of `texts` (best first) to keep: a text is dropped if it duplicates a kept one before it.
+def distinct(texts: Sequence[str], *, threshold: float = 0.9) -> tuple[int, ...]:
+    """The indexes of the texts (best first) to keep: a text is dropped if it duplicates a kept one before it.
 
     Duplicates differ in white space only, or their five-word shingles have a Jaccard similarity of at least
     `threshold`, in (0, 1]. A text that only resembles a dropped one is kept. Long texts that
@@ -123,15 +114,10 @@ def distinct(texts: Sequence[str], *, threshold: float = 0.9) -> Distinct:
     normal = [" ".join(text.split()) for text in texts]
     alike = (jaccard([_shingles(text) for text in normal]) >= threshold).tolist()  # faster to index
     chosen: list[int] = []
-    repeats: dict[int, int] = {}
     for index, text in enumerate(normal):
-        originals = (earlier for earlier in chosen if alike[earlier][index] or normal[earlier] == text)
-        first = next(originals, None)
-        if first is None:
+        if not any(alike[earlier][index] or normal[earlier] == text for earlier in chosen):
             chosen.append(index)
-        else:
-            repeats[index] = first
-    return Distinct(tuple(chosen), repeats)
+    return tuple(chosen)
 
 
 def _shingles(text: str) -> set[int]:

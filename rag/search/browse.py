@@ -220,9 +220,7 @@ def collections_page(overview: Sequence[CollectionOverview], after: str | None, 
     )
 
 
-async def document_or_folder(
-    views: Sequence[View], path: str, after: str | None = None, limit: int = MAX_ENTRIES
-) -> str | Folder:
+async def document_or_folder(views: Sequence[View], path: str, after: str | None, limit: int) -> str | Folder:
     """The id of the document at a path, or a page of the folder; see `Desk.at`."""
     first, _, inner = path.lstrip("/").partition("/")
     first = first.lower()  # as all names of collections are

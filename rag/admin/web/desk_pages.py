@@ -234,5 +234,4 @@ def _keys(console: Console) -> dict[str, Any]:
         "url": resource_url(console.settings.http),
         "takes_keys": "keys" in console.settings.http.authentication,
         "days": USUAL_DAYS,
-        "max_days": MAX_DAYS,
     }

@@ -50,8 +50,8 @@ class OriginRun:
         *,
         agent: str,
         environment: Mapping[str, str],
-        stdin: IO[bytes] | None = None,
-        scratch: Path | None = None,
+        stdin: IO[bytes] | None,
+        scratch: Path | None,
     ) -> None:
         self._name = name
         self._origin = origin

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from rag.ingest.origins.guarded_http import MAX_REDIRECTS, Client, Reply, Resolve
+from rag.ingest.origins.guarded_http import MAX_REDIRECTS, Client, Reply
 from rag.ingest.origins.origin_look import (
     FetchError,
     GoneError,
@@ -73,16 +73,10 @@ class _Visit:
     stated: dict[str, str] = field(default_factory=dict)
 
 
-async def look_through_site(
-    origin: WebOrigin, context: OriginContext, resolve: Resolve | None = None
-) -> OriginFindings:
+async def look_through_site(origin: WebOrigin, context: OriginContext) -> OriginFindings:
     """Discover the pages of a web origin."""
-    options = {"resolve": resolve} if resolve else {}
     client = Client(
-        agent=context.agent,
-        timeout_seconds=origin.timeout_seconds,
-        networks=origin.private_networks,
-        **options,
+        agent=context.agent, timeout_seconds=origin.timeout_seconds, networks=origin.private_networks
     )
     crawl = _Crawl(origin, context, client)
     try:

@@ -248,7 +248,7 @@ def document_of_draft(
     mime_type: str,
     properties: Properties,
     *,
-    remarks: Iterable[str] = (),
+    remarks: Iterable[str],
     title: str = "",
 ) -> Document:
     """The document of a draft. Its title is that of its properties, else `title`, else its first heading.

@@ -101,7 +101,7 @@ class Rights:
             requested_access=requested_access,
         )
 
-    def of_path(self, path: Path, *, by_command: bool = True, around: Sequence[Path] = ()) -> Access | None:
+    def of_path(self, path: Path, *, by_command: bool = True, around: Sequence[Path]) -> Access | None:
         """The access from command, folders and rules for a path; None if none of them applies.
 
         `by_command` says whether the command applies to this path at all. For a part, each step inwards can

@@ -99,7 +99,6 @@ async def members_safely(
     receive: Callable[[Member], None],
     *,
     budget: Budget,
-    memory_bytes: int = MEMORY_BYTES,
 ) -> None:
     """Unpack a container in the sandbox, and charge its budget.
 
@@ -109,7 +108,7 @@ async def members_safely(
         ParseError: the file can't be unpacked within the limits. Members may have come before.
     """
     before = budget.spent
-    async with _lend_process(family_of(data, name), budget, memory_bytes) as child:
+    async with _lend_process(family_of(data, name), budget, MEMORY_BYTES) as child:
         with anyio.fail_after(budget.patience):
             await child.ask(MEMBERS, data, name, math.ceil(budget.left))
             while True:
@@ -268,7 +267,7 @@ async def _take_idle_process(pool: _Pool, memory_bytes: int, family: str) -> _Ch
     return None
 
 
-async def _start_process(memory_bytes: int, family: str = "") -> _Child:
+async def _start_process(memory_bytes: int, family: str) -> _Child:
     """A new process that is ready. It imports from the same folders, but never from the working folder.
 
     Raises:

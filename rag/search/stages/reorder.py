@@ -153,5 +153,6 @@ async def drop_duplicates(
     hits: Sequence[Hit], stage: DedupeStage, _query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits without those that nearly repeat a better one."""
-    indexes = diversity.distinct([hit.text for hit in hits], threshold=stage.threshold).unique
-    return [hits[index] for index in indexes]
+    return [
+        hits[index] for index in diversity.distinct([hit.text for hit in hits], threshold=stage.threshold)
+    ]

@@ -98,7 +98,7 @@ async def copy_to_bucket(data: Path, bucket: Bucket, *, replace: bool = False) -
     return CopyResult(**copied, rows=rows)
 
 
-async def copy_rights(data: Path, bucket: Bucket, *, replace: bool = False) -> int:
+async def copy_rights(data: Path, bucket: Bucket) -> int:
     """Copy keys, tenants and access records without waiting for locks. Returns the number of sent objects.
 
     Raises:
@@ -106,7 +106,7 @@ async def copy_rights(data: Path, bucket: Bucket, *, replace: bool = False) -> i
         BusyError: a copy of everything is running, which sends them itself.
     """
     _tenants(data)
-    with _copying(data, bucket, replace=replace) as target:
+    with _copying(data, bucket, replace=False) as target:
         await to_thread.run_sync(target.send_rights)
         return target.sent
 

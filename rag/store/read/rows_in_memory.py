@@ -197,7 +197,7 @@ class TableInMemory:
         columns: Sequence[str],
         budget: MemoryBudget,
         *,
-        in_bucket: bool = False,
+        in_bucket: bool,
     ) -> None:
         self._table = table
         self._columns = columns

@@ -282,14 +282,10 @@ def source_record(row: Mapping[str, Any], collection: str) -> Source:
     )
 
 
-def _json_start(key: str, beginning: str) -> str:
-    """How the entry of an object begins in JSON: ("path", "a") -> '"path": "a'."""
-    return json.dumps({key: beginning}, ensure_ascii=False)[1:-2]
-
-
 def begin_with(rows: pa.Table, beginning: str) -> pa.Array[Any]:
     """Which rows of summary columns have an id, title or path that begins so, in lower case."""
-    path = pc.match_substring(pc.utf8_lower(rows["metadata"]), _json_start("path", beginning))
+    path_entry = json.dumps({"path": beginning}, ensure_ascii=False)[1:-2]  # "a" -> '"path": "a'
+    path = pc.match_substring(pc.utf8_lower(rows["metadata"]), path_entry)
     matching: Any = path
     for name in ("id", "title"):
         matching = pc.or_(matching, pc.starts_with(pc.utf8_lower(rows[name]), beginning))

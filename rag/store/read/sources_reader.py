@@ -45,7 +45,7 @@ class SourcesReader:
         access: AccessReader,
         *,
         timeout_seconds: float,
-        url: str = "",
+        url: str,
     ) -> None:
         self.collection = collection
         self.timeout_seconds = timeout_seconds

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.parse.document_draft import PAGE_BREAK, Draft
@@ -89,8 +88,8 @@ class OdfReader:
     def __init__(
         self,
         styles: Mapping[str, Style],
-        opened: Callable[[str], Element | None] = lambda _: None,
-        controls: Mapping[str, str] = MappingProxyType({}),
+        opened: Callable[[str], Element | None],
+        controls: Mapping[str, str],
     ) -> None:
         """`opened` returns the root of an embedded object by its name; `controls` are form values by id."""
         self.draft = Draft()

@@ -130,7 +130,7 @@ class Addition(NamedTuple):
     is_note: bool = False
 
 
-def sheet_of(page: Any, additions: Sequence[Addition] = ()) -> PageLines:  # noqa: ANN401 a page of pypdfium2, which has no types
+def sheet_of(page: Any, additions: Sequence[Addition]) -> PageLines:  # noqa: ANN401 a page of pypdfium2, which has no types
     """The lines and rules of a page, without words beyond its edges unless all words are there.
 
     Raises:

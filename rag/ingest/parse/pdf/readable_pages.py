@@ -81,7 +81,7 @@ def _page_list(numbers: Sequence[int]) -> str:
 def sheets_of(
     pdf: Any,  # noqa: ANN401 see above
     second: Callable[[int], str],
-    reader: OcrReader | None = None,
+    reader: OcrReader | None,
 ) -> tuple[list[PageLines], Missing]:
     """The sheet of each page, empty where it can't be read.
 
