@@ -349,6 +349,22 @@ def test_what_only_looks_like_our_table_of_toml_is_not_replaced() -> None:
     assert toml_text.put(text, TOML_PATH, ENTRY).startswith(text)
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        "note = '''\n[mcp_servers.refdesk]\na = 1\n'''\n{}",
+        '{}[other]\nnote = """\n[mcp_servers.refdesk]\n"""\n',
+        "[other]\nlists = [\n  ['a'],\n[\n'b']]\n{}",
+        "# a comment\u2028[mcp_servers.refdesk]\n{}",
+    ],
+)
+def test_our_table_of_toml_is_told_from_values_that_look_like_its_header(around: str) -> None:
+    table = "[mcp_servers.refdesk]\ntext = '''\n[mcp_servers.x]\n'''\nlists = [\n  ['a'],\n]\n"
+    changed = toml_text.put(around.format(table), TOML_PATH, {"url": "u"})
+    assert changed == around.format('[mcp_servers.refdesk]\nurl = "u"\n')
+    assert toml_text.drop(around.format(table), TOML_PATH) == around.format("")
+
+
 def test_a_table_of_toml_goes_with_the_tables_below_it_and_leaves_the_next_one_s_comment() -> None:
     text = "[mcp_servers.refdesk]\ncommand = 'a' # x\n[mcp_servers.refdesk.env]\nA = 'b'\n"
     text += "\n# next\n[other]\nb = 1\n"

@@ -11,6 +11,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from typing import Any
 
 _HEADER = re.compile(r"[ \t]*\[")
@@ -27,7 +28,7 @@ def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = [f"[{'.'.join(path)}]", *(f"{key} = {_written(value)}" for key, value in entry.items())]
     table = newline.join(lines) + newline
-    existing = text.splitlines(keepends=True)
+    existing = _lines(text)
     if path[1] in parse(text).get(path[0], {}) and (ours := _lines_of(existing, path)):
         after = "".join(line for at, line in enumerate(existing) if at > ours[0] and at not in ours)
         return "".join(existing[: ours[0]]) + table + after
@@ -38,11 +39,16 @@ def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
 
 def drop(text: str, path: Sequence[str]) -> str:
     """The text without the table at a path of two keys, and the blank line above it."""
-    existing = text.splitlines(keepends=True)
+    existing = _lines(text)
     ours = _lines_of(existing, path)
     if ours and ours[0] and not existing[ours[0] - 1].strip():
         ours = [ours[0] - 1, *ours]
     return "".join(line for at, line in enumerate(existing) if at not in ours)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends; TOML ends a line with LF only, while `splitlines` knows eight more ends."""
+    return StringIO(text, newline="\n").readlines()
 
 
 def _lines_of(lines: Sequence[str], path: Sequence[str]) -> list[int]:
@@ -55,14 +61,24 @@ def _lines_of(lines: Sequence[str], path: Sequence[str]) -> list[int]:
     pending: list[int] = []
     inside = False
     for at, line in enumerate(lines):
-        if _HEADER.match(line):
-            inside, pending = bool(header.match(line)), []
+        names_ours = bool(header.match(line))
+        if (inside or names_ours) and _HEADER.match(line) and not _is_open("".join(lines[:at])):
+            inside, pending = names_ours, []
         if inside and _SAYS_NOTHING.match(line):
             pending.append(at)
         elif inside:
             ours += [*pending, at]
             pending = []
     return ours
+
+
+def _is_open(text: str) -> bool:
+    """Whether the beginning of a TOML file ends within a value: a text or an array of several lines."""
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return True
+    return False
 
 
 def _written(value: Any) -> str:  # noqa: ANN401 any JSON
