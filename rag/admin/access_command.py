@@ -167,44 +167,6 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     await _change(settings, "access set", sources, changed, as_json=as_json)
 
 
-@command("grant")
-@_sources_options
-@click.option("--to", "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
-async def grant_command(
-    settings: Settings,
-    *,
-    names: tuple[str, ...],
-    collection: str | None,
-    entries: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Let users or groups see sources, and lift their denials."""
-    sources = await named_sources(settings, names, collection)
-    await _warn_of_unknown_entries(settings, entries)
-    changed = grant_change(settings, entries)
-    await _change(settings, "access grant", sources, changed, grant=entries, as_json=as_json)
-
-
-@command("revoke")
-@_sources_options
-@click.option("--from", "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
-async def revoke_command(
-    settings: Settings,
-    *,
-    names: tuple[str, ...],
-    collection: str | None,
-    entries: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Deny sources to users or groups.
-
-    Removes them from the allow list and adds them to the deny list. Deny always wins.
-    """
-    sources = await named_sources(settings, names, collection)
-    await _warn_of_unknown_entries(settings, entries)
-    await _change(settings, "access revoke", sources, revoke_change(settings, entries), as_json=as_json)
-
-
 async def _warn_of_unknown_entries(settings: Settings, entries: Iterable[str]) -> None:
     """Warn of users and groups that no key, record or setting names yet: they may be misspelt."""
     tenant, case = tenant_of(settings), settings.access.letter_case
@@ -317,6 +279,44 @@ def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
         return Access(before.visibility, allowed, valid_entries(before.deny | removed))
 
     return revoke
+
+
+def _entries_command(
+    act: ActName, flag: str, change: Callable[[Settings, tuple[str, ...]], AccessChange], help_text: str
+) -> click.Command:
+    """The command that changes the access of sources for the users and groups that `flag` names."""
+
+    @command(act.removeprefix("access "))
+    @_sources_options
+    @click.option(flag, "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
+    async def run(
+        settings: Settings,
+        *,
+        names: tuple[str, ...],
+        collection: str | None,
+        entries: tuple[str, ...],
+        as_json: bool,
+    ) -> None:
+        sources = await named_sources(settings, names, collection)
+        await _warn_of_unknown_entries(settings, entries)
+        changed = change(settings, entries)
+        granted = entries if act == "access grant" else ()
+        await _change(settings, act, sources, changed, grant=granted, as_json=as_json)
+
+    run.help = help_text
+    return run
+
+
+grant_command = _entries_command(
+    "access grant", "--to", grant_change, "Let users or groups see sources, and lift their denials."
+)
+revoke_command = _entries_command(
+    "access revoke",
+    "--from",
+    revoke_change,
+    "Deny sources to users or groups.\n\nRemoves them from the allow list and adds them to the deny list. "
+    "Deny always wins.",
+)
 
 
 def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> str:

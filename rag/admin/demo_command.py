@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
 from rag.admin.command_line import arguments, command, echo, print_json, same_desk, settings_file
-from rag.admin.connect.known_hosts import environment, launch, secret_names
+from rag.admin.connect.known_hosts import Launch, environment, launch, secret_names
 from rag.admin.ingest_command import run_ingest
 from rag.admin.search_output import print_results
 from rag.admin.sources_command import open_collections
@@ -111,8 +111,7 @@ def server_parameters(settings: Settings, asker: Sequence[str] = ()) -> StdioSer
 
 def snippets(server: StdioServerParameters) -> dict[str, dict[str, Any]]:
     """The configuration of each host by its file; without secrets."""
-    env = environment()
-    entry = {"command": server.command, "args": server.args} | ({"env": env} if env else {})
+    entry = Launch(server.command, server.args, environment()).entry
     return {
         "claude_desktop_config.json": {"mcpServers": {"refdesk": entry}},
         ".vscode/mcp.json": {"servers": {"refdesk": {"type": "stdio", **entry}}},

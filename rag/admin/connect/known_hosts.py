@@ -32,6 +32,11 @@ class Launch:
     args: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The entry of this server in the form that most hosts read."""
+        return {"command": self.command, "args": [*self.args]} | _if_any(env=self.env)
+
 
 @dataclass(frozen=True, slots=True)
 class Remote:
@@ -138,11 +143,11 @@ class Host:
 
 
 def _plain(_name: str, launch: Launch) -> Entry:
-    return {"command": launch.command, "args": [*launch.args]} | _if_any(env=launch.env)
+    return launch.entry
 
 
-def _stdio(name: str, launch: Launch) -> Entry:
-    return {"type": "stdio", **_plain(name, launch)}
+def _stdio(_name: str, launch: Launch) -> Entry:
+    return {"type": "stdio", **launch.entry}
 
 
 def _goose(name: str, launch: Launch) -> Entry:
@@ -179,9 +184,7 @@ def _bridge(_name: str, remote: Remote) -> Entry:
     insecure = ["--allow-http"] if remote.url.startswith("http://") else []
     header = ["--header", "Authorization:${DESK_AUTHORIZATION}"] if remote.header else []
     args = ["-y", "mcp-remote", remote.url, *insecure, *header]
-    return {"command": "npx", "args": args} | _if_any(
-        env={"DESK_AUTHORIZATION": remote.header} if remote.header else {}
-    )
+    return Launch("npx", args, {"DESK_AUTHORIZATION": remote.header} if remote.header else {}).entry
 
 
 def _bearer_variable(_name: str, remote: Remote) -> Entry:
