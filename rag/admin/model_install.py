@@ -20,7 +20,7 @@ from rag.config.model_settings import EmbedderSettings, RerankerSettings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.models.embed import open_embedder
 from rag.models.embed.calibration import measured_calibration
-from rag.models.hub.download import READ_BYTES, HubCommit, checked_copy, download
+from rag.models.hub.download import HubCommit, checked_copy, download
 from rag.models.hub.protocol import RemoteFile
 from rag.models.model_folder import FACTS_FILE, ModelFacts, ModelFile, facts_as_json, read_facts
 from rag.models.rerank import open_reranker
@@ -214,11 +214,8 @@ def _wrong(path: Path, file: ModelFile) -> str:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as opened:
-        while block := opened.read(READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _drop_empty(staging: Path) -> None:

@@ -14,6 +14,7 @@ import secrets
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import h11
@@ -42,7 +43,6 @@ _HEAD = re.compile(rb"(.*?)\r?\n\r?\n", re.DOTALL)
 _FRAMING = re.compile(
     rb"^(content-length|transfer-encoding)[ \t]*:[ \t]*(.*?)[ \t\r]*$", re.IGNORECASE | re.MULTILINE
 )
-REASONS = {BAD_REQUEST: "Bad Request", TOO_MANY: "Too Many Requests", FULL: "Service Unavailable"}
 
 
 def max_connections() -> int:
@@ -188,7 +188,7 @@ class SlowClientProtocol(H11Protocol):
         self._respond(BAD_REQUEST)
 
     def _respond(self, status: int) -> None:
-        reason = REASONS[status]
+        reason = HTTPStatus(status).phrase
         response = RAW_RESPONSE.format(status=status, reason=reason, length=len(reason))
         self.transport.write(response.encode())
         self.transport.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -162,9 +163,7 @@ def checked_copy(source: Path, file: RemoteFile, target: Path) -> str:
     """
     part = target.with_name(target.name + PART)
     with _writing(part):
-        with source.open("rb") as opened, part.open("wb") as copy:
-            while block := opened.read(READ_BYTES):
-                copy.write(block)
+        shutil.copyfile(source, part)
         if sha256 := _checked_digest(part, file):
             part.replace(target)
             return sha256

@@ -164,8 +164,7 @@ def _check(graph: Path, sha256: str) -> None:
     digest = hashlib.sha256()
     for file in sorted(graph.parent.glob(f"{graph.name}*")):
         with file.open("rb") as opened:
-            while part := opened.read(1 << 20):
-                digest.update(part)
+            hashlib.file_digest(opened, lambda: digest)  # goes on with it
     if digest.hexdigest() != sha256:
         raise ConfigurationError(
             f"The model {graph} was not loaded, because its SHA-256 checksum is {digest.hexdigest()}, but "
