@@ -195,8 +195,8 @@ async def open_checked(collection: Collection, settings: Settings) -> AttachedRe
     dimension = reader.collection.embedder.dimension
     if attachment and attachment.vector and dimension != collection.embedder.dimension:
         raise ConfigurationError(
-            f"The vectors in the column {attachment.vector!r} have {dimension} dimensions; those of the "
-            f"embedding model {collection.embedder.model} have {collection.embedder.dimension}. Name the "
+            f"The vectors in the column {attachment.vector!r} have {dimension} dimensions; the embedding "
+            f"model {collection.embedder.model} makes vectors with {collection.embedder.dimension}. Name the "
             "model that made them (--embedder NAME), or leave out --vector to search by words."
         )
     if attachment and not attachment.vector and not reader.by_words:

@@ -45,8 +45,8 @@ KEPT = 1  # exit code: the new tables are not in use
     "--embedder",
     "embedder_name",
     metavar="NAME",
-    help="Make the vectors with this model: an installed one (refdesk-admin model list), that of a table "
-    "[embedders.NAME], or default for [embedder].",
+    help="Make the vectors with this model: an installed one (refdesk-admin model list), the name of a "
+    "table [embedders.NAME], or default for [embedder].",
 )
 @chunking_option
 @click.option(
@@ -63,7 +63,7 @@ KEPT = 1  # exit code: the new tables are not in use
     "same command without this option switches to them, and purge drops them.",
 )
 @click.option("--undo", is_flag=True, help="Go back to the tables from before the last rebuild.")
-@click.option("--restart", is_flag=True, help="Drop what an unfinished rebuild has made, and begin anew.")
+@click.option("--restart", is_flag=True, help="Drop what an unfinished rebuild has made, and start over.")
 async def rebuild_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -76,7 +76,7 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
     restart: bool,
     as_json: bool,
 ) -> int:
-    """Cut and embed a collection anew, from its stored texts.
+    """Cut and embed a collection again, from its stored texts.
 
     Searches use the present tables until the new ones are complete, then the new ones, all at once. Access,
     ids, metadata and fields stay. An interrupted rebuild goes on when you run the command again. Until the
@@ -200,14 +200,14 @@ def _print(name: str, done: Rebuilt, *, undo: bool) -> None:
             f"--if-better; to drop the new tables, run refdesk-admin purge."
         )
         return
-    work = f"{counted(done.sources, 'document')}, {done.recut} cut anew, {counted(done.chunks, 'chunk')}"
+    work = f"{counted(done.sources, 'document')}, {done.recut} cut again, {counted(done.chunks, 'chunk')}"
     echo(f"{'Went back to the former tables of' if undo else 'Rebuilt'} the collection {name}: {work}.")
     if done.without_vector:
         echo(f"{counted(done.without_vector, 'chunk')} without a vector. The next ingest asks again.")
     if done.kept:
         examples = ", ".join(done.kept[:NAMED]) + (" …" if len(done.kept) > NAMED else "")
         echo(
-            f"Not cut anew, because only their files tell where their pages begin: "
+            f"Not cut again, because only their files tell where their pages begin: "
             f"{counted(len(done.kept), 'document')} ({examples}). The next ingest of these files does it."
         )
     echo(f"To go back, run refdesk-admin collection rebuild {name} --undo. To free the disk, purge it.")

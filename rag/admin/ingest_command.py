@@ -169,7 +169,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     settings = settings.model_copy(update={"ingest": options})
     rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
     if estimate and (page or verbose or as_log):
-        raise click.UsageError("--estimate goes with none of --report, --verbose and --log.")
+        raise click.UsageError("--estimate can't be combined with --report, --verbose or --log.")
     _check_exclusive(estimate, dry_run, watches, bool(page))
     _check_cluster(settings, on, alone=not (estimate or dry_run or watches))
     if estimate:
@@ -245,7 +245,7 @@ def _check_cluster(settings: Settings, address: str, *, alone: bool) -> None:
     if not address:
         return
     if not alone:
-        raise click.UsageError("--on goes with none of --estimate, --dry-run and --watch.")
+        raise click.UsageError("--on can't be combined with --estimate, --dry-run or --watch.")
     if not re.fullmatch(r"local|ray://[A-Za-z0-9.-]+:[0-9]{1,5}", address):
         raise click.UsageError(
             f"--on takes local or an address like ray://head.example:10001, not {address}."

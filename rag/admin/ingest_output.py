@@ -94,7 +94,7 @@ def bill_line(bill: Bill) -> str:
     """
     tokens = f"{bill.tokens:,} tokens"
     if bill.unreported:
-        tokens += f", without {counted(bill.unreported, 'text')} of which the provider gave no number"
+        tokens += f", not counting {counted(bill.unreported, 'text')} that the provider gave no number for"
     cost = f", cost {bill.cost:.4g}" if bill.cost is not None else ""
     cached = f", {bill.cached:,} taken from the cache" if bill.cached else ""
     return f"Embedding: {counted(bill.texts, 'text')} sent ({tokens}{cost}){cached}"

@@ -47,8 +47,9 @@ EMBEDDED, WRITTEN, INDEXED = 127.9, 3_284, 15_809
 """Chunks a second; the embedder alone is the limit of the row `ingest/whole run`."""
 
 OURS = (
-    "Speeds are those of the built-in model on two shared cores (rag/evaluate/measuring.md). refdesk-admin "
-    "bench measures searches on this machine, and refdesk-admin ingest --estimate what an ingestion takes."
+    "Speeds were measured with the built-in model on two shared cores (rag/evaluate/measuring.md). "
+    "refdesk-admin bench measures searches on this machine, and refdesk-admin ingest --estimate what an "
+    "ingestion takes."
 )
 
 

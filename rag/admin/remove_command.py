@@ -65,7 +65,9 @@ REMOVED_BUT = "Removed {}: searches no longer find them. {}: run the command aga
 @click.argument("sources", nargs=-1, metavar="[ID|PATH]...")
 @click.option("--all", "everything", is_flag=True, help="Remove the whole collection.")
 @click.option(
-    "--forget", is_flag=True, help="Also delete their access records, including those of removed sources."
+    "--forget",
+    is_flag=True,
+    help="Also delete their access records, and the records of sources removed before.",
 )
 @collection_option(DEFAULT_COLLECTION)
 async def remove_command(

@@ -153,7 +153,7 @@ class _Opening:
         """Report a failed container: a remark if it is a document too, else an outcome of its own."""
         prefix, self.failed = parts_prefix(container.uri), True
         self.discovery.partly.add(prefix)  # so that none of its stored parts counts as gone
-        stays = "; what is stored of it stays" if self.first_stored(prefix).startswith(prefix) else ""
+        stays = "; its stored parts stay" if self.first_stored(prefix).startswith(prefix) else ""
         if is_source:
             remark = f"not all documents in it can be taken out: {error}{stays}"
             self.discovery.remarks[container.uri] = remark

@@ -248,6 +248,10 @@ def _connected(address: str) -> Any:  # noqa: ANN401 the module, which need not 
                 f"The cluster at {address} has another version of Ray or Python than this machine ({here}). "
                 "Install the same ones here or there."
             ) from error
+        if address == LOCAL:
+            raise ConfigurationError(
+                "Ray doesn't start on this machine. Run the same command without --on."
+            ) from error
         raise ConfigurationError(
             f"Ray gets no connection to {address}. Name the head's port for clients (10001 by default). If "
             "the cluster wants a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."

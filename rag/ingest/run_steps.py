@@ -58,7 +58,7 @@ class Executor(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many documents it works on at the same time."""
+        """How many processors prepare documents. With each, a run holds more documents in memory."""
 
     @property
     def tasks_per_lane(self) -> int:

@@ -79,7 +79,7 @@ def lanes(uris: Iterable[str], sizes: Mapping[str, int]) -> list[list[list[str]]
 class BackPressure:
     """Bounds the documents that are being prepared or wait to be written. Sizes are in characters.
 
-    `workers` is the number of documents that are prepared at the same time.
+    `workers` is the number of processors that prepare documents; each adds to the bound.
     """
 
     def __init__(self, workers: int = 1) -> None:

@@ -365,7 +365,7 @@ def _mode(request: SearchRequest, usual: Mode) -> Mode:
     if request.vector is not None and not request.query.strip():
         if request.mode not in {None, "dense"}:
             raise InvalidRequestError(
-                f"mode {mode} needs a query beside the vector. Add a query, or search in mode dense."
+                f"mode {mode} needs a query as well as the vector. Add a query, or search in mode dense."
             )
         mode = "dense"
     if mode not in get_args(Mode):

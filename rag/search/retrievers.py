@@ -189,7 +189,7 @@ class RetrieverReader(HeldReader):
             and passage.fields.keys() <= self.collection.fields.keys()
         ):
             return passage
-        raise StoreError("The retriever returned something that is no passage, or has invalid values.")
+        raise StoreError("The retriever returned something that isn't a passage, or has invalid values.")
 
 
 class Retrievers:

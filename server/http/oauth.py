@@ -225,7 +225,7 @@ def _expected(claim: str) -> str:
 def _check_type(header: Mapping[str, Any]) -> None:
     type_ = header.get("typ", "JWT")
     if not isinstance(type_, str) or type_.lower().removeprefix("application/") not in TYPES:
-        raise RejectedTokenError("its type (typ) is not that of an access token")
+        raise RejectedTokenError("its type (typ) doesn't say access token")
 
 
 def _check_times(claims: Mapping[str, Any]) -> None:

@@ -117,7 +117,7 @@ def test_an_attachment_that_can_not_work_is_refused_with_what_to_give(
             "--field text=integer needs whole numbers",
         ),
         ((*of_table, *WORDS, *everybody, "--field", "text"), "is not like year=integer"),
-        ((*other, *WORDS, *everybody, "--vector", "v"), "have 8 dimensions; those of the embedding model"),
+        ((*other, *WORDS, *everybody, "--vector", "v"), "have 8 dimensions; the embedding model"),
         ((*other, *WORDS, *everybody, "--vector", "list"), "--vector needs vectors of a fixed size"),
         ((*wordless, *WORDS, *everybody), "has no full-text index. Name the column of the vectors"),
         (("--table", tmp_path / "nowhere.lance", *WORDS, *everybody), "There is no LanceDB table"),

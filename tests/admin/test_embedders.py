@@ -412,4 +412,4 @@ def test_an_estimate_with_the_built_in_model_has_a_time_and_no_cost(shop: Shop) 
 
 def test_an_estimate_refuses_options_that_it_can_not_follow(shop: Shop, tmp_path: Path) -> None:
     run = shop.desk.run("ingest", shop.folder, "--estimate", "--report", tmp_path / "a.html", code=2)
-    assert "--estimate goes with none of" in run.stderr
+    assert "--estimate can't be combined with" in run.stderr

@@ -451,9 +451,9 @@ def test_a_cluster_that_fails_ends_the_run_in_words_and_the_next_one_finishes_it
         ),
         (("--on", "auto"), "takes local or an address"),
         (("--on", "ray://user:pass@host:1"), "takes local or an address"),
-        (("--on", "local", "--estimate"), "--on goes with none of --estimate, --dry-run and --watch"),
-        (("--on", "local", "--dry-run"), "--on goes with none of"),
-        (("--on", "local", "--watch"), "--on goes with none of"),
+        (("--on", "local", "--estimate"), "--on can't be combined with --estimate, --dry-run or --watch"),
+        (("--on", "local", "--dry-run"), "--on can't be combined with"),
+        (("--on", "local", "--watch"), "--on can't be combined with"),
     ],
 )
 def test_what_can_t_be_on_a_cluster_is_said_before_anything_is_made(

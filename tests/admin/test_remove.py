@@ -267,7 +267,7 @@ def test_an_expiry_that_is_no_date_is_told_with_its_value_and_what_became_of_the
     run = archive.desk.run("ingest", archive.folder, code=1)
     assert "Failed: 2 unclear expiry (1 as before" in run.stdout
     for name, value in (("a.md", "next summer"), ("b.md", "2027-13-45")):
-        said = f"its metadata has expires: {value!r}, which is no date like 2027-03-31 or"
+        said = f"its metadata has expires: {value!r}, which isn't a date like 2027-03-31 or"
         assert f"skipped   {archive.folder / name}: {said}" in run.stderr
     assert run.stderr.count("it isn't stored") == 2
     assert run.stderr.count("; the earlier version stays\n") == 1

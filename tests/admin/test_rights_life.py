@@ -304,8 +304,8 @@ def test_a_visibility_that_changes_nothing_is_told_with_the_flag_that_would(life
     assert "2 added: 2 open to the tenant" in run.stdout.splitlines()
     run = life.desk.run("ingest", life.folder, *HR)
     assert (
-        "Note: 2 sources keep their earlier rights, although the command or the rules give others; 2 of them "
-        "are more widely visible. Add --set-access to change them.\n"
+        "Note: 2 sources keep their earlier rights, although the command or the rules give others. "
+        "2 sources would be less widely visible. Add --set-access to change them.\n"
     ) in run.stderr
     assert life.found(NOBODY) == {"open.md", "pay.md"}
     life.ingest(*HR, "--set-access")

@@ -83,9 +83,7 @@ async def test_what_is_stored_of_a_container_stays_while_it_can_not_be_opened(sh
     whole = (shelf.folder / "x.zip").read_bytes()
     shelf.write("x.zip", whole[:60])
     report = await shelf.ingest()
-    assert _failed(report, shelf) == {
-        "x.zip": ("the archive is damaged; what is stored of it stays", "damaged")
-    }
+    assert _failed(report, shelf) == {"x.zip": ("the archive is damaged; its stored parts stay", "damaged")}
     assert shelf.records.keys() == {"x.zip/a.md"}
     shelf.write("x.zip", whole)
     report = await shelf.ingest(archives=False)
@@ -263,7 +261,7 @@ async def test_members_that_can_not_be_opened_are_not_looked_for_each_in_all_tha
     known = Counted([*stored, "file:///d/y.zip#0.md"])
     await open_containers(discovery, Spool(tmp_path / "spool"), settings, known, opened)
     assert known.times < 10, "each member is looked for in all that is stored"
-    kept = [one.path for one in discovery.outcomes if "what is stored of it stays" in one.reason]
+    kept = [one.path for one in discovery.outcomes if "its stored parts stay" in one.reason]
     assert len(kept) == len(stored)
 
 

@@ -201,7 +201,7 @@ async def test_a_file_that_comes_back_under_another_name_is_no_wider(archive: Ar
     await archive.ingest()
     archive.move("../away.md", "public.md")
     report = await archive.ingest()
-    assert "restricted to group:hr: its content is or was that of" in _of(report, "public.md").reason
+    assert "restricted to group:hr: it has or had the same content as" in _of(report, "public.md").reason
     assert (await archive.access())["public.md"] == HR
 
 
@@ -376,7 +376,7 @@ async def test_a_move_that_could_be_a_copy_of_what_is_restricted_is_no_wider_tha
     report = await archive.ingest()
     access = await archive.access()
     assert access["hr/new-open.md"] == HR
-    assert "its content is or was that of" in _of(report, "hr/new-open.md").reason
+    assert "it has or had the same content as" in _of(report, "hr/new-open.md").reason
     assert access["hr/new-clear.md"] == TENANT
 
 

@@ -202,7 +202,7 @@ async def test_it_can_be_of_one_model_only(search: Search) -> None:
 
 async def test_a_mode_that_cannot_be_is_refused(search: Search) -> None:
     for mode in ("hybrid", "sparse"):
-        with pytest.raises(InvalidRequestError, match=f"mode {mode} needs a query beside the vector"):
+        with pytest.raises(InvalidRequestError, match=f"mode {mode} needs a query as well as the vector"):
             await search("  ", mode=mode)
     with pytest.raises(InvalidRequestError, match="Give a query"):
         await search("", vector=None)

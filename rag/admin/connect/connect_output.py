@@ -84,7 +84,7 @@ def _tell_of_address(url: str) -> None:
     if parts.path in {"", "/"}:
         echo(f"{url} has no path. refdesk serves at /mcp, unless http.path says otherwise.", err=True)
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        echo(f"{url} is not encrypted: whoever sees the traffic can use the key and read along.", err=True)
+        echo(f"{url} is not encrypted: anybody who sees the traffic can read it and use the key.", err=True)
 
 
 def _tell_of_launch(settings: Settings, wish: Wish) -> None:

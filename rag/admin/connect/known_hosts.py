@@ -301,7 +301,7 @@ _ALL = (
     Host(
         *("lm-studio", "LM Studio", _in_home(".lmstudio/mcp.json"), "mcpServers", _plain, _url),
         reference="",
-        afterwards="Switch the server on beside the chat, where LM Studio lists its integrations.",
+        afterwards="Switch the server on next to the chat, where LM Studio lists its integrations.",
     ),
 )
 HOSTS = {host.name: host for host in _ALL}

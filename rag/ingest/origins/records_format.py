@@ -248,7 +248,7 @@ def _stated(entry: Fields) -> dict[str, str]:
         raise _InvalidError(f'its "metadata" must be an object of at most {MAX_ENTRIES} values')
     for key, value in metadata.items():
         if key.casefold() in ACCESS_KEYS | _STATED:
-            raise _InvalidError(f"{key} belongs beside metadata, not into it")
+            raise _InvalidError(f"{key} belongs next to metadata, not in it")
         text = plain_text(value)
         if text is None:
             raise _InvalidError(f"metadata {_shown(key)} must be a plain value, or a list of plain values")

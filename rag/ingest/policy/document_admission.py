@@ -219,7 +219,7 @@ def with_expiry(document: Document, around: Iterable[Mapping[str, str]] = ()) ->
     if len(moments) < len(stated):
         wrong = next(value for value in stated if not date(value))
         raise WithheldError(
-            f"its metadata has expires: {shortened(wrong, SHOWN)!r}, which is no date like 2027-03-31 or "
+            f"its metadata has expires: {shortened(wrong, SHOWN)!r}, which isn't a date like 2027-03-31 or "
             "2027-03-31T18:00:00+02:00. As nobody knows how long it may be kept, it isn't stored",
             "unclear expiry",
         )

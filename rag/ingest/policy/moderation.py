@@ -129,7 +129,9 @@ def _calling(path: str) -> Ask:
             f"moderation.call is {path}, but importing its module raised {type(error).__name__}."
         ) from error
     if not inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"moderation.call is {path}, which is no async def function of that module.")
+        raise ConfigurationError(
+            f"moderation.call is {path}, which isn't an async def function of that module."
+        )
 
     async def ask(document: Mapping[str, object]) -> str:
         try:

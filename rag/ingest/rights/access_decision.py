@@ -55,7 +55,7 @@ class Place(Enum):
     SAYS = "if they say anything of its place"
     CHANGED = "if they give its place another access than they did before this run"
     OLD_PLACE = "if they give its place another access than the place that it moved from"
-    OTHER_PLACES = "if they give its place another access than that of a document of the floor"
+    OTHER_PLACES = "if they give its place another access than the place of a document of the floor"
     NEVER = "never"
 
 

@@ -93,7 +93,7 @@ class Recorded:
             return NONE
         name = document_name(_narrowest(candidates, access))
         return Narrowing(
-            frozenset(record.id for record in candidates), f"its content is or was that of {name}"
+            frozenset(record.id for record in candidates), f"it has or had the same content as {name}"
         )
 
     def note_new(self, contents: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ from rag.access.rule import in_words, is_narrowed, same_access
 from rag.corpus import Access, AccessRecord
 from rag.ingest.rights.access_history import Narrowing, Recorded, document_name
 from rag.ingest.source_paths import path_of
+from rag.report.text_and_html import counted
 from rag.store.write.access_claim import Claim, Policy
 from rag.store.write.source_ids import PURGED
 
@@ -104,11 +105,11 @@ class AccessReport:
             yield f"The access rule for {pattern} matched no file."
         if self._kept:
             wider = sum(1 for access, run_access in self._kept if is_narrowed(run_access, access))
-            number = len(self._kept)
-            subject = "1 source keeps its" if number == 1 else f"{number} sources keep their"
+            sources = counted(len(self._kept), "source")
+            keep = "keeps its" if len(self._kept) == 1 else "keep their"
             yield (
-                f"{subject} earlier rights, although the command or the rules give others; {wider} of them "
-                "are more widely visible. Add --set-access to change them."
+                f"{sources} {keep} earlier rights, although the command or the rules give others. "
+                f"{counted(wider, 'source')} would be less widely visible. Add --set-access to change them."
             )
 
 

@@ -266,8 +266,8 @@ def _kept_components(folder: Path, facts: ModelFacts, setting: int | None, whole
     if setting not in facts.truncations:
         allowed = ", ".join(map(str, sorted({*facts.truncations, whole})))
         raise ConfigurationError(
-            f"embedder.dimensions is {setting}, but the vectors of the model in {folder} can have {allowed} "
-            "dimensions, as far as its files say it (matryoshka_dimensions in config.json)."
+            f"embedder.dimensions is {setting}, but the files of the model in {folder} allow {allowed} "
+            "dimensions (matryoshka_dimensions in config.json)."
         )
     return setting or 0
 

@@ -112,8 +112,8 @@ class Hub:
             ) from error
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ProviderError(
-                f"The answer of {self.endpoint} on {name} is not that of a model hub. "
-                "Check the environment variable HF_ENDPOINT."
+                f"{self.endpoint} doesn't answer about {name} as a model hub does. Check the environment "
+                "variable HF_ENDPOINT."
             ) from error
 
     @contextmanager
@@ -175,7 +175,7 @@ class Hub:
             )
         if isinstance(error, (httpx2.ReadError, httpx2.RemoteProtocolError, httpx2.ReadTimeout)):
             return LaterError(
-                f"{self.endpoint} broke its answer off. What came is kept: run the same command again."
+                f"The connection to {self.endpoint} broke. What came is kept: run the same command again."
             )
         return LaterError(
             f"{self.endpoint} can't be reached. Without a network, copy the files here and run refdesk-admin "

@@ -32,7 +32,7 @@ async def _check_tables(desk: OpenFolder, collection: Collection) -> Finding:
     for folder in table_folders(desk.data, collection):
         if not folder.exists():
             remedy = (
-                "Restore a backup (refdesk-admin restore FILE --yes). Or make it anew, empty (refdesk-admin "
+                "Restore a backup (refdesk-admin restore FILE --yes). Or make it again, empty (refdesk-admin "
                 "doctor --fix --yes), and ingest again: access records and settings stay."
             )
             problem, loses = (

@@ -92,7 +92,7 @@ def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) ->
     raise ConfigurationError(
         f"The collection {collection.name!r} was made with the embedder {_in_words(collection.embedder)}; "
         f"{table} in the settings {now}. Set {table} back. Or, if that model has another table, name it "
-        f"(refdesk-admin collection set {collection.name} --embedder NAME). Or make its vectors anew "
+        f"(refdesk-admin collection set {collection.name} --embedder NAME). Or make its vectors again "
         "with the model in [embedder]: refdesk-admin collection rebuild "
         f"{collection.name} --embedder default.",
         for_caller=f"The collection {collection.name!r} can't be searched in mode dense, because another "
