@@ -1,15 +1,25 @@
-"""Pairwise similarity, and the order of maximal marginal relevance."""
+"""Which hits resemble each other: by diversity, as near-duplicates, and as neighbours that become one hit."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag.rank.diversity import Likeness, cosine, diversify, jaccard
+from rag.answers import Excerpt, Hit
+from rag.corpus import Chunk, Source
+from rag.rank.diversity import Likeness, cosine, distinct, diversify, jaccard
+from rag.rank.fusion import FURTHER, MAX_JOINED_CHARS, NEXT, neighbours
+
+if TYPE_CHECKING:
+    from random import Random
 
 TWINS = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], np.float32)
 UNLIKE = np.eye(6, dtype=np.float32)
@@ -136,3 +146,188 @@ def test_each_pair_shares_what_its_intersection_says(sets: list[frozenset[str]])
         for column, other in enumerate(sets):
             expected = len(one & other) / len(one | other) if one | other else 0
             assert likeness[row, column] == pytest.approx(expected)
+
+
+RUN_WORDS = [f"word{number}" for number in range(104)]  # 100 runs of five
+
+TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=8).map(" ".join), max_size=10)
+
+
+def _changed(*places: int) -> str:
+    return " ".join("other" if place in places else word for place, word in enumerate(RUN_WORDS))
+
+
+def test_a_text_that_comes_again_goes() -> None:
+    assert distinct(["a b", "c", "a b", "c"]) == (0, 1)
+
+
+def test_white_space_makes_no_difference() -> None:
+    assert distinct(["one\ttwo\n\nthree", " one two three "]) == (0,)
+
+
+def test_texts_without_words_are_the_same_only_if_they_are() -> None:
+    assert distinct(["---", "***", "- - -", "---", ""]) == (0, 1, 2, 4)
+
+
+def test_case_and_punctuation_make_texts_nearly_the_same() -> None:
+    assert distinct(["It ticks.", "it ticks", "it tocks"]) == (0, 2)
+
+
+@pytest.mark.parametrize(("threshold", "kept"), [(0.9, (0,)), (95 / 105, (0,)), (0.91, (0, 1)), (1, (0, 1))])
+def test_one_changed_word_costs_five_runs_of_words(threshold: float, kept: tuple[int, ...]) -> None:
+    assert distinct([_changed(), _changed(50)], threshold=threshold) == kept
+
+
+def test_two_changed_words_apart_are_too_many_for_a_hundred() -> None:
+    assert distinct([_changed(), _changed(50, 80)]) == (0, 1)
+    assert distinct([_changed(), _changed(50, 80)], threshold=0.8) == (0,)
+
+
+def test_what_is_like_a_dropped_text_only_is_kept() -> None:
+    texts = [_changed(), _changed(30), _changed(30, 70)]
+    assert distinct(texts) == (0, 2)
+
+
+def test_chinese_and_japanese_are_compared_by_character() -> None:
+    text = "閏秒は協定世界時と地球の自転のずれを直すために加えられる一秒であり国際機関が決める" * 2
+    assert distinct([text, f"「{text}」", text[::-1]]) == (0, 2)
+
+
+@settings(deadline=None)
+@given(TEXTS, st.floats(0.1, 1))
+def test_every_text_is_kept_or_repeats_a_better_one_that_is(texts: list[str], threshold: float) -> None:
+    indexes = distinct(texts, threshold=threshold)
+    assert list(indexes) == sorted(indexes)
+    for index in set(range(len(texts))) - set(indexes):
+        better = [texts[earlier] for earlier in indexes if earlier < index]
+        assert any(distinct([text, texts[index]], threshold=threshold) == (0,) for text in better)
+    kept = [" ".join(texts[index].split()) for index in indexes]
+    assert len(set(kept)) == len(kept)
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_what_is_kept_is_kept_again(texts: list[str]) -> None:
+    kept = [texts[place] for place in distinct(texts)]
+    assert distinct(kept) == tuple(range(len(kept)))
+
+
+@settings(deadline=None)
+@given(TEXTS, st.randoms(use_true_random=False))
+def test_at_threshold_one_the_same_are_found_in_any_order(texts: list[str], random: Random) -> None:
+    shuffled = random.sample(texts, len(texts))
+    assert len(distinct(shuffled, threshold=1)) == len(distinct(texts, threshold=1))
+
+
+STEP = 102
+
+AT_ONCE = (MAX_JOINED_CHARS + 2) // STEP  # chunks in a row that a hit has at most
+
+
+def _hit(name: str, score: float = 0.9) -> Hit:
+    """The hit of a chunk, such as "a/4"."""
+    source_id, _, seq = name.partition("/")
+    start = int(seq) * STEP
+    chunk = Chunk(name, source_id, int(seq), start, start + 100, "x" * 100)
+    source = Source(source_id, "notes", source_id, source_id, "text/plain", "", 99, 9_999, datetime.now(UTC))
+    return Hit(chunk, source, score, 0.5)
+
+
+def _names(*names: str, limit: int = 8) -> list[list[str]]:
+    return _shown([_hit(name) for name in names], limit, selective=False)
+
+
+def _shown(hits: list[Hit], limit: int = 8, *, selective: bool = True) -> list[list[str]]:
+    groups = neighbours(hits, limit, selective=selective).groups
+    return [[hit.chunk.id for hit in group] for group in groups]
+
+
+def test_the_worked_example() -> None:
+    names, poor = ["a/4", "b/0", "a/5", "a/9", "c/1", "c/2"], {"a/9": 0.1}
+    hits = [_hit(name, poor.get(name, 0.9)) for name in names]
+    assert _shown(hits, 2) == [["a/4", "a/5"], ["b/0"]]
+    assert neighbours(hits, 2, selective=True).looked_at == 4
+    assert neighbours(hits, 2, selective=False).looked_at == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        (["a/1", "a/2"], [["a/1", "a/2"]]),
+        (["a/2", "a/1"], [["a/2", "a/1"]]),  # the best is first, whatever stands first
+        (["a/1", "a/3"], [["a/1"], ["a/3"]]),  # one between them is missing
+        (["a/1", "b/2"], [["a/1"], ["b/2"]]),
+        (["a/1", "b/0", "a/3", "a/2"], [["a/1", "a/3", "a/2"], ["b/0"]]),  # the last one joins two
+    ],
+)
+def test_chunks_in_a_row_are_one(names: list[str], groups: list[list[str]]) -> None:
+    assert _names(*names) == groups
+
+
+def test_a_place_that_is_free_again_goes_to_another_source() -> None:
+    assert _names("a/1", "a/3", "a/2", "b/0", "c/0", limit=2) == [["a/1", "a/3", "a/2"], ["b/0"]]
+    assert _names("a/1", "a/3", "b/0", "c/0", limit=2) == [["a/1"], ["a/3"]]
+
+
+def test_sources_of_two_collections_are_two_even_with_one_id() -> None:
+    other = _hit("a/2")
+    other = replace(other, source=replace(other.source, collection="letters"))
+    assert _shown([_hit("a/1"), other]) == [["a/1"], ["a/2"]]
+
+
+def test_a_hit_that_shows_something_else_than_its_chunk_stays_alone() -> None:
+    lines = replace(_hit("a/2"), excerpts=(Excerpt(210, 220, "x" * 10),))
+    assert _shown([_hit("a/1"), lines]) == [["a/1"], ["a/2"]]
+
+
+def test_a_long_row_is_several_hits() -> None:
+    row = [f"a/{seq}" for seq in range(AT_ONCE + 3)]
+    first, second = _names(*row)
+    assert (first, second) == (row[:AT_ONCE], row[AT_ONCE:])
+    assert len(_names(*row[:AT_ONCE])) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "score", "is_shown"),
+    [
+        ("a/2", NEXT, True),  # beside it
+        ("a/2", NEXT - 0.01, False),
+        ("a/9", FURTHER, True),  # elsewhere in the same source
+        ("a/9", FURTHER - 0.01, False),
+        ("b/0", 0.01, True),  # of another source
+    ],
+)
+def test_what_says_little_more_about_a_source_gives_way(name: str, score: float, *, is_shown: bool) -> None:
+    hits = [_hit("a/1", 1.0), _hit(name, score)]
+    assert (name in chain.from_iterable(_shown(hits))) is is_shown
+    assert name in chain.from_iterable(_shown(hits, selective=False))
+
+
+def test_without_a_positive_score_nothing_gives_way() -> None:
+    assert len(_shown([_hit("a/1", -1.0), _hit("a/5", -7.0)])) == 2
+    assert len(_shown([_hit("a/1", 0.0), _hit("a/5", -7.0)])) == 2
+    assert _shown([]) == []
+
+
+@given(
+    places=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)), unique=True, max_size=60),
+    limit=st.integers(1, 9),
+    selective=st.booleans(),
+)
+def test_no_hit_is_shown_twice_and_no_group_has_a_hole(
+    places: list[tuple[str, int]], limit: int, *, selective: bool
+) -> None:
+    hits = [_hit(f"{name}/{seq}", 1 - rank / 60) for rank, (name, seq) in enumerate(places)]
+    groups, looked_at = neighbours(hits, limit, selective=selective)
+    shown = [hit.chunk.id for group in groups for hit in group]
+    assert len(groups) <= limit
+    assert len(shown) == len(set(shown)) <= looked_at
+    assert [hit.chunk.id for hit in hits[:looked_at] if hit.chunk.id in shown] == [
+        hit.chunk.id for hit in hits if hit.chunk.id in shown
+    ]
+    for group in groups:
+        seqs = sorted(hit.chunk.seq for hit in group)
+        assert seqs == list(range(seqs[0], seqs[-1] + 1))
+        assert len({hit.source.id for hit in group}) == 1
+        assert group[0].score == max(hit.score for hit in group)
+        assert len(group) <= AT_ONCE
