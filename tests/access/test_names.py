@@ -1,8 +1,8 @@
-"""Which names tenants, collections, users and groups may have, and what an access list may hold."""
+"""Which names tenants, collections, users and groups may have, and which tenant the settings select."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from hypothesis import given
@@ -18,9 +18,14 @@ from rag.access.names import (
     valid_entries,
     valid_name,
 )
+from rag.access.tenants import tenant_of, tenants
 from rag.config.server_settings import PrincipalSettings
-from rag.config.settings import SearchSettings
+from rag.config.settings import SearchSettings, Settings
 from rag.errors import ConfigurationError
+from rag.store.write.desk_folder import forget_tenant, note_tenant, prepare
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("name", ["a", "documents", "my-notes_2024", "0", "a-b_c", "x" * NAME_LENGTH])
@@ -161,3 +166,43 @@ def test_a_record_for_everybody_allows_nobody_in_particular() -> None:
     for allow, deny in ((["hr"], []), ([], ["hr"])):
         with pytest.raises(ConfigurationError, match="'hr' is not a valid access list entry"):
             check_access(None, allow, deny)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    prepare(tmp_path)
+    return tmp_path
+
+
+def _of(data: Path, named: str | None = None) -> str:
+    return tenant_of(Settings(data=data, principal=PrincipalSettings(tenant=named)))
+
+
+def test_without_any_tenant_it_is_the_one_named_or_the_usual_one(tmp_path: Path) -> None:
+    assert (_of(tmp_path / "none"), _of(tmp_path / "none", "acme")) == ("default", "acme")
+
+
+def test_the_only_tenant_needs_no_naming(data: Path) -> None:
+    note_tenant(data, "acme")
+    assert (tenants(data), _of(data), _of(data, "acme")) == (("acme",), "acme", "acme")
+
+
+def test_of_several_one_must_be_named(data: Path) -> None:
+    note_tenant(data, "beta")
+    note_tenant(data, "acme")
+    assert (tenants(data), _of(data, "beta")) == (("acme", "beta"), "beta")
+    with pytest.raises(ConfigurationError, match=r"2 tenants \(acme, beta\)\. Name one"):
+        _of(data)
+    forget_tenant(data, "beta")
+    assert _of(data) == "acme"
+
+
+def test_a_name_that_there_is_not_is_refused(data: Path) -> None:
+    note_tenant(data, "acme")
+    with pytest.raises(ConfigurationError, match=r"no tenant 'acmee' in .*; there are: acme\."):
+        _of(data, "acmee")
+
+
+def test_a_file_that_was_not_finished_is_no_tenant(data: Path) -> None:
+    (data / "tenants" / ".acme.new").touch()
+    assert tenants(data) == ()

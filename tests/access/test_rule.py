@@ -1,7 +1,8 @@
-"""Who may see a source: examples of the rule, and the SQL predicate compared with it."""
+"""Who may see a source: the rule and its SQL predicate, what bindings leave, and who gains by a change."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import lancedb
@@ -10,15 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag.access.rule import access_of, entries_of, labels_of, predicate, visible
-from rag.corpus import Access, Principal
+from rag.access.bindings import UNBOUND, Bounds, bounds, walls
+from rag.access.rule import (
+    EVERYBODY_IN_TENANT,
+    access_changes,
+    access_of,
+    entries_of,
+    labels_of,
+    predicate,
+    visible,
+)
+from rag.corpus import Access, Binding, Collection, EmbedderIdentity, Principal
+from rag.errors import ConfigurationError
+from rag.filters.evaluators import matches
 from rag.store.read.schema import ACCESS_COLUMNS, LABEL_COLUMNS, access_record
 from rag.store.write.table_rows import access_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from rag.corpus import Visibility
+    from rag.corpus import Value, Visibility
 
 NOBODY = Principal("t")
 ANN = Principal("t", "ann", frozenset({"hr", "staff"}))
@@ -130,3 +142,132 @@ def test_labels_give_a_record_that_lets_in_the_same(record: Access | None) -> No
 @given(record=_RECORDS)
 def test_a_record_comes_back_from_its_columns(record: Access | None) -> None:
     assert access_record(access_values(record) | {"revision": 0}) == record
+
+
+FINAL, HR = Binding(filter={"status": "final"}), Binding(filter={"team": {"$in": ["hr"]}})
+HANDBOOK = Collection(
+    "default",
+    "handbook",
+    EmbedderIdentity("tests", "model", 2),
+    "English",
+    "cosine",
+    datetime(2026, 1, 1, tzinfo=UTC),
+    {"status": "string", "team": "string list", "year": "integer"},
+)
+
+
+def _admits(values: Mapping[str, Value], *bindings: Binding) -> bool:
+    conditions = walls(bindings, HANDBOOK)
+    return conditions is not None and all(matches(one, values) for one in conditions)
+
+
+def test_without_bindings_everything_is_left() -> None:
+    assert walls((), HANDBOOK) == ()
+    assert walls((Binding(profile="precise", limit=3, tools=("search",)),), HANDBOOK) == ()
+
+
+def test_each_binding_must_admit_a_source() -> None:
+    assert _admits({"status": "final", "team": ("hr", "it")}, FINAL, HR)
+    assert not _admits({"status": "final"}, FINAL, HR)
+    assert not _admits({"team": ("hr",)}, FINAL, HR)
+
+
+@pytest.mark.parametrize("part", ["collections", "tools"])
+def test_one_string_is_no_list_of_names(part: str) -> None:
+    with pytest.raises(ConfigurationError, match="tuples of names"):
+        Binding(**{part: "handbook"})  # type: ignore[arg-type]
+    assert getattr(Binding(**{part: ("handbook",)}), part) == ("handbook",)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("names", [(), ("notes",), ("Handbook",), ("handbook ",), ("*",)])
+def test_a_collection_that_a_binding_does_not_name_shows_nothing(names: tuple[str, ...]) -> None:
+    assert walls((Binding(collections=("notes", "handbook")),), HANDBOOK) == ()
+    assert walls((Binding(collections=names),), HANDBOOK) is None
+    assert walls((Binding(collections=("handbook",)), Binding(collections=names)), HANDBOOK) is None
+
+
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        {"owner": "ann"},  # isn't declared
+        {"owner": {"$ne": "ann"}},  # every source would match it
+        {"$not": {"owner": "ann"}},
+        {"$or": [{"status": "final"}, {"owner": "ann"}]},
+        {"year": "2020"},  # of another type
+        {"status": {"$gt": "a"}},
+        {"$nor": [{"status": "final"}]},
+        {},
+        {"$and": []},
+    ],
+)
+def test_a_filter_that_does_not_suit_the_declared_fields_admits_nothing(filter_: dict[str, object]) -> None:
+    assert walls((Binding(filter=filter_),), HANDBOOK) is None
+
+
+def test_one_of_several_bindings_is_enough_where_the_operator_offers_several() -> None:
+    either = Binding(any_of=(FINAL, HR, Binding(filter={"owner": "ann"}), Binding(collections=("notes",))))
+    assert _admits({"status": "final"}, either)
+    assert _admits({"team": ("hr",)}, either)
+    assert not _admits({"status": "draft", "team": ("it",)}, either)
+    assert not _admits({"team": ("hr",)}, either, FINAL)
+    assert walls((Binding(any_of=(FINAL, Binding())),), HANDBOOK) == ()
+
+
+@pytest.mark.parametrize("bindings", [(), (Binding(collections=("notes",)),), (Binding(filter={}),)])
+def test_several_bindings_of_which_none_admits_anything_leave_nothing(bindings: tuple[Binding, ...]) -> None:
+    assert walls((Binding(any_of=bindings),), HANDBOOK) is None
+
+
+def test_limits_and_collections_are_those_that_all_bindings_allow() -> None:
+    bindings = (Binding(limit=5, collections=("b", "a")), Binding(limit=3), Binding(collections=("c", "b")))
+    assert bounds(bindings) == Bounds(("b",), (), 3)
+    assert bounds(()) == UNBOUND
+
+
+def test_a_profile_that_several_bindings_name_is_one() -> None:
+    strict, fast = Binding(profile="strict"), Binding(profile="fast")
+    assert bounds((strict, Binding(), strict)).profiles == ("strict",)
+    assert bounds((strict, fast)).profiles == ("fast", "strict")
+
+
+def test_bindings_that_python_takes_for_equal_are_not() -> None:
+    assert Binding(filter={"year": 1}) == Binding(filter={"year": 1})
+    assert len({Binding(filter={"year": value}) for value in (1, 1.0, True, "1")}) == 4
+
+
+TENANT = Access("tenant")
+
+FOR_HR = Access("restricted", frozenset({"group:hr"}))
+
+NOT_BOB = Access("tenant", deny=frozenset({"user:bob"}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gains", "loses"),
+    [
+        (None, TENANT, {EVERYBODY_IN_TENANT}, set()),
+        (TENANT, None, set(), {EVERYBODY_IN_TENANT}),
+        (TENANT, TENANT, set(), set()),
+        (None, FOR_HR, {"group:hr"}, set()),
+        (TENANT, FOR_HR, set(), {f"{EVERYBODY_IN_TENANT} but group:hr"}),
+        (NOT_BOB, FOR_HR, set(), {f"{EVERYBODY_IN_TENANT} but group:hr"}),
+        (
+            NOT_BOB,
+            Access("restricted", frozenset({"user:bob"})),
+            {"user:bob"},
+            {f"{EVERYBODY_IN_TENANT} but user:bob"},
+        ),
+        (FOR_HR, TENANT, {EVERYBODY_IN_TENANT}, set()),
+        (TENANT, NOT_BOB, set(), {"user:bob"}),
+        (NOT_BOB, TENANT, {"user:bob"}, set()),
+        (FOR_HR, NOT_BOB, {f"{EVERYBODY_IN_TENANT} but user:bob"}, set()),
+        (FOR_HR, Access("restricted", frozenset({"group:it"})), {"group:it"}, {"group:hr"}),
+        (FOR_HR, Access("restricted", FOR_HR.allow, FOR_HR.allow), set(), {"group:hr"}),
+    ],
+)
+def test_each_is_named_once(
+    before: Access | None, after: Access | None, gains: set[str], loses: set[str]
+) -> None:
+    changes = access_changes([("a", before, after)])
+    assert {who for who, change in changes.items() if change.gains} == gains
+    assert {who for who, change in changes.items() if change.loses} == loses
