@@ -1,12 +1,17 @@
-"""Several processes on one data folder: what one commits another sees at once, and a kill tears nothing."""
+"""Several processes on one data folder: commits, locks, lagging readers, kills, and panics of the engine."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import re
 import signal
 import subprocess
+import sys
 from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,20 +22,20 @@ from rag.corpus import Principal
 from rag.errors import BusyError
 from rag.search.desk import Desk
 from rag.store.read import schema
-from rag.store.read.connection import connect
+from rag.store.read.connection import connect, database_folder
 from rag.store.read.desk_reader import DeskReader
+from rag.store.write.desk_folder import prepare
+from rag.store.write.locks import held_locks, locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import ModuleType
 
     from rag.answers import Mode
 
     WritingProcess = Callable[..., subprocess.Popen[str]]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
-
+pytestmark = pytest.mark.anyio
 ME = Principal("default")
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 KILLS = 4
@@ -48,6 +53,7 @@ def _desk(small_desk: ModuleType, data: Path) -> Desk:
     return Desk(DeskReader(data, timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
 
 
+@pytest.mark.slow
 async def test_what_another_process_commits_is_found_by_an_open_reader(
     small_desk: ModuleType, writing_process: WritingProcess, tmp_path: Path
 ) -> None:
@@ -62,6 +68,7 @@ async def test_what_another_process_commits_is_found_by_an_open_reader(
             assert hit.chunk.text == f"pendulum {number}"
 
 
+@pytest.mark.slow
 async def test_a_source_that_is_replaced_again_and_again_is_always_read_in_one_version(
     small_desk: ModuleType, writing_process: WritingProcess, tmp_path: Path
 ) -> None:
@@ -93,6 +100,7 @@ async def test_a_source_that_is_replaced_again_and_again_is_always_read_in_one_v
     assert len(set(seen)) > 5
 
 
+@pytest.mark.slow
 async def test_a_writer_in_another_process_turns_this_one_away(
     small_desk: ModuleType, writing_process: WritingProcess, tmp_path: Path
 ) -> None:
@@ -113,6 +121,7 @@ async def test_a_writer_in_another_process_turns_this_one_away(
         assert set(await writer.known_sources()) <= {"a", *map(str, range(99))}
 
 
+@pytest.mark.slow
 async def test_ingestion_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
     small_desk: ModuleType, writing_process: WritingProcess, tmp_path: Path
 ) -> None:
@@ -167,3 +176,172 @@ async def _whole(data: Path) -> dict[str, list[str]]:
             assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
             found[source.uri] = [chunk.text for chunk in chunks]
     return found
+
+
+CHANGES = 12
+READER = """
+import json, sys
+from pathlib import Path
+import anyio
+
+import rag.store
+from rag.errors import StoreError
+from rag.store.read.desk_reader import DeskReader
+
+ALL = "(true)"
+
+
+async def main():
+    reader = DeskReader(Path(sys.argv[1]), timeout_seconds=60)
+    (collection,) = await reader.collections("default")
+    table = await reader.open(collection)
+    walk = table.source_batches(ALL, ["id"], 5)
+    walked = {id_ for id_ in (await anext(walk))["id"].to_pylist()}
+    print("begun", flush=True)
+    count, failed, wrong = 0, 0, []
+    async with anyio.create_task_group() as tasks:
+        stopped = anyio.Event()
+
+        async def until_told():
+            await anyio.to_thread.run_sync(sys.stdin.readline)
+            stopped.set()
+
+        tasks.start_soon(until_told)
+        while not stopped.is_set():
+            count += 1
+            try:
+                found = await table.sparse("clock", 5, ALL)
+            except StoreError:  # its second version was pruned, too
+                failed += 1
+                continue
+            if len(found) != 5:
+                wrong.append(len(found))
+    async for batch in walk:
+        walked |= {*batch["id"].to_pylist()}
+    found = {"searches": count, "failed": failed, "wrong": wrong, "walked": sorted(walked)}
+    print(json.dumps(found), flush=True)
+
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [timedelta(milliseconds=1), timedelta(minutes=1)])
+async def test_searches_and_a_walk_in_another_process_outlast_the_pruning_of_their_versions(
+    small_desk: ModuleType, tmp_path: Path, keep: timedelta
+) -> None:
+    """With the shortest time that can be set, nothing is lost; without any, hardly anything."""
+    is_pruned = keep < timedelta(minutes=1)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, f"s{one}", "a clock", "x") for one in range(40)])
+        await writer.finish()
+        ids = sorted(writer.source_id(f"s{one}") for one in range(40))
+    arguments = [sys.executable, "-c", READER, str(tmp_path)]
+    with subprocess.Popen(  # noqa: ASYNC220 nothing else runs here meanwhile
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "begun\n"
+        before = _manifests(tmp_path)
+        for one in range(CHANGES):
+            async with await small_desk.writing(tmp_path) as writer:
+                await writer.replace([small_desk.new_source(writer, f"s{one}", "a clock", f"new {one}")])
+                await writer.finish(keep)
+        assert bool(before & _manifests(tmp_path)) is not is_pruned  # what the other process began with
+        output, _ = process.communicate("\n")
+    assert process.returncode == 0
+    found = json.loads(output)
+    assert found["wrong"] == []
+    assert found["searches"] > found["failed"]
+    # A search loses only if two compactions overtake it.
+    assert found["failed"] <= (CHANGES / 2 if is_pruned else 0)
+    assert found["walked"] == ids
+
+
+def _manifests(data: Path) -> set[str]:
+    tables = [schema.chunks_table("default", "documents"), schema.sources_table("default", "documents")]
+    folders = [database_folder(data) / f"{table}.lance" / "_versions" for table in tables]
+    return {str(file) for folder in folders for file in folder.glob("*.manifest")}
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from rag.store.write.locks import locked
+sys.argv = ["/usr/bin/refdesk-admin", "ingest", "/secret/plans"]
+with locked(Path(sys.stdin.readline().strip()), "default.documents", seconds=0):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_held_lock_names_its_holder_and_a_killed_holder_frees_it(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdin
+        assert holder.stdout
+        holder.stdin.write(f"{tmp_path}\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(BusyError) as busy, locked(tmp_path, "default.documents", seconds=0):
+            pass
+        assert str(busy.value).startswith(f"refdesk-admin ingest (process {holder.pid}, since 20")
+        assert "secret" not in str(busy.value)
+        assert list(held_locks(tmp_path)) == ["default.documents"]
+        holder.kill()
+    assert held_locks(tmp_path) == {}
+    with locked(tmp_path, "default.documents", seconds=0):
+        (who,) = held_locks(tmp_path).values()
+        assert who
+        assert who.process == os.getpid()
+    assert held_locks(tmp_path) == {}
+
+
+def test_what_a_killed_holder_left_is_not_shown_for_the_next_one(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    left = tmp_path / "locks" / "default.access.holder"
+    left.write_text('{"command": "refdesk-admin purge", "process": 1, "since": "2020-01-01"}')
+    with locked(tmp_path, "default.access", seconds=0):
+        left.unlink()  # as if the disk had been too full to write it
+        with (
+            pytest.raises(BusyError, match=r"^Another process is writing to"),
+            locked(tmp_path, "default.access", seconds=0),
+        ):
+            pass
+    assert not left.exists()
+
+
+PROGRAM = """
+import resource, sys
+from pathlib import Path
+import anyio
+from rag.errors import StoreError
+from rag.store.read.connection import connect
+
+async def main():
+    few = len([*Path("/proc/self/fd").iterdir()]) + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
+    try:
+        await connect(Path(sys.argv[1]))
+    except StoreError as error:
+        print(error, type(error.__cause__).__name__)
+
+anyio.run(main)
+"""
+
+
+def test_an_engine_that_may_open_no_files_ends_in_one_sentence(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.stdout.startswith("The storage engine failed while opening the tables."), ran.stderr
+    assert ran.stdout.endswith(" PanicException\n")

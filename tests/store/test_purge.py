@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from lancedb.table import AsyncTable
 
+from rag.corpus import Access
+from rag.errors import StoreError
+from rag.filters.evaluators import literal
+from rag.store.care import table_checks
 from rag.store.read import schema
-from rag.store.read.connection import connect, database_folder
+from rag.store.read.connection import connect, database_folder, table_folder
 from rag.store.read.desk_reader import DeskReader
-from rag.store.write import evaluation_runs, table_maintenance
+from rag.store.write import access_writer, collection_tables, evaluation_runs, table_maintenance
+from rag.store.write.access_writer import change_access
+from rag.store.write.change_collection import copy_labels
+from rag.store.write.collection_writer import CollectionWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
 
     import lancedb
 
+    from rag.corpus import Collection
     from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
@@ -168,3 +181,271 @@ async def test_the_runs_of_a_removed_tenant_are_in_no_file(data: Path) -> None:
     assert _files_with(data, CANARY) == []
     assert await evaluation_runs.run_summaries(data, "acme") == {}
     assert await evaluation_runs.run_summaries(data, "beta") == {2: '"kept"'}
+
+
+CHUNKS, SOURCES = schema.chunks_table("default", "documents"), schema.sources_table("default", "documents")
+ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
+
+
+async def _table(data: Path, name: str) -> Any:  # noqa: ANN401 the engine's own
+    return await (await connect(data)).open_table(name)
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What writers did that reads all chunks."""
+    done: list[str] = []
+    stored = vars(CollectionWriter)["_stored_chunks"]
+
+    async def stored_chunks(self: CollectionWriter) -> Any:  # noqa: ANN401 as it returns
+        done.append("leftovers")
+        return await stored(self)
+
+    monkeypatch.setattr(CollectionWriter, "_stored_chunks", stored_chunks)
+    return done
+
+
+async def _two_documents(small_desk: ModuleType, data: Path) -> Collection:
+    """Documents a and b, from a writer that ended well."""
+    async with await small_desk.writing(data) as writer:
+        await writer.replace([small_desk.new_source(writer, name, "one", "two") for name in "ab"])
+        await writer.finish()
+        collection: Collection = writer.collection
+    return collection
+
+
+async def _leave_chunks(data: Path) -> None:
+    """What a writer leaves that is killed before it commits the rows of sources."""
+    chunks = await _table(data, CHUNKS)
+    rows = (await chunks.query().to_arrow()).to_pylist()
+    await chunks.add([row | {"generation": "killed"} for row in rows])
+
+
+async def test_after_a_writer_that_ended_well_the_next_one_does_not_read_all_chunks(
+    small_desk: ModuleType, tmp_path: Path, looked: list[str]
+) -> None:
+    collection = await _two_documents(small_desk, tmp_path)
+    looked.clear()
+    async with await small_desk.writing(tmp_path) as writer:
+        assert looked == []
+        await writer.replace([small_desk.new_source(writer, "a", "uno")])
+        await writer.finish()
+    await copy_labels(tmp_path, collection)
+    async with await small_desk.writing(tmp_path) as writer:
+        assert looked == []
+        await writer.remove([writer.source_id("b")])
+    async with await small_desk.writing(tmp_path) as writer:
+        assert looked == ["leftovers"]  # its removal was never finished
+        await writer.finish()
+    async with await small_desk.writing(tmp_path):
+        assert looked == ["leftovers"]
+
+
+@pytest.mark.parametrize("between", [True, False])
+async def test_a_killed_writers_chunks_are_removed_by_the_next_one_whatever_was_noted_before(
+    small_desk: ModuleType, tmp_path: Path, *, between: bool
+) -> None:
+    collection = await _two_documents(small_desk, tmp_path)
+    assert collection_tables.is_swept(tmp_path, collection)
+    await _leave_chunks(tmp_path)
+    if between:  # somebody who only copies labels, and looks at nothing
+        await copy_labels(tmp_path, collection)
+    assert not collection_tables.is_swept(tmp_path, collection)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.finish()
+    assert await (await _table(tmp_path, CHUNKS)).count_rows("generation = 'killed'") == 0
+    assert await (await _table(tmp_path, CHUNKS)).count_rows() == 4
+    assert collection_tables.is_swept(tmp_path, collection)
+
+
+async def test_changed_labels_are_copied_though_nothing_else_is_looked_at(
+    small_desk: ModuleType, tmp_path: Path, looked: list[str]
+) -> None:
+    await _two_documents(small_desk, tmp_path)
+    async with await small_desk.writing(tmp_path) as writer:
+        id_ = writer.source_id("a")
+    looked.clear()
+    await change_access(tmp_path, "default", [id_], lambda _before: ONLY_ANN)  # and killed before the copies
+    async with await small_desk.writing(tmp_path):
+        assert looked == []
+    chunks = await _table(tmp_path, CHUNKS)
+    assert await chunks.count_rows(f"(source_id = {literal(id_)}) AND (revision = 2)") == 2
+    assert await chunks.count_rows("revision = 2") == 2
+
+
+async def test_a_source_that_lacks_chunks_is_seen_until_it_is_stored_again(
+    small_desk: ModuleType, tmp_path: Path, looked: list[str]
+) -> None:
+    collection = await _two_documents(small_desk, tmp_path)
+    async with await small_desk.writing(tmp_path) as writer:
+        id_ = writer.source_id("a")
+    await (await _table(tmp_path, CHUNKS)).delete(f"id = '{id_}/1'")
+    for _ in range(2):
+        looked.clear()
+        async with await small_desk.writing(tmp_path) as writer:
+            known = await writer.known_sources()
+            assert not known["a"].digest
+            assert known["b"].digest
+            assert "leftovers" in looked
+            await writer.finish()
+        assert not collection_tables.is_swept(tmp_path, collection)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
+        await writer.finish()
+    async with await small_desk.writing(tmp_path) as writer:
+        assert (await writer.known_sources())["a"].digest
+        await writer.finish()
+    assert collection_tables.is_swept(tmp_path, collection)
+
+
+@pytest.mark.parametrize("step", ["replace", "remove"])
+async def test_a_writer_that_goes_on_after_a_step_failed_notes_nothing(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    collection = await _two_documents(small_desk, tmp_path)
+    async with await small_desk.writing(tmp_path) as writer:
+        id_, new = writer.source_id("a"), small_desk.new_source(writer, "a", "uno")
+        with monkeypatch.context() as patched:
+            patched.setattr(AsyncTable, "delete", _fails_on_chunks(AsyncTable.delete))
+            with pytest.raises(StoreError):
+                await (writer.replace([new]) if step == "replace" else writer.remove([id_]))
+        await writer.finish()
+    assert await (await _table(tmp_path, CHUNKS)).count_rows() == {"replace": 5, "remove": 4}[step]
+    assert not collection_tables.is_swept(tmp_path, collection)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.finish()
+    assert await (await _table(tmp_path, CHUNKS)).count_rows() == {"replace": 3, "remove": 2}[step]
+    assert collection_tables.is_swept(tmp_path, collection)
+
+
+def _fails_on_chunks(delete: Any) -> Any:  # noqa: ANN401 the engine's own
+    async def deletes_or_fails(table: AsyncTable, where: str) -> Any:  # noqa: ANN401 as it returns
+        if table.name == CHUNKS:
+            raise RuntimeError("no more")
+        return await delete(table, where)
+
+    return deletes_or_fails
+
+
+async def test_a_lost_record_is_replaced_by_one_that_nobody_can_see_the_source_by(
+    small_desk: ModuleType, tmp_path: Path, looked: list[str]
+) -> None:
+    await _two_documents(small_desk, tmp_path)
+    async with await small_desk.writing(tmp_path) as writer:
+        id_, other = writer.source_id("a"), writer.source_id("b")
+    looked.clear()
+    await (await _table(tmp_path, schema.access_table("default"))).delete(f"id = {literal(id_)}")
+    async with await small_desk.writing(tmp_path) as writer:
+        assert looked == []
+        assert await writer.access([id_, other]) == {id_: None, other: Access("tenant", revision=1)}
+
+
+async def test_records_are_compared_without_an_object_for_each_unless_one_is_wrong(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _two_documents(small_desk, tmp_path)
+    compared = []
+
+    def counted(*given: Any) -> bool:  # noqa: ANN401 as it takes
+        compared.append(real(*given))
+        return compared[-1]
+
+    real = access_writer.agree
+    monkeypatch.setattr(access_writer, "agree", counted)
+    async with await small_desk.writing(tmp_path) as writer:
+        id_ = writer.source_id("a")
+    await (await _table(tmp_path, SOURCES)).delete(f"id = {literal(id_)}")  # killed before `note_removed`
+    for _ in range(2):
+        async with await small_desk.writing(tmp_path) as writer:
+            assert not (await writer.records())[id_].present
+    assert compared == [True, False, True]
+
+
+def _garbage(note: Path) -> None:
+    note.write_bytes(b"{")
+
+
+def _of_nothing(note: Path) -> None:
+    note.write_bytes(b"{}")
+
+
+def _none(note: Path) -> None:
+    note.unlink()
+
+
+def _of_another_file(note: Path) -> None:
+    note.write_bytes(note.read_bytes().replace(b"[", b'["",', 1))
+
+
+@pytest.mark.parametrize("spoil", [_garbage, _of_nothing, _none, _of_another_file])
+async def test_a_doubtful_note_counts_as_none(
+    small_desk: ModuleType, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    collection = await _two_documents(small_desk, tmp_path)
+    assert collection_tables.is_swept(tmp_path, collection)
+    spoil(tmp_path / "locks" / "default.documents.swept")
+    assert not collection_tables.is_swept(tmp_path, collection)
+
+
+@pytest.mark.parametrize("name", [CHUNKS, SOURCES])
+async def test_a_note_is_not_one_of_a_copied_table_or_of_another_build(
+    small_desk: ModuleType, tmp_path: Path, name: str
+) -> None:
+    collection = await _two_documents(small_desk, tmp_path)
+    assert not collection_tables.is_swept(tmp_path, replace(collection, build=1))
+    newest = min((table_folder(tmp_path, name) / "_versions").glob("*.manifest"))
+    content = newest.read_bytes()
+    assert collection_tables.is_swept(tmp_path, collection)
+    copied = newest.with_name("copied")
+    copied.write_bytes(content)
+    copied.replace(newest)  # the same version, from a backup of the file system
+    assert not collection_tables.is_swept(tmp_path, collection)
+
+
+async def test_a_disk_without_room_for_the_note_fails_no_writer(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_given: object) -> None:
+        raise StoreError("no room")
+
+    monkeypatch.setattr(collection_tables, "write_whole", full)
+    collection = await _two_documents(small_desk, tmp_path)
+    assert not collection_tables.is_swept(tmp_path, collection)
+
+
+async def test_the_doctor_looks_whatever_is_noted(small_desk: ModuleType, tmp_path: Path) -> None:
+    collection = await _two_documents(small_desk, tmp_path)
+    await _leave_chunks(tmp_path)
+    collection_tables.note_swept(tmp_path, collection)  # which nothing does
+    async with await small_desk.writing(tmp_path):
+        pass
+    assert await (await _table(tmp_path, CHUNKS)).count_rows() == 8
+
+    class Desk:
+        data = tmp_path
+
+    await table_checks.repair_collection(Desk(), collection)  # type: ignore[arg-type]
+    assert await (await _table(tmp_path, CHUNKS)).count_rows() == 4
+
+
+async def test_what_a_run_wrote_is_flushed_though_the_clock_was_set_back_meanwhile(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files() -> set[str]:
+        return {str(file) for file in table_folder(tmp_path, CHUNKS).rglob("data/*")}
+
+    await _two_documents(small_desk, tmp_path)
+    flushed: list[str] = []
+    monkeypatch.setattr(table_maintenance, "_flush", flushed.append)
+    async with await small_desk.writing(tmp_path) as writer:
+        before, opened = files(), time.time()
+        await writer.replace([small_desk.new_source(writer, "c", "five")])
+        written = files() - before
+        for file in files():
+            at = opened - (3600 if file in written else 7200)
+            os.utime(file, (at, at))
+        monkeypatch.setattr(time, "time", lambda: opened - 3600)
+        await writer.finish()
+    assert written
+    assert written <= {*flushed}
+    assert not before & {*flushed}

@@ -13,8 +13,10 @@ import pytest
 from lancedb.index import IvfSq
 from lancedb.query import AsyncVectorQuery
 
-from rag.errors import BusyError, StoreError
+from rag.corpus import Collection, EmbedderIdentity
+from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.store.read import schema
+from rag.store.read.catalog import collection_record, collection_row
 from rag.store.read.connection import connect, database_folder
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import MAX_TERMS
@@ -534,3 +536,37 @@ async def test_what_the_engine_says_of_damage_stays_inside(small_desk: ModuleTyp
         "The storage engine failed while searching by meaning. If it fails again, run refdesk-admin doctor."
     )
     assert str(error.value) == said
+
+
+COLLECTION = Collection(
+    "acme",
+    "papers",
+    EmbedderIdentity("tests", "words", 3, query_prefix="query: "),
+    "German",
+    "cosine",
+    datetime(2026, 1, 2, tzinfo=UTC),
+    {"year": "integer"},
+    "restricted",
+)
+
+
+def test_a_collection_comes_back_from_its_row() -> None:
+    (row,) = collection_row(COLLECTION).to_pylist()
+    assert collection_record(row) == COLLECTION
+
+
+def test_a_name_and_a_body_of_the_embedder_come_back_too() -> None:
+    identity = replace(COLLECTION.embedder, document_body='{"a": 1}')
+    named = replace(COLLECTION, embedder=identity, embedder_name="german")
+    (row,) = collection_row(named).to_pylist()
+    assert collection_record(row) == named
+
+
+def test_the_row_of_another_version_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "FORMAT", schema.FORMAT + 1)
+    (row,) = collection_row(COLLECTION).to_pylist()
+    monkeypatch.undo()
+    former = {"tenant": "acme", "name": "papers", "created_at": COLLECTION.created_at}
+    for other in (row, former):
+        with pytest.raises(ConfigurationError, match="another version of refdesk"):
+            collection_record(dict(other))

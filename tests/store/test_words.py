@@ -1,21 +1,284 @@
-"""The words of chunks: how they are searched."""
+"""The words of chunks: how texts are split into them, found by them, and ranked by BM25."""
 
 from __future__ import annotations
 
+from math import log
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rag.store.read.desk_reader import DeskReader
-from rag.store.read.strict_reader import readable_only
+from rag.store.read.strict_reader import K1, B, Matches, Rows, rarity, readable_only, weight
+from rag.store.read.word_analysis import (
+    MAX_TERMS,
+    query_terms,
+    query_words,
+    search_terms,
+    stems,
+    terms_of,
+    words_in_text,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from types import ModuleType
 
+    from rag.corpus import Language
     from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("What is a leap second?", "leap second?"),
+        ("Is it THE pendulum, or not?", "pendulum,"),
+        ("to be or not to be", "to be or not to be"),
+        ("the (and)", "the (and)"),
+        ("user_id if v1.0.21", "user_id v1.0.21"),
+        ("", ""),
+    ],
+)
+def test_stop_words_do_not_count_unless_there_is_nothing_else(query: str, expected: str) -> None:
+    assert query_terms(query, ["English"]) == expected.split()
+
+
+def test_each_language_has_its_own_stop_words_and_some_have_none() -> None:
+    assert query_terms("was ist die Uhr in", ["German"]) == ["Uhr"]
+    assert query_terms("was ist die Uhr in", ["English"]) == ["ist", "die", "Uhr"]
+    assert query_terms("was ist die Uhr in", ["none"]) == ["was", "ist", "die", "Uhr", "in"]
+
+
+@pytest.mark.parametrize("languages", [["English", "German"], ["German", "English", "none"]])
+def test_of_several_languages_the_stop_words_of_the_one_that_is_spoken_are_left_out(
+    languages: Sequence[Language],
+) -> None:
+    assert query_terms("was ist die Uhr", languages) == ["Uhr"]
+    assert query_terms("how did the war end", languages) == ["did", "war", "end"]
+
+
+@pytest.mark.parametrize(
+    ("query", "language", "expected"),
+    [
+        ("Which clocks were running?", "English", "clocks=clock were=were running=run"),
+        ("run, running", "English", "run=run running=run"),
+        ("Größere Häuser", "German", "größere=gross häuser=haus"),
+        ("Häuser", "none", "häuser=hauser"),
+        ("PD-1", "none", "PD-1=pd+1/pd1"),
+        ("PD1s", "none", "PD1s=pd+1+s/pd1s"),
+        ("PRC1-bound", "none", "PRC1-bound=prc+1+bound/prc1bound/prc1+bound"),
+        ("parseJsonFile", "none", "parseJsonFile=parsejsonfile/parse+json+file"),
+        ("user_ids", "English", "user_ids=user+id/userid"),
+        ("机器学习", "none", "机器=机器 学习=学习"),
+        ("", "English", ""),
+    ],
+)
+def test_words_of_a_query_have_all_forms_that_the_index_may_have_of_them(
+    query: str, language: Language, expected: str
+) -> None:
+    found = query_words(query, [language])
+    shown = [f"{one.text}={'/'.join('+'.join(form) for form in one.forms)}" for one in found]
+    assert shown == expected.split()
+
+
+def test_in_several_languages_a_word_is_one_word_with_the_stems_of_each() -> None:
+    found = query_words("running Häuser", ["English", "German"])
+    assert [one.forms for one in found] == [(("run",), ("running",)), (("hauser",), ("haus",))]
+    assert search_terms(found) == ["run", "hauser", "running", "haus"]
+
+
+SAME = [
+    ["PD-1", "PD1", "pd1", "PD‑1"],
+    ["parseJsonFile", "parse_json_file", "parse-json-file", "parsejsonfile", "ParseJSONFile"],
+    ["HTTPServer", "HttpServer", "http_server", "HTTP-server"],
+    ["sha256", "SHA-256", "Sha256"],
+    ["1,000", "1000", "1.000"],
+    ["12,345,678", "12345678"],
+    ["U.S.", "US", "u.s"],
+    ["AB-1234", "AB1234", "ab_1234"],
+    ["AB-1234/56", "AB1234/56"],
+    ["node.js", "nodejs", "NodeJS"],
+    ["e-mail", "email", "E‐Mail"],
+    ["O'Neil", "ONeil", "O’Neil"],
+    ["3.14", "3,14"],
+    ["1.2.3", "1.2.3"],
+    ["H2O", "H₂O"],
+    ["C++", "c++"],
+    ["ASP.NET", "AspNet"],
+]
+
+
+def _share(query: str, text: str) -> float:
+    """The share of the query's words, each counted once, that a text has."""
+    words = {word.forms: word for word in query_words(query, ["English"])}.values()
+    return len(words_in_text(words, text, "English")) / max(1, len(words))
+
+
+@pytest.mark.parametrize("written", SAME, ids=lambda one: one[0])
+def test_a_name_is_found_as_a_whole_however_it_is_written_here_and_there(written: list[str]) -> None:
+    for one in written:
+        for other in written:
+            assert _share(one, f"all of {other}, and more") == 1, (one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("f3outside", "Stand outside the hall. Floor 3, wing F."),
+        ("f3outside", "press f3"),
+        ("abc-123x", "abc 123 and 123x and abc-123"),
+        ("getUserName", "get the user a name"),
+        ("getUserName", "UserName"),
+        ("TPL-0042", "The template TPL, and form 0042"),
+        ("user_name", "a user without a name"),
+    ],
+)
+def test_a_name_is_not_there_by_one_of_its_parts_or_by_parts_in_different_places(
+    name: str, text: str
+) -> None:
+    assert _share(name, text) == 0
+    assert _share(name, f"{text} {name}") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("f3outside", "press F3 outside"),
+        ("abc-123x", "abc 123x"),
+        ("TPL-0042", "TPL: 0042"),
+        ("get_user_name", "get user names"),
+        ("user_name", "getUserName"),
+        ("getUserName", "getUserNameById"),
+        ("l'avion", "des avions, l'eau"),
+        ("the clock's", "clocks of Albert's"),
+    ],
+)
+def test_a_name_is_there_with_its_parts_together_and_two_words_anywhere(name: str, text: str) -> None:
+    assert _share(name, text) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("parseJsonFile", "json"),
+        ("HTTPServer", "server"),
+        ("sha256", "sha"),
+        ("PD-1", "PD"),
+        ("AB-1234/56", "1234"),
+        ("AB-1234/56", "AB-1234"),
+        ("v1.2.3", "1.2.3"),
+        ("src/main/app.py", "app.py"),
+        ("src/main/app.py", "main"),
+        ("ann.smith@example.co.uk", "smith"),
+        ("ann.smith@example.co.uk", "example"),
+        ("l'avion", "avion"),
+        ("l’avion", "avion"),
+        ("don't", "don"),
+        ("the clock's hands", "clock"),
+        ("state-of-the-art", "art"),
+        ("snake_case", "snake"),
+        ("__init__", "init"),
+    ],
+)
+def test_a_name_is_found_by_its_parts_and_its_parts_by_the_name(text: str, part: str) -> None:
+    assert _share(part, f"see {text}.") == 1
+    assert set(search_terms(query_words(text, ["English"]))) & set(stems(part, "English"))
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("C++", "C#"),
+        ("C#", "vitamin C"),
+        ("3.14", "314"),
+        ("1000", "1 000 of 10,000"),
+        ("PD-1", "PD-2 in 1 of 9"),
+        ("PD1", "PD-12"),
+        ("sha256", "sha512 and 256 of them"),
+    ],
+)
+def test_names_that_differ_are_not_taken_for_each_other(query: str, text: str) -> None:
+    whole = query_words(query, ["English"])[0].forms[-1]
+    assert not set(whole) <= set(stems(text, "English"))
+    assert set(whole) <= set(stems(f"It is {query}.", "English"))
+
+
+def test_other_forms_stand_at_the_end_and_lengthen_a_text_only_once() -> None:
+    assert terms_of("PD-1, PD-1 and the pd of getPd", "none") == "pd 1 pd 1 and the pd of getpd pd1 get"
+    assert terms_of("plain words", "none") == "plain words"
+
+
+@pytest.mark.parametrize("written", ["APIs", "LLMs", "CoT", "PhD", "plain", "GmbH"])
+def test_abbreviations_are_words(written: str) -> None:
+    assert stems(written, "none") == [written.lower()]
+
+
+def test_brands_are_words_and_names_in_code_have_parts() -> None:
+    assert stems("TypeScript, GitHub.", "none") == ["typescript", "github"]
+    assert stems("new JsonParser(x)", "none") == ["new", "jsonparser", "x", "json", "parser"]
+    assert stems("JsonParser.parse", "none") == ["jsonparser", "parse", "jsonparserparse", "json", "parser"]
+
+
+def test_digests_and_encoded_pictures_are_not_taken_to_pieces() -> None:
+    digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    assert stems(digest, "none") == [digest]
+    assert len(stems("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ", "none")) == 1
+
+
+def test_accents_are_the_same_however_they_are_encoded_and_invisible_characters_do_not_count() -> None:
+    assert stems("e\u0301tude", "none") == stems("étude", "none") == ["etude"]
+    assert stems("co\u00adoperate", "none") == ["cooperate"]
+    assert stems("ＰＤ－１ ﬁle", "none") == ["pd", "1", "file", "pd1"]
+    assert stems("İSTANBUL ISI", "Turkish") == stems("istanbul ısı", "Turkish")
+
+
+def test_of_long_queries_the_first_words_count_and_other_forms_only_where_there_is_room() -> None:
+    words = [f"w{chr(97 + at // 26)}{chr(97 + at % 26)}" for at in range(MAX_TERMS)]
+    assert search_terms(query_words(" ".join(["PD-1", *words]), ["none"]))[-2:] == words[-3:-1]
+    assert search_terms(query_words(" ".join(["PD-1", *words[:9]]), ["none"]))[-1] == "pd1"
+
+
+def test_stems_are_all_words_of_a_text_in_their_order() -> None:
+    assert stems("The clocks, the Clock!", "English") == ["the", "clock", "the", "clock"]
+
+
+@pytest.mark.parametrize(
+    ("query", "share"),
+    [
+        ("Which pendulums were swinging?", 2 / 3),  # "were" is no stop word
+        ("the clock in a tower", 1),
+        ("a clock, the Clocks and penguins", 1 / 2),
+        ("penguins", 0),
+        ("the", 0),
+        ("?!", 0),
+        ("swing-towers", 1),
+        ("swing-penguins", 0),
+    ],
+)
+def test_the_share_of_words_counts_each_word_of_the_query_once_whatever_its_form(
+    query: str, share: float
+) -> None:
+    text = "A pendulum swings.\n\nTower clocks of a tower clock."
+    assert _share(query, text) == pytest.approx(share)
+
+
+def test_where_a_mark_makes_another_letter_words_keep_it_and_are_found_without_it_too() -> None:
+    assert stems("thủ đô Việt Nam", "Vietnamese") == ["thủ", "đô", "việt", "nam", "thu", "do", "viet"]
+    assert search_terms(query_words("thủ đô", ["Vietnamese"])) == ["thủ", "đô"]
+    assert search_terms(query_words("thu do", ["Vietnamese"])) == ["thu", "do"]
+    both: list[Language] = ["English", "Vietnamese"]
+    assert search_terms(query_words("thủ đô", both)) == ["thủ", "đô"]
+    assert search_terms(query_words("naïve", both)) == ["naiv", "naïve"]
+    assert set(stems("år", "Swedish")) == {"år", "ar"}
+    assert stems("ar", "Swedish") == ["ar"]
+    assert stems("thủ đô", "none") == ["thu", "do"]
+
 
 EVERYTHING = "(true)"
 
@@ -67,3 +330,71 @@ async def test_names_are_found_in_all_forms_with_collection_statistics_and_stric
         for lists in (reader, strict):
             found = await lists.sparse(query, 9, EVERYTHING, every=every)
             assert sorted(one.stored.chunk.text for one in found) == sorted(expected), (query, every)
+
+
+WORDS = "abcd"
+corpora = st.lists(st.text(WORDS, min_size=1, max_size=9), min_size=1, max_size=12)
+queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4, unique=True)
+
+
+def _matches(texts: list[str], query: list[str], order: int = 1) -> Matches:
+    """What is found in texts whose words are letters; their ids are their places as letters."""
+    ids = [chr(97 + at) for at in range(len(texts))][::order]
+    mean = sum(map(len, texts)) / len(texts)
+    rows = Rows(pa.array(ids), np.array([len(texts[ord(id_) - 97]) / mean for id_ in ids]))
+    holding = [[id_ for id_ in ids if word in texts[ord(id_) - 97]] for word in query]
+    return Matches(rows, query, [rows.mask_of(pa.chunked_array([some], pa.string())) for some in holding])
+
+
+def _bm25(texts: list[str], query: list[str], text: str, *, most: int = 99) -> float:
+    mean, score = sum(map(len, texts)) / len(texts), 0.0
+    for word in query:
+        times, holding = min(text.count(word), most), sum(word in one for one in texts)
+        idf = log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
+        score += idf * times * (K1 + 1) / (times + K1 * (1 - B + B * len(text) / mean))
+    return score
+
+
+@given(texts=corpora, query=queries, count=st.integers(1, 12))
+def test_scores_and_their_first_are_those_of_the_formula(
+    texts: list[str], query: list[str], count: int
+) -> None:
+    known = _matches(texts, query)
+    once = {chr(97 + at): _bm25(texts, query, text, most=1) for at, text in enumerate(texts)}
+    best = sorted((score for score in once.values() if score), reverse=True)[:count]
+    places = known.first(count)
+    assert [once[id_] for id_ in places] == pytest.approx(best)
+    of = {id_: texts[ord(id_) - 97] for id_ in places}
+    scores = known.scores([(places[id_], text) for id_, text in of.items()])
+    assert scores == pytest.approx([_bm25(texts, query, text) for text in of.values()])
+
+
+@given(texts=corpora, query=queries, count=st.integers(1, 12))
+def test_the_order_in_which_rows_are_found_changes_no_bit(
+    texts: list[str], query: list[str], count: int
+) -> None:
+    known, other = _matches(texts, query), _matches(texts, query, order=-1)
+    first, others = known.first(count), other.first(count)
+    assert list(first) == list(others)
+    rows = [(place, texts[ord(id_) - 97]) for id_, place in first.items()]
+    reverse = [(place, texts[ord(id_) - 97]) for id_, place in reversed(others.items())]
+    assert known.scores(rows) == other.scores(reverse)[::-1]
+
+
+def test_equals_are_ordered_by_id_and_only_those_among_which_it_is_looked_count() -> None:
+    known = _matches(["a", "a", "a", "b", "a"], ["a"], order=-1)
+    assert list(known.first(2)) == ["a", "b"]
+    assert list(known.first(2, known.rows.mask_of(pa.chunked_array([["e", "b", "z"]])))) == ["b", "e"]
+    assert known.first(9, known.rows.mask_of(pa.chunked_array([[]], pa.string()))) == {}
+
+
+def test_what_nobody_holds_is_no_match() -> None:
+    known = _matches(["a"], ["b"])
+    assert known.first(9) == {}
+    assert known.scores([]) == []
+
+
+def test_the_rarer_a_word_the_more_it_counts_and_none_counts_less_than_nothing() -> None:
+    assert [round(rarity(1000, holding), 4) for holding in (1, 500, 1000)] == [6.5033, 0.6931, 0.0005]
+    assert weight(1.0, 1.0) == 1.0
+    assert weight(1.0, np.array([2.0, 0.5]))[0] < 1.0 < weight(99.0, 1.0) < K1 + 1

@@ -1,0 +1,331 @@
+"""Maintenance of tables: what a small change costs, how small files are merged, and when ids are indexed."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from rag.answers import SearchRequest
+from rag.config.settings import SearchSettings
+from rag.corpus import Access, Principal
+from rag.search.desk import Desk
+from rag.store.read import schema
+from rag.store.read.connection import connect, database_folder
+from rag.store.read.desk_reader import DeskReader
+from rag.store.write import access_writer, table_maintenance
+from rag.store.write.access_writer import access_table, change_access
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+pytestmark = pytest.mark.anyio
+
+LARGE = 300  # rows, in place of `maintenance.LARGE_ROWS`
+SOURCES, PASSAGES = 60, 6
+TAIL = 2 * PASSAGES  # rows outside the indexes
+PAD = " ".join(f"word{number}" for number in range(60))
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", LARGE)
+    monkeypatch.setattr(table_maintenance, "TAIL_SHARE", 1.0)
+    monkeypatch.setattr(table_maintenance, "TAIL_ROWS", TAIL)
+
+
+async def _changed(small_desk: ModuleType, data: Path, number: int, word: str) -> int:
+    """The bytes in new files after a source got a new text."""
+    before = _sizes(data)
+    async with await small_desk.writing(data) as writer:
+        await writer.replace([small_desk.new_source(writer, f"s{number}", *_texts(word))])
+        await writer.finish()
+    return sum(size for path, size in _sizes(data).items() if path not in before)
+
+
+def _texts(word: str) -> list[str]:
+    return [f"{word} passage {number} {PAD}" for number in range(PASSAGES)]
+
+
+def _sizes(data: Path) -> dict[str, int]:
+    walked = os.walk(database_folder(data))
+    paths = [os.path.join(parent, name) for parent, _, names in walked for name in names]  # noqa: PTH118 a walk
+    return {path: os.stat(path).st_size for path in paths}  # noqa: PTH116 the same
+
+
+async def _unindexed(data: Path) -> int:
+    reader = DeskReader(data, timeout_seconds=15)
+    (collection,) = await reader.collections("default")
+    return (await (await reader.open(collection)).statistics()).unindexed
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("large")
+async def test_a_changed_document_is_found_at_once_and_costs_what_it_weighs_until_there_are_many(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace(
+            [small_desk.new_source(writer, f"s{one}", *_texts(f"first{one}")) for one in range(SOURCES)]
+        )
+        await writer.finish()
+    assert await _unindexed(tmp_path) == 0
+    whole = sum(_sizes(tmp_path).values())
+
+    assert await _changed(small_desk, tmp_path, 1, "astrolabe") < whole / 8
+    assert await _unindexed(tmp_path) == PASSAGES
+    desk = Desk(DeskReader(tmp_path, timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
+    for mode in ("dense", "sparse", "hybrid"):
+        request = SearchRequest("astrolabe", mode=mode)
+        hits = (await desk.search(Principal("default"), request)).hits
+        assert hits
+        assert {hit.source.title for hit in hits[:1]} == {"s1"}
+
+    assert await _changed(small_desk, tmp_path, 2, "sextant") < whole / 8
+    assert await _unindexed(tmp_path) == TAIL
+    assert await _changed(small_desk, tmp_path, 3, "quadrant") > whole / 8  # now the indexes are rewritten
+    assert await _unindexed(tmp_path) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("large")
+async def test_compactions_one_after_another_leave_two_files_and_segments_without_indexing_all_vectors(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_maintenance, "MERGED_SHARE", 0.5)
+    monkeypatch.setattr(table_maintenance, "MAX_UNINDEXED_SHARE", 0.5)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace(
+            [small_desk.new_source(writer, f"s{one}", *_texts(f"first{one}")) for one in range(SOURCES)]
+        )
+        await writer.finish()
+    indexed: list[object] = []
+    monkeypatch.setattr(table_maintenance, "_index_vectors", indexed.append)
+    for number in range(6):
+        await _changed(small_desk, tmp_path, number, f"word{number}")
+    assert await _unindexed(tmp_path) == 0
+    chunks: Any = await (await connect(tmp_path)).open_table(schema.chunks_table("default", "documents"))
+    (index,) = [one for one in await chunks.list_indices() if one.columns == ["vector"]]
+    assert index.num_segments == 2
+    assert (await chunks.stats())["fragment_stats"]["num_fragments"] == 2
+    assert indexed == []
+    ids = (await chunks.query().select(["id"]).to_arrow())["id"].to_pylist()
+    assert len({*ids}) == len(ids) == SOURCES * PASSAGES
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("large")
+async def test_old_versions_and_small_files_don_t_build_up(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_maintenance, "MAX_OLD_VERSIONS", 6)
+    monkeypatch.setattr(table_maintenance, "KEPT_VERSIONS", timedelta(milliseconds=1))
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace(
+            [small_desk.new_source(writer, f"s{one}", *_texts("first")) for one in range(SOURCES)]
+        )
+        await writer.finish()
+    folders = [one for one in database_folder(tmp_path).iterdir() if one.name[:6] in {"chunks", "source"}]
+    for _ in range(10):
+        await _changed(small_desk, tmp_path, 1, "astrolabe")
+        assert all(
+            table_maintenance.old_versions(folder) <= 6 + 1 for folder in folders
+        )  # and the present one
+
+
+def _rows(*ids: str) -> pa.Table:
+    return pa.table({"id": [*ids], "text": [f"the text of {one}" for one in ids]})
+
+
+async def _made(data: Path, *batches: tuple[str, ...]) -> Any:  # noqa: ANN401 the engine's own
+    """A table with a file for each batch."""
+    data.joinpath("tables").mkdir()
+    table = await (await connect(data)).create_table("documents", _rows(*batches[0]))
+    for batch in batches[1:]:
+        await table.add(_rows(*batch))
+    return table
+
+
+async def _fragments(table: Any) -> int:  # noqa: ANN401 the engine's own
+    stats = await table.stats()
+    return int(stats["fragment_stats"]["num_fragments"])
+
+
+async def _held(table: Any) -> list[tuple[str, str]]:  # noqa: ANN401 the engine's own
+    rows = (await table.query().to_arrow()).to_pylist()
+    return sorted((row["id"], row["text"]) for row in rows)
+
+
+async def test_the_newest_files_become_one_and_the_rows_stay(tmp_path: Path) -> None:
+    base = tuple(f"base {number}" for number in range(100))
+    table = await _made(tmp_path, base, *((f"new {number}",) for number in range(20)))
+    before, version = await _held(table), await table.version()
+    await table_maintenance.merge_tail(table)
+    assert await _fragments(table) == 2
+    assert await _held(table) == before
+    assert await table.version() == version + 1  # so no reader ever misses a row
+    data = sorted(database_folder(tmp_path).rglob("*.lance/data/*"), key=lambda one: one.stat().st_mtime_ns)
+    assert data[-1].stat().st_size < data[0].stat().st_size  # the large one was not rewritten
+
+
+async def test_no_more_rows_are_merged_than_may_be(tmp_path: Path) -> None:
+    table = await _made(tmp_path, *((str(number),) for number in range(20)))
+    before = await _held(table)
+    await table_maintenance.merge_tail(table, 0)
+    await table_maintenance.merge_tail(table, 1)
+    assert await _fragments(table) == 20
+    await table_maintenance.merge_tail(table, 11)  # the oldest of these may be a part of a large one
+    assert await _fragments(table) == 11
+    await table.add(_rows("20"))
+    await table_maintenance.merge_tail(table, 1 + 10 + 1, whole=True)
+    assert await _fragments(table) == 11
+    await table_maintenance.merge_tail(table, 1 + 10 + 1 + 1, whole=True)
+    assert await _fragments(table) == 10
+    await table.delete("id = '20'")
+    assert await _held(table) == before
+
+
+@pytest.mark.parametrize("twice", ["in the last files", "in an older one"])
+async def test_rows_of_one_id_are_left_as_they_are(tmp_path: Path, twice: str) -> None:
+    there = ("a", "c") if twice == "in an older one" else ("b", "c")
+    table = await _made(tmp_path, there, *((str(number),) for number in range(20)))
+    again = "a" if twice == "in an older one" else "19"
+    await table.add(pa.table({"id": [again], "text": ["of a killed run"]}))
+    before = await _held(table)
+    await table_maintenance.merge_tail(table)
+    assert await _held(table) == before
+    assert await _fragments(table) == 22
+    await table.delete("text = 'of a killed run'")
+    await table_maintenance.merge_tail(table)
+    assert await _fragments(table) == 2
+
+
+async def test_an_empty_table_has_nothing_to_merge(tmp_path: Path) -> None:
+    table = await _made(tmp_path, ("a",))
+    await table.delete("true")
+    await table_maintenance.merge_tail(table)
+    assert await table.count_rows() == 0
+
+
+def test_files_of_about_one_size_are_merged_and_a_large_one_is_left_out() -> None:
+    assert table_maintenance.rows_to_merge([9000, 50, 10, *[1] * 4]) == 4
+    assert table_maintenance.rows_to_merge([9000, 50, 8, *[1] * 4]) == 4 + 8
+    assert table_maintenance.rows_to_merge([9000, 24, 8, *[1] * 4]) == 4 + 8 + 24
+    assert table_maintenance.rows_to_merge([9000, *[1] * 3]) == 3
+    assert table_maintenance.rows_to_merge([9000, 1]) == 0
+    assert table_maintenance.rows_to_merge([9000]) == 0
+
+
+def test_each_row_is_rewritten_a_few_times_only() -> None:
+    sizes, written, most, changes = [100_000], 0, 0, 2_000
+    for _ in range(changes):
+        sizes.append(1)
+        if len(sizes) > table_maintenance.FEW_FILES:
+            merged = table_maintenance.rows_to_merge(sizes)
+            written += merged
+            while sum(sizes[len(sizes) - 1 :]) < merged:
+                sizes[-2:] = [sum(sizes[-2:])]
+        most = max(most, len(sizes))
+    assert written < 8 * changes
+    assert most <= table_maintenance.FEW_FILES + 1
+    assert sizes[0] == 100_000
+
+
+@pytest.mark.slow
+async def test_many_small_changes_leave_few_files_and_few_rows_outside_the_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 100)
+    monkeypatch.setattr(table_maintenance, "FEW_FILES", 4)
+    table = await _made(tmp_path, tuple(f"base {number}" for number in range(200)))
+    for number in range(30):
+        await (
+            table.merge_insert("id")
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute(_rows(f"base {number}"))
+        )
+        await table_maintenance._merge_last_files(table)  # noqa: SLF001 what a run does after each change
+        assert await _fragments(table) <= 5
+    assert len(await _held(table)) == 200
+
+
+async def test_long_texts_are_merged_as_far_as_they_fit_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows(number: int) -> pa.Table:
+        return _rows(str(number)).append_column("length", pa.array([10]))
+
+    tmp_path.joinpath("tables").mkdir()
+    table = await (await connect(tmp_path)).create_table("sources", rows(0))
+    for number in range(1, 20):
+        await table.add(rows(number))
+    before = await _held(table)
+    monkeypatch.setattr(table_maintenance, "MERGED_BYTES", 9)
+    await table_maintenance.merge_tail(table)
+    assert await _fragments(table) == 20
+    monkeypatch.setattr(table_maintenance, "MERGED_BYTES", 110)
+    await table_maintenance.merge_tail(table)
+    assert await _fragments(table) == 11
+    assert await _held(table) == before
+
+
+TABLES = (schema.sources_table("default", "documents"), schema.access_table("default"))
+
+
+@pytest.fixture
+def _many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_maintenance, "MANY_SOURCES", 5)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 5)
+    monkeypatch.setattr(access_writer, "COMPACTED", 1)
+
+
+async def _indexed(data: Path) -> list[bool]:
+    """Whether the ids of sources and of records are indexed."""
+    tables = [await (await connect(data)).open_table(name) for name in TABLES]
+    return ["id" in {name for one in await table.list_indices() for name in one.columns} for table in tables]
+
+
+@pytest.mark.usefixtures("_many")
+async def test_changes_and_purges_keep_each_source_once(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        for number in range(4):
+            await writer.replace([small_desk.new_source(writer, f"s{number}", f"first {number}")])
+        await writer.finish()
+        assert await _indexed(tmp_path) == [False, False]
+        items = [small_desk.new_source(writer, f"s{number}", f"first {number}") for number in range(4, 9)]
+        await writer.replace(items)
+        await writer.finish()
+        assert await _indexed(tmp_path) == [True, True]
+
+        late = small_desk.new_source(writer, "late", "first late")
+        await writer.replace([small_desk.new_source(writer, "s4", "second 4"), late])
+        await writer.remove([items[1].source.id])
+        hidden = items[2].source.id
+        await change_access(tmp_path, "default", [hidden], lambda _: Access("restricted"))
+        await _check(tmp_path, items[0].source.id, items[1].source.id, hidden)
+        await writer.purge()
+        assert await _indexed(tmp_path) == [True, True]
+    await _check(tmp_path, items[0].source.id, items[1].source.id, hidden)
+
+
+async def _check(data: Path, changed: str, removed: str, hidden: str) -> None:
+    reader = DeskReader(data, timeout_seconds=15)
+    (collection,) = await reader.collections("default")
+    table = await reader.open(collection)
+    found = await table.sources([changed, removed, hidden])
+    assert found.keys() == {changed, hidden}
+    opened = await table.text(changed)
+    assert opened
+    assert opened[2] == "second 4"
+    access = found[hidden].access
+    assert access
+    assert access.visibility == "restricted"
+    assert (await table.statistics()).sources == 9
+    async with access_table(data, "default") as records:
+        assert [one.present for one in (await records.of([removed])).values()] == [False]
+        assert len(await records.records()) == 10
