@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from rag.config.settings import Settings
@@ -15,7 +16,9 @@ from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.evaluate.ask_questions import FAITHFUL, SIZES, TOKENS, Contender
 from rag.evaluate.evaluation import PreparedSet, contenders, evaluate, prepare_existing, prepare_fresh
+from rag.evaluate.sets import read_set
 from rag.evaluate.sets.judged_sets import Asking, Excerpt, JudgedDocument, JudgedSet, Question
+from rag.models.embed.local_embedder import LocalEmbedder
 from rag.search.desk import Desk
 from rag.store.write.change_collection import open_writer
 
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from tests.evaluate.conftest import Watching
 
     OnFresh = Callable[..., AbstractAsyncContextManager[PreparedSet]]
+    from collections.abc import Sequence
+
+    from rag.corpus import Language, Vectors
+    from rag.models.embed import TextKind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -360,3 +367,37 @@ def test_contenders_are_every_profile_in_every_mode_once() -> None:
     }
     with pytest.raises(InvalidRequestError, match=r"'letters'\. Profiles: default, fast, fresh, precise"):
         contenders(settings, ["letters"], [None])
+
+
+EVERY = 10  # 119 of 1,190 questions, which take a tenth of the time
+
+
+@pytest.fixture
+def cheap_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same vector for every text: a search by words asks for none. Chunks are those of the model."""
+
+    async def embed(self: LocalEmbedder, texts: Sequence[str], _kind: TextKind) -> Vectors:
+        vectors = np.zeros((len(texts), self.identity.dimension), np.float32)
+        vectors[:, 0] = 1
+        return vectors
+
+    monkeypatch.setattr(LocalEmbedder, "embed", embed)
+
+
+@pytest.mark.usefixtures("cheap_vectors")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "language", "floor"),
+    [("xquad_zh", "none", 0.90), ("xquad_en", "English", 0.95), ("xquad_de", "German", 0.94)],
+)
+async def test_words_alone_find_the_paragraph_that_answers(
+    judged: Path, watching: Watching, name: str, language: Language, floor: float
+) -> None:
+    whole, settings = read_set(judged / name), Settings()
+    some = replace(whole, questions=whole.questions[::EVERY])
+    chosen = contenders(settings, ["default"], ["sparse"])
+    async with prepare_fresh(some, settings, {}, language=language, progress=watching.ingesting) as room:
+        (run,) = await evaluate(some, room, {}, chosen, watching)
+    assert run.summary.queries == 119
+    assert run.summary.leaks == 0
+    assert run.summary.metrics["nDCG@10"] >= floor

@@ -19,6 +19,7 @@ from rag.evaluate.report_charts import (
     score_histogram,
     ticks_between,
 )
+from rag.evaluate.report_page import signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -174,3 +175,10 @@ def test_an_axis_has_ticks_but_not_too_many_for_a_phone(values: list[float]) -> 
     ticks = ticks_between(edges[0], edges[-1])
     assert 1 <= len(ticks) <= 8
     assert all(edges[0] <= tick <= edges[-1] for tick in ticks)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.05, "+0.0500"), (-0.05, "−0.0500"), (0.0, "0.0000"), (-0.00001, "0.0000")]
+)
+def test_a_difference_has_its_sign_unless_it_is_too_small_to_see(value: float, shown: str) -> None:
+    assert signed(value) == shown
