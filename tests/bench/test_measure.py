@@ -1,12 +1,24 @@
+"""What the benchmark measures with: texts, indices, times, and the figures in their file."""
+
 from __future__ import annotations
 
+import compileall
 import json
+import os
+import shutil
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, InvalidRequestError, RefdeskError
+from rag.filters.evaluators import matches
+from rag.filters.grammar import parse_filter
+from tests.bench.corpus import QUESTIONS, sentences, write_documents
+from tests.bench.index import GUEST, SHARES, keeping, recall, worst
 from tests.bench.measure import Measure, as_json, in_both, measured, p95, read_run
+from tests.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS
+from tests.bench.timing import BLOCK, cpu_seconds, in_blocks, interleaved, rate, rotated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,3 +128,157 @@ def test_what_both_runs_measured_is_compared_in_the_order_of_this_one() -> None:
 
 def test_figures_in_other_units_are_not_compared() -> None:
     assert in_both([FAST], [Measure("search", 8, "s", 1, 1, 1)]) == []
+
+
+@pytest.mark.parametrize(("by", "expected"), [(0, "abc"), (1, "bca"), (4, "bca"), (-1, "cab")])
+def test_rotating_begins_with_another_one_each_time(by: int, expected: str) -> None:
+    assert list(rotated("abc", by)) == list(expected)
+
+
+@pytest.mark.anyio
+async def test_calls_take_turns_after_a_first_round_that_is_not_counted() -> None:
+    made: list[tuple[str, str]] = []
+
+    async def one(query: str) -> None:
+        made.append(("one", query))
+
+    async def other(query: str) -> None:
+        made.append(("other", query))
+
+    took = await interleaved({"one": one, "other": other}, ["a", "b", "c"], 4)
+    assert {name: len(times) for name, times in took.items()} == {"one": 4, "other": 4}
+    assert [query for _, query in made[::2]] == [*"abc", *"abca"]
+    assert [query for _, query in made[1::2]] == [*"abc", *"abca"]
+    assert [name for name, _ in made[::2]] == ["other", "one", "other", "one", "other", "one", "other"]
+    assert {name for name, _ in made[:2]} == {"one", "other"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("times", "block", "blocks"), [(2, 2, 1), (BLOCK, BLOCK, 1), (3 * BLOCK, BLOCK, 3)])
+async def test_blocks_take_turns_after_a_first_one_that_is_not_counted(
+    times: int, block: int, blocks: int
+) -> None:
+    made: list[str] = []
+
+    async def one(query: str) -> None:
+        made.append(f"one {query}")
+
+    async def other(query: str) -> None:
+        made.append(f"other {query}")
+
+    spent = await in_blocks({"one": (one, os.getpid()), "other": (other, os.getpid())}, times, ["a", "b"])
+    assert {name: (len(of.wall), len(of.cpu)) for name, of in spent.items()} == {
+        "one": (times, blocks),
+        "other": (times, blocks),
+    }
+    names = [line.partition(" ")[0] for line in made]
+    starts = [names[at] for at in range(0, len(names), block)]
+    assert all(names[at] == starts[at // block] for at in range(len(names)))
+    assert starts == (["one", "other", "other", "one"] * (blocks + 1))[: 2 * (blocks + 1)]
+    assert made[0].endswith(" a")
+
+
+@pytest.mark.anyio
+async def test_the_cpu_is_that_of_the_process_that_answers() -> None:
+    async def busy(_query: str) -> None:
+        until = cpu_seconds(os.getpid()) + 0.02
+        while cpu_seconds(os.getpid()) < until:
+            pass
+
+    async def idle(_query: str) -> None:
+        await anyio.sleep(0.02)
+
+    spent = await in_blocks({"busy": (busy, os.getpid()), "idle": (idle, os.getpid())}, 4)
+    assert min(spent["busy"].cpu) >= 20
+    assert min(spent["idle"].wall) >= 19
+    assert max(spent["idle"].cpu) < min(spent["busy"].cpu)
+
+
+@pytest.mark.anyio
+async def test_the_rate_is_taken_of_all_searches_and_a_failed_one_ends_it_with_its_own_error() -> None:
+    made: list[str] = []
+
+    async def search(query: str) -> None:
+        made.append(query)
+
+    assert await rate(search, 3, 10) > 0
+    assert len(made) == 10
+
+    async def fail(_query: str) -> None:
+        raise RefdeskError("on purpose")
+
+    with pytest.raises(RefdeskError, match="on purpose"):
+        await rate(fail, 3, 10)
+
+
+def test_the_demo_s_documents_give_hundreds_of_sentences_each_once(corpus: Path) -> None:
+    found = sentences(corpus)
+    assert len(found) > 500
+    assert len(set(found)) == len(found)
+    assert all(len(one) >= 40 and "\n" not in one for one in found)
+
+
+def test_a_sentence_ends_where_the_next_begins_and_headings_and_scraps_are_none(tmp_path: Path) -> None:
+    text = (
+        "# A heading that is long enough to be taken for a sentence\n\n"
+        "Short. The first sentence of this document\nruns over two lines. "
+        "The second one stands alone on its line!"
+    )
+    (tmp_path / "a.md").write_text(text)
+    (tmp_path / "b.md").write_text(text)
+    assert sentences(tmp_path) == (
+        "The first sentence of this document runs over two lines.",
+        "The second one stands alone on its line!",
+    )
+
+
+def test_compiled_files_beside_an_installed_corpus_are_skipped(tmp_path: Path, corpus: Path) -> None:
+    installed = tmp_path / "demo_corpus"
+    shutil.copytree(corpus, installed)
+    assert compileall.compile_dir(installed, quiet=1)
+    assert (installed / "__pycache__").is_dir()
+    assert sentences(installed) == sentences(corpus)
+
+
+def test_documents_are_the_same_every_time(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        write_documents(tmp_path / name, ["A sentence.", "Another.", "A third."], 3)
+    texts = [[path.read_text() for path in sorted((tmp_path / name).iterdir())] for name in ("one", "other")]
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) == 3
+    assert texts[0][2].startswith("# Document 2\n\n## Part 0\n\n")
+
+
+def test_no_question_is_asked_twice() -> None:
+    assert len(set(QUESTIONS)) == len(QUESTIONS) >= 30
+
+
+@pytest.mark.parametrize(
+    ("found", "exact", "share"),
+    [
+        (["a", "b"], ["b", "a"], 1),
+        (["a", "x"], ["a", "b"], 0.5),
+        (["a"], ["a", "b", "c", "d"], 0.25),
+        ([], ["a"], 0),
+        (["x"], [], 1),
+    ],
+)
+def test_recall_is_the_share_of_the_exact_answer_that_was_found(
+    found: list[str], exact: list[str], share: float
+) -> None:
+    assert recall(found, exact) == share
+
+
+def test_filters_keep_the_shares_that_they_are_named_for() -> None:
+    sources = 10_000
+    for share, kept in zip(SHARES.values(), (5_000, 100, 1), strict=True):
+        tree = parse_filter(keeping(share, sources * SOURCE_CHUNKS), FIELDS)
+        assert sum(matches(tree, {"number": number, "tags": ("old",)}) for number in range(sources)) == kept
+    assert DENIED_GROUP in GUEST.groups
+
+
+def test_the_worst_filter_is_allowed_and_one_more_condition_is_not() -> None:
+    assert len(json.dumps(worst())) > 60_000
+    parse_filter(worst(), FIELDS)
+    with pytest.raises(InvalidRequestError):
+        parse_filter({"$and": [worst(), {"number": 1}]}, FIELDS)
