@@ -11,6 +11,7 @@ import sys
 import textwrap
 import tomllib
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args, get_origin
 
@@ -19,10 +20,12 @@ import pytest
 from pydantic import BaseModel
 
 import rag
+import rag.evaluate
 from rag.admin.main import commands
 from rag.config.load import environment_name, load_settings, setting_keys
 from rag.config.profiles import DEFAULT_PROFILE, SHIPPED, HitStage, QueryStage
 from rag.config.settings import Settings
+from rag.evaluate.ask_questions import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -305,3 +308,46 @@ def test_the_map_of_the_packages_is_the_one_that_the_contracts_hold() -> None:
     lines = re.findall(r"^- (.*?)(?=\n- |\Z)", packages, re.MULTILINE | re.DOTALL)
     named = [[f"rag.{name}" for name in re.findall(r"`(\w+)`(?=[,:])", line)] for line in lines]
     assert [sorted(names) for names in named] == [sorted(layer.split(" | ")) for layer in layers]
+
+
+GUIDE = (Path(rag.evaluate.__file__).parent / "README.md").read_text(encoding="utf-8")
+CALLS = re.findall(r"refdesk-admin ((?:eval|bench)[^`\n]*)", GUIDE)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_command_has_its_options(call: str) -> None:
+    words = shlex.split(call.partition(">")[0])
+    command: click.Command = commands
+    for word in words:
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            command = command.get_command(context, word) or command.get_command(context, "run") or command
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_every_metric_exists() -> None:
+    assert len(CALLS) > 6
+    named = set(
+        re.findall(
+            r"\b(?:nDCG|MRR|recall|token_\w+)@\d+|\b(?:citations_readable|quotes_verbatim|grounded)\b", GUIDE
+        )
+    )
+    assert len(named) > 6
+    assert named <= set(METRICS)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("rag.evaluate.sets", "read_set"),
+        ("rag.evaluate.evaluation", "evaluate"),
+        ("rag.evaluate.judgements", "resolve_question"),
+        ("rag.evaluate.ask_questions", "ask_all"),
+        ("rag.evaluate.ranking_metrics", "ndcg"),
+        ("rag.evaluate.compare_runs", "randomisation_p"),
+        ("tests.bench.run", "PARTS"),
+    ],
+)
+def test_what_it_names_in_the_code_exists(module: str, name: str) -> None:
+    assert hasattr(import_module(module), name)

@@ -1,4 +1,4 @@
-"""What is published of a release: the bundle, the registry's entry, and one version for all of it."""
+"""What is published of a release: the bundle, the registry's entry, locked versions, and adding extras."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
+from importlib import metadata
 from ipaddress import ip_address, ip_network
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -20,9 +23,11 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from rag import runtime
 from rag.admin.sync_command import sync_command
 from rag.config.load import environment_name, setting_keys
 from rag.config.settings import Settings
+from rag.runtime import install_command
 from server.main import _flags
 from server.tools import tool_pair
 
@@ -43,10 +48,8 @@ def test_the_manifest_and_the_registry_s_entry_have_the_version_and_description_
     assert [one["version"] for one in entry["packages"]] == [VERSION]
 
 
-# What the registry's schema of 2025-12-11 and its checks of packages ask for.
-
-
 def test_the_registry_s_entry_has_what_the_schema_asks_for() -> None:
+    # The schema of 2025-12-11 and the registry's checks of packages.
     entry = release.server_json()
     assert entry["$schema"].endswith("/schemas/2025-12-11/server.schema.json")
     assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
@@ -268,3 +271,102 @@ def test_a_bundle_that_a_host_installs_and_starts_finds_the_documents_of_the_fol
             pytest.skip(f"there is no {tool}: install npm, and pip install uv")
     monkeypatch.setattr(release, "DIST", tmp_path)
     assert anyio.run(release.asked, release.packed(wheel)) == "Wall clock"
+
+
+LOCK = (ROOT / ".github" / "requirements.lock").read_text()
+CONTRIBUTING = (ROOT / ".github" / "CONTRIBUTING.md").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+RUNS_WITH = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["otel"]]
+
+PIN = re.compile(
+    r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+)(?: ; [^\\\n]+?)?(?P<hashes>(?: \\\n +--hash=\S+)*)$",
+    re.MULTILINE,
+)
+
+
+def pinned() -> dict[str, list[str]]:
+    """The versions that are locked of each distribution; more than one where it depends on the platform."""
+    versions = defaultdict(list)
+    for pin in PIN.finditer(LOCK):
+        versions[pin["name"]].append(pin["version"])
+    return versions
+
+
+@pytest.mark.parametrize("line", RUNS_WITH)
+def test_what_the_project_asks_for_is_locked_within_its_bounds(line: str) -> None:
+    asked = Requirement(line)
+    versions = pinned()[canonicalize_name(asked.name)]
+    assert versions, f"{line} is not locked; CONTRIBUTING.md says how, under Releasing"
+    assert all(asked.specifier.contains(version) for version in versions)
+
+
+def test_every_line_of_the_lock_is_a_version_with_its_hashes_and_where_it_is_from_is_not_said() -> None:
+    lines = [line for line in PIN.sub("", LOCK).splitlines() if line.strip()]
+    assert [line for line in lines if not line.lstrip().startswith("#")] == []
+    hashes = [re.findall(r"--hash=(\S+)", pin["hashes"]) for pin in PIN.finditer(LOCK)]
+    assert len(hashes) > len(RUNS_WITH)
+    for of_one in hashes:
+        assert of_one
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", one) for one in of_one)
+    assert "://" not in LOCK
+
+
+def test_the_lock_holds_nothing_that_only_development_needs() -> None:
+    assert pinned().keys() & {"mcp", "lancedb"}
+    assert not pinned().keys() & {"pytest", "mypy", "ruff", "hatchling"}
+
+
+def test_the_lock_was_made_by_the_command_that_is_documented() -> None:
+    (made,) = re.findall(r"^# +(uv .*)$", LOCK, re.MULTILINE)
+    (told,) = re.findall(r"^ +(uv pip compile .*)$", CONTRIBUTING, re.MULTILINE)
+    assert made.replace(" --upgrade", "") == told.replace(" --upgrade", "")
+
+
+@pytest.fixture
+def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an environment that something else may have made."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/desk/bin/python")
+    monkeypatch.setattr(runtime, "find_spec", lambda _name: object())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("noted", "wanted"),
+    [
+        (None, "'refdesk[ocr]'"),
+        ({"url": "file:///home/my%20ann/desk", "dir_info": {}}, "'/home/my ann/desk[ocr]'"),
+        ({"url": "file:///d", "dir_info": {"editable": True}}, "--editable '/d[ocr]'"),
+        (
+            {"url": "file:///d/refdesk-1-py3-none-any.whl", "archive_info": {}},
+            "'refdesk[ocr] @ file:///d/refdesk-1-py3-none-any.whl'",
+        ),
+        (
+            {"url": "https://git.example/r", "vcs_info": {"vcs": "git", "commit_id": "ab12"}},
+            "'refdesk[ocr] @ git+https://git.example/r@ab12'",
+        ),
+    ],
+    ids=["index", "folder", "editable", "wheel", "repository"],
+)
+def test_an_extra_comes_from_where_refdesk_came(
+    prefix: Path, monkeypatch: pytest.MonkeyPatch, noted: object, wanted: str
+) -> None:
+    assert prefix
+    text = json.dumps(noted) if noted else None
+    monkeypatch.setattr(metadata, "distribution", lambda _name: SimpleNamespace(read_text=lambda _file: text))
+    assert install_command("ocr") == f"/desk/bin/python -m pip install {wanted}"
+
+
+@pytest.mark.parametrize(
+    ("receipt", "wanted"),
+    [("uv-receipt.toml", "uv tool install --force "), ("pipx_metadata.json", "pipx install --force ")],
+)
+def test_what_made_the_environment_adds_to_it(prefix: Path, receipt: str, wanted: str) -> None:
+    (prefix / receipt).touch()
+    assert install_command("formats").startswith(wanted)
+
+
+def test_an_environment_without_pip_is_uv_s(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert prefix
+    monkeypatch.setattr(runtime, "find_spec", lambda _name: None)
+    assert install_command("formats").startswith("uv pip install --python /desk/bin/python ")
