@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from filelock import FileLock
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tests.forks import Forks
     from tests.snapshots import Snapshots
 
+
+FilledOnce: TypeAlias = "Callable[[str, Callable[[Path], object]], tuple[Path, Any]]"
 
 sys.dont_write_bytecode = False  # else each worker rewrites the assertions of all files anew, for 5 s of CPU
 # More: pytest tests/filters --hypothesis-profile=default (100 examples each), =thorough or =million.
@@ -143,10 +146,20 @@ class Scripts:
     def _admin(
         self, arguments: Sequence[str | Path], env: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
-        command = [str(self.folder / "refdesk-admin"), *map(str, arguments)]
-        environment = self.environment | {**env}
-        if self.forks.can_run(environment):
-            return self.forks.run(command, environment, timeout_seconds=300)
+        return self._run(self.forks, [self.folder / "refdesk-admin", *arguments], env)
+
+    def serve(
+        self, *arguments: str | Path, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the server, with nothing on its standard input, to its end. It is forked as commands are."""
+        return self._run(self.server_forks, [self.server, *arguments], env or {})
+
+    def _run(
+        self, forks: Forks, command_line: Sequence[str | Path], env: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        command, environment = [*map(str, command_line)], self.environment | {**env}
+        if forks.can_run(environment):
+            return forks.run(command, environment, timeout_seconds=300)
         return subprocess.run(
             command,
             env=environment,
@@ -210,17 +223,31 @@ def corpus() -> Path:
 
 
 @pytest.fixture(scope="session")
-def clock_room(scripts: Scripts, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with the demo corpus in it. Only for reading."""
+def filled_once(tmp_path_factory: pytest.TempPathFactory) -> FilledOnce:
+    """A folder by its name, which one process fills for all to read, and in JSON what filling it gave."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent  # of all processes
-    data = shared / "clock-room"
-    with FileLock(shared / "clock-room.lock"):
-        if not (shared / "clock-room.filled").exists():
-            run = scripts.admin("ingest", corpus, "--data", data)
-            assert run.returncode == 0, run.stderr
-            (shared / "clock-room.filled").touch()
+
+    def folder(name: str, fill: Callable[[Path], object]) -> tuple[Path, Any]:
+        told = shared / f"{name}.filled"
+        with FileLock(shared / f"{name}.lock"):
+            if not told.exists():
+                told.write_text(json.dumps(fill(shared / name)))
+        return shared / name, json.loads(told.read_text())
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def clock_room(scripts: Scripts, corpus: Path, filled_once: FilledOnce) -> Path:
+    """A data folder with the demo corpus in it. Only for reading."""
+
+    def fill(data: Path) -> None:
+        run = scripts.admin("ingest", corpus, "--data", data)
+        assert run.returncode == 0, run.stderr
+
+    data, _ = filled_once("clock-room", fill)
     return data
 
 

@@ -27,14 +27,14 @@ from rag.config.settings import SearchSettings
 from rag.search.desk import Desk
 from rag.store.read import rows_in_memory
 from rag.store.read.desk_reader import DeskReader
-from tests.attacks.crowd import Crowd, gathered
+from tests.attacks.crowd import Crowd, gather, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
     from rag.corpus import Access, Source
-    from tests.conftest import Scripts
+    from tests.conftest import FilledOnce, Scripts
     from tests.forks import Forks
     from tests.server.conftest import Era, Message, Wire
 
@@ -369,21 +369,29 @@ def _fill_birch(world: World) -> dict[tuple[str, str], str]:
 
 
 @pytest.fixture(scope="session")
-def world(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(scripts: Scripts, filled_once: FilledOnce, tmp_path_factory: pytest.TempPathFactory) -> World:
     """The papers, brought in by the installed commands. Only for reading."""
-    folder = tmp_path_factory.mktemp("world")
+    folder, ids = filled_once("world", partial(_fill, scripts))
+    data = shutil.copytree(folder / "data", tmp_path_factory.mktemp("world") / "data")
+    papers = tuple(replace(paper, id=ids[f"{paper.tenant} {paper.file}"]) for paper in PAPERS)
+    return World(scripts, folder, data, papers)
+
+
+def _fill(scripts: Scripts, folder: Path) -> dict[str, str]:
+    """The ids of the papers by tenant and file."""
+    folder.mkdir()
     (folder / "rules.toml").write_text(RULES)
     for paper in PAPERS:
         file = folder / paper.file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(paper.text)
-    made = World(scripts, folder, folder / "data")
+    empty = World(scripts, folder, folder / "data")
     for tenant in ("acorn", "birch"):
-        made.admin("tenant", "create", tenant, tenant=None)
+        empty.admin("tenant", "create", tenant, tenant=None)
     with ThreadPoolExecutor() as pool:
-        acorn, birch = pool.submit(_fill_acorn, made), pool.submit(_fill_birch, made)
+        acorn, birch = pool.submit(_fill_acorn, empty), pool.submit(_fill_birch, empty)
         ids = acorn.result() | birch.result()
-    return replace(made, papers=tuple(replace(one, id=ids[one.tenant, one.file]) for one in PAPERS))
+    return {f"{tenant} {file}": id_ for (tenant, file), id_ in ids.items()}
 
 
 class Asker(Wire):
@@ -601,6 +609,8 @@ def shelf(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture(scope="session")
-def crowd(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Crowd:
+def crowd(scripts: Scripts, filled_once: FilledOnce, tmp_path_factory: pytest.TempPathFactory) -> Crowd:
     """Two hundred people, each with a key and a document of their own. Only for reading."""
-    return gathered(scripts, tmp_path_factory.mktemp("crowd"))
+    filled, people = filled_once("crowd", partial(gather, scripts))
+    data = shutil.copytree(filled / "data", tmp_path_factory.mktemp("crowd") / "data")
+    return gathered(data, people)

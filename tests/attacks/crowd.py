@@ -6,7 +6,7 @@ import random
 import re
 import string
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -54,8 +54,9 @@ class Crowd:
         return (set(_CANARY.findall(said)) & self.canaries) - {person.canary.encode()}
 
 
-def gathered(scripts: Scripts, folder: Path) -> Crowd:
-    """The crowd, its documents brought in by the installed commands."""
+def gather(scripts: Scripts, folder: Path) -> list[dict[str, str]]:
+    """Fill a folder with the people's documents, brought in by the installed commands, and their keys."""
+    folder.mkdir()
     data, config = folder / "data", folder / "config.toml"
     config.write_text(CONFIG)
 
@@ -77,7 +78,13 @@ def gathered(scripts: Scripts, folder: Path) -> Crowd:
         (folder / person.tenant / f"{person.name}.md").write_text(person.text)
     with ThreadPoolExecutor() as pool:
         list(pool.map(bring_in, TENANTS))
-    return Crowd(data, people, frozenset(person.canary.encode() for person in people))
+    return [asdict(person) for person in people]
+
+
+def gathered(data: Path, people: list[dict[str, str]]) -> Crowd:
+    """The crowd whose documents and keys are in a data folder."""
+    persons = tuple(Person(**person) for person in people)
+    return Crowd(data, persons, frozenset(person.canary.encode() for person in persons))
 
 
 def _people(data: Path) -> tuple[Person, ...]:

@@ -69,15 +69,8 @@ def test_a1_a_search_that_shows_all_there_is_shows_all_that_is_readable(
 
 
 def test_a1_who_is_of_a_tenant_that_is_not_there_is_not_served(world: World) -> None:
-    run = subprocess.run(
-        [world.scripts.server, "--data", world.data],
-        env=world.scripts.environment | {"REFDESK_PRINCIPAL_TENANT": "cedar"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    assert (run.returncode, run.stdout) == (2, b"")
+    run = world.scripts.serve("--data", world.data, env={"REFDESK_PRINCIPAL_TENANT": "cedar"})
+    assert (run.returncode, run.stdout) == (2, "")
     assert len(run.stderr.splitlines()) == 1
 
 

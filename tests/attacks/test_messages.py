@@ -1,6 +1,6 @@
 """D12, D13: whatever is sent in place of a message, the server says what is wrong with it and goes on.
 
-Thousands of mutated messages over each transport: 2,000, and 20,000 with --hypothesis-profile=default. With
+Hundreds of mutated messages over each transport: 500, and 20,000 with --hypothesis-profile=default. With
 MESSAGES=100000 in the environment there are as many, with MESSAGE=1234 that one is sent alone.
 """
 
@@ -27,6 +27,7 @@ from tests.attacks.raw_http import ENVELOPE, Channel, Connection, message, poste
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from tests.attacks.crowd import Crowd, Person
     from tests.attacks.mutants import Mutant, Transport
@@ -38,7 +39,7 @@ else:
 
 pytestmark = pytest.mark.slow
 
-USUAL = 1_000 if settings.default.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
+USUAL = 500 if settings.default.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
 NUMBERS: Sequence[int] = range(int(os.environ.get("MESSAGES", USUAL)))
 if "MESSAGE" in os.environ:
     NUMBERS = [int(os.environ["MESSAGE"])]
@@ -264,7 +265,8 @@ def _over_stdio(scripts: Scripts, crowd: Crowd, era: Era) -> Record:
     person, record = crowd.people[0], Record(crowd)
     asks = {"REFDESK_PRINCIPAL_TENANT": person.tenant, "REFDESK_PRINCIPAL_USER": person.name}
     transport: Transport = "stdio-legacy" if era == "legacy" else "stdio-modern"
-    with Wire([scripts.server, "--data", crowd.data], scripts.environment | asks, era=era) as wire:
+    command: list[str | Path] = [scripts.server, "--data", crowd.data]
+    with Wire(command, scripts.environment | asks, era=era, forks=scripts.server_forks) as wire:
         wire.begin()
 
         def send(numbers: Sequence[int]) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 OTHER = "127.0.0.2"  # an address of this machine that is not the server's own
 FAILURES = 5
+REFUSED = 200  # many more than the log may have lines of them
 PROXIED = {"http_trusted_proxies": "127.0.0.1", "limits_failures_per_minute": str(FAILURES)}
 WRONG = "rdk_00000000_x"
 
@@ -174,7 +175,8 @@ def test_a_flood_of_refusals_is_summed_up_in_the_audit_and_others_are_served(
     remote = listen(crowd.data, limits_requests_per_minute="1000000")
     wrong = Request(USUAL + bearer(WRONG), posted("legacy", "", message("ping")).body)
     began, told = time.monotonic(), {401: 0, 429: 0}
-    while time.monotonic() < began + 3:
+    while sum(told.values()) < REFUSED:
+        assert time.monotonic() < began + 60
         with Connection(remote.port, of=of) as connection:
             for _ in range(50):
                 connection.send(wrong)
@@ -185,7 +187,6 @@ def test_a_flood_of_refusals_is_summed_up_in_the_audit_and_others_are_served(
             if answer is not None and answer.status == 429:
                 told[429] += 1
         assert asked(remote.port, crowd.people[0].key, of="127.0.0.3").status == 200
-    assert sum(told.values()) > 100
     assert bool(told[429]) is (of == OTHER)
     for status, number in told.items():
         _until(lambda status=status, number=number: _counted(remote, status) == number)  # type: ignore[misc]
@@ -237,7 +238,7 @@ def test_a_user_s_loop_costs_a_colleague_no_answer(listen: Callable[..., Remote]
         one.start()
     try:
         with Connection(remote.port) as connection:
-            for _ in range(20):
+            for _ in range(8):
                 answer = connection.ask(_search(colleague))
                 assert answer.status == 200
                 assert colleague.canary.encode() in answer.body, answer.body

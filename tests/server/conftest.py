@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import anyio
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from tests.conftest import Scripts
+    from tests.conftest import FilledOnce, Scripts
     from tests.forks import Forked, Forks
 
 Era: TypeAlias = Literal["legacy", "modern"]
@@ -396,7 +398,7 @@ class World:
     eve: str
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def admin(scripts: Scripts) -> Callable[..., Any]:
     def run(*arguments: str | Path) -> Any:  # noqa: ANN401 any JSON
         done = scripts.admin(*arguments, "--json")
@@ -407,8 +409,18 @@ def admin(scripts: Scripts) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="module")
-def world(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(
+    admin: Callable[..., Any], filled_once: FilledOnce, tmp_path_factory: pytest.TempPathFactory
+) -> World:
+    """A copy for the tests of a file, which may change it."""
+    filled, keys = filled_once("http", partial(_fill_world, admin))
     folder = tmp_path_factory.mktemp("http")
+    return World(shutil.copytree(filled / "data", folder / "data"), *keys)
+
+
+def _fill_world(admin: Callable[..., Any], folder: Path) -> list[str]:
+    """The keys of ann, bob and eve."""
+    folder.mkdir()
     data = folder / "data"
     admin("tenant", "create", "acorn", "--data", data)
     admin("tenant", "create", "birch", "--data", data)
@@ -417,10 +429,12 @@ def world(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -
         file = folder / f"{title}.md"
         file.write_text(f"# {title}\n\nA pendulum, {title}.\n")
         admin("ingest", file, "--tenant", tenant, "--data", data, *allow)
-    ann = admin("key", "create", "--tenant", "acorn", "--user", "ann", "--group", "hr", "--data", data)
-    bob = admin("key", "create", "--tenant", "acorn", "--user", "bob", "--data", data)
-    eve = admin("key", "create", "--tenant", "birch", "--user", "ann", "--group", "hr", "--data", data)
-    return World(data, ann["key"], bob["key"], eve["key"])
+    people = [
+        ("--tenant", "acorn", "--user", "ann", "--group", "hr"),
+        ("--tenant", "acorn", "--user", "bob"),
+        ("--tenant", "birch", "--user", "ann", "--group", "hr"),
+    ]
+    return [admin("key", "create", *person, "--data", data)["key"] for person in people]
 
 
 @pytest.fixture(scope="session", params=["legacy", "modern"])

@@ -156,9 +156,12 @@ def test_a_copy_serves_the_same_people_the_same_documents_whatever_was_revoked_s
 def test_a_copy_is_gone_on_with_under_the_same_ids_if_it_has_the_key_to_them(
     admin: Callable[..., Any], scripts: Scripts, world: World, tmp_path: Path
 ) -> None:
-    restored, paper = shutil.copytree(world.data, tmp_path / "restored"), world.data.parent / "open.md"
+    paper = tmp_path / "more.md"
+    paper.write_text("# more\n\nA pendulum.\n")
+    admin("ingest", paper, "--tenant", "acorn", "--data", world.data)
+    restored = shutil.copytree(world.data, tmp_path / "restored")
     before = admin("sources", "--tenant", "acorn", "--data", restored)
-    paper.write_text("# open\n\nA pendulum, open to all.\n")
+    paper.write_text("# more\n\nA pendulum, and more of it.\n")
     admin("ingest", paper, "--tenant", "acorn", "--data", restored)
     after = admin("sources", "--tenant", "acorn", "--data", restored)
     assert after != before

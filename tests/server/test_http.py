@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -390,15 +389,8 @@ def test_a_second_signal_ends_it_at_once(listen: Callable[..., Remote], world: W
 def test_what_would_let_anybody_in_is_refused_at_the_start(
     scripts: Scripts, tmp_path: Path, settings: dict[str, str], words: str
 ) -> None:
-    env = scripts.environment | {f"REFDESK_{name}": value for name, value in settings.items()}
-    run = subprocess.run(
-        [scripts.server, "--http", "--data", tmp_path],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    env = {f"REFDESK_{name}": value for name, value in settings.items()}
+    run = scripts.serve("--http", "--data", tmp_path, env=env)
     assert (run.returncode, run.stdout) == (2, "")
     assert words in run.stderr
     assert run.stderr.count("\n") == 1

@@ -314,14 +314,6 @@ def test_an_entry_where_a_name_is_wanted_is_refused(scripts: Scripts, world: Wor
 
 def _refusal(scripts: Scripts, data: Path, *flags: str) -> str:
     """What the server says when it does not start."""
-    run = subprocess.run(
-        [scripts.server, "--data", data, *flags],
-        env=scripts.environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    run = scripts.serve("--data", data, *flags)
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1), run.stderr
     return run.stderr

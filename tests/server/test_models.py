@@ -101,6 +101,7 @@ def test_the_watch_sees_a_connection(watched: dict[str, str], tmp_path: Path) ->
 MODEL = "tiny-secret-model"
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")  # those that need a model, at least for similarities
 RECOVERY_SECONDS = 60
+PAUSE_SECONDS = 0.05  # of a client between two searches
 SECRETS = ("127.0.0.1", "http:", MODEL, "refdesk-admin", "attempts", "OPENAI_API_KEY", "base_url")
 QUERY = "Who built a pendulum clock?"
 
@@ -372,7 +373,7 @@ def test_under_load_every_answer_is_whole_or_says_what_it_lacks_whatever_the_mod
     over, outcomes = Event(), Counter[tuple[str, str]]()
 
     def client(mode: Mode) -> None:
-        while not over.is_set():
+        while not over.wait(PAUSE_SECONDS):
             reply = asked(remote, shelf.key, mode)
             outcomes[mode, judged(reply, mode)] += 1
 
