@@ -17,8 +17,7 @@ from tests.bench.__main__ import CORPUS, measures_table
 from tests.bench.run import workbench
 from tests.bench.stock import Sizes
 from tests.soak.bucket import measure_bucket
-from tests.soak.growth import measure_growth
-from tests.soak.soak import measure_soak
+from tests.soak.soak import measure_growth, measure_soak
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

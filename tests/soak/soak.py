@@ -8,30 +8,34 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import anyio
 import psutil
 from anyio import to_thread
 
+from rag.answers import Mode, SearchRequest
 from rag.errors import RefdeskError
-from tests.bench.corpus import SEED
+from tests.bench.corpus import QUESTIONS, SEED
 from tests.bench.index import GUEST
 from tests.bench.measure import measured
 from tests.bench.remote import ERAS, connected, listening, make_keys, tool_call
-from tests.bench.search import desk_on
+from tests.bench.search import PRINCIPAL, desk_on
 from tests.bench.stock import stocked
-from tests.soak.changes import READER, Canary, change
-from tests.soak.load import Readers, kind_of
+from tests.bench.timing import interleaved
+from tests.soak.load import READER, Canary, Readers, change, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from rag.search.desk import Desk
     from tests.bench.measure import Measure
     from tests.bench.remote import Connection, Era, Remote
     from tests.bench.stock import Bench
+
 
 CLIENTS = 8
 SOURCES = 64  # opened
@@ -216,3 +220,22 @@ def _descriptors(process: psutil.Process) -> int:
     if sys.platform == "win32":
         return process.num_handles()
     return process.num_fds()
+
+
+async def measure_growth(bench: Bench, sizes: Sequence[int]) -> list[Measure]:
+    """Warm searches of each mode in collections of so many chunks each."""
+    desks = {size: desk_on(bench, await stocked(bench, size)) for size in sizes}
+    measures = []
+    for mode in get_args(Mode):
+        bench.say(f"searching collections of every size in mode {mode}")
+        searches = {size: partial(_search, desk, mode) for size, desk in desks.items()}
+        took = await interleaved(searches, QUESTIONS, bench.sizes.searches)
+        measures += [
+            measured(f"growth/{mode}/{size} chunks", times, "ms", took[min(took)])
+            for size, times in took.items()
+        ]
+    return measures
+
+
+async def _search(desk: Desk, mode: Mode, query: str) -> None:
+    await desk.search(PRINCIPAL, SearchRequest(query, mode=mode))

@@ -10,9 +10,8 @@ import pytest
 from rag.answers import Mode
 from tests.bench.run import workbench
 from tests.bench.stock import Sizes
-from tests.soak import changes
-from tests.soak.growth import measure_growth
-from tests.soak.soak import measure_soak
+from tests.soak import load
+from tests.soak.soak import measure_growth, measure_soak
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +83,7 @@ def test_a_run_is_over_when_all_requests_are_made_and_every_figure_has_its_unit(
 def test_a_document_that_is_still_found_is_a_leak(
     few_sentences: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "CHANGES", ((True, add), (False, nothing)))
+    monkeypatch.setattr(load, "CHANGES", ((True, add), (False, nothing)))
     figures = soaked(few_sentences)
     assert figures["leaks"].value >= 8  # searched and opened in both eras, twice
     assert figures["errors"].value == 0
@@ -94,7 +93,7 @@ def test_a_document_that_is_not_found_is_an_error_and_the_first_ones_are_printed
     few_sentences: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
-    monkeypatch.setattr(changes, "CHANGES", ((True, nothing),))
+    monkeypatch.setattr(load, "CHANGES", ((True, nothing),))
     figures = soaked(few_sentences, lines.append)
     assert figures["errors"].value >= 8
     assert figures["leaks"].value == 0
