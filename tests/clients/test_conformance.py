@@ -1,7 +1,7 @@
-"""The official conformance suite against a real server, at both revisions that the desk speaks.
+"""Clients that others wrote, against the installed server: SDKs, the Inspector, the conformance suite.
 
-What fails stands in a baseline with its reason: the suite asks for tools, resources and prompts of its own,
-which only a server made for it has, and for features that the desk doesn't offer.
+What fails in the suite stands in a baseline with its reason: it asks for tools, resources and prompts of its
+own, which only a server made for it has, and for features that the desk doesn't offer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,85 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.clients.conftest import Node
-    from tests.server.conftest import Remote
+    from tests.clients.conftest import Doors, Node
+    from tests.server.conftest import Message, Remote
 
 pytestmark = pytest.mark.slow
+
+
+HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
+
+
+@dataclass(frozen=True, slots=True)
+class Sdk:
+    """An SDK, how it is told to negotiate, and the revision that it must end up with, where it tells."""
+
+    script: str
+    mode: str | dict[str, str] = "legacy"
+    version: str | None = None
+
+
+SDKS = {
+    "v1": Sdk("v1.mjs"),
+    "v2": Sdk("v2.mjs", "legacy", HANDSHAKE),
+    "v2-auto": Sdk("v2.mjs", "auto", MODERN),
+    "v2-pinned": Sdk("v2.mjs", {"pin": MODERN}, MODERN),
+}
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
+@pytest.mark.parametrize("sdk", SDKS.values(), ids=SDKS)
+def test_the_sdks_get_from_the_desk_what_it_says_to_everybody(
+    node: Node, doors: Doors, expected: Message, sdk: Sdk, transport: str
+) -> None:
+    said = node.said(sdk.script, _wish(doors, sdk, transport, {"Authorization": f"Bearer {doors.key}"}))
+    assert said.pop("version", None) == sdk.version
+    plain, _, held = expected["instructions"].rpartition("\n\n")
+    assert held.startswith("You can search ")
+    # Over stdio, the first reply doesn't wait until the desk is open and says what it holds.
+    assert said == expected | ({"instructions": plain} if transport == "stdio" else {})
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+@pytest.mark.parametrize("sdk", SDKS.values(), ids=SDKS)
+def test_an_sdk_without_a_key_gets_nothing_and_is_told_why(
+    node: Node, doors: Doors, sdk: Sdk, transport: str
+) -> None:
+    run = node.run(sdk.script, _wish(doors, sdk, transport, {}))
+    assert run.returncode != 0
+    assert run.stdout == ""
+    assert "401" in run.stderr
+
+
+def _wish(doors: Doors, sdk: Sdk, transport: str, headers: dict[str, str]) -> str:
+    """How a client is to connect, as the scripts read it."""
+    local = {"command": doors.command, "args": ["--data", str(doors.data)]}
+    remote = {"url": doors.url(transport), "headers": headers}
+    return json.dumps({"transport": transport, "mode": sdk.mode, **local, **remote})
+
+
+INSPECTOR = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
+def test_the_inspector_sees_what_everybody_sees_and_portable_schemas(
+    node: Node, doors: Doors, expected: Message, transport: str, era: str
+) -> None:
+    local = ["--", doors.command, "--data", str(doors.data)]
+    remote = ["--server-url", doors.url(transport), "--header", f"X-API-Key: {doors.key}"]
+    target = local if transport == "stdio" else ["--transport", transport, *remote]
+
+    def result(method: str, *arguments: str) -> Message:
+        asked = ["--cli", "--format", "json", "--protocol-era", era, "--method", method, *arguments]
+        return dict(node.said(INSPECTOR, *asked, *target)["result"])
+
+    assert result("tools/list", "--strict")["tools"] == expected["tools"]
+    call = ("--tool-name", "search", "--tool-args-json", '{"query": "pendulum", "limit": 2}')
+    assert expected["found"].items() <= result("tools/call", *call).items()
+    uri = expected["contents"][0]["uri"]
+    assert result("resources/read", "--uri", uri)["contents"] == expected["contents"]
+
 
 SUITE = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 REVISIONS = ["2025-11-25", "2026-07-28"]
