@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from rag.uris import NOT_FOUND
 from tests.attacks.crowd import PEOPLE
 from tests.attacks.raw_http import USUAL, Channel, Connection, Request, bearer, message, posted, stream
 
@@ -37,7 +38,6 @@ LEAVING_SHARE = 0.12  # of the calls that nobody waits for
 LONGEST_STAY = 0.02  # seconds that somebody stays who then leaves; answers take about as long
 POSTS_AT_ONCE = 5
 BUSY = -32000
-NOT_FOUND = b"Nothing readable has this id"
 ROOM = {
     "http_sse": "true",
     "limits_requests_per_minute": "1000000",
@@ -101,7 +101,7 @@ def question(drawn: random.Random, crowd: Crowd, uris: dict[str, str], person: P
             Question("get_source", open_source, canary),
             Question("read", message("resources/read", {"uri": own}), canary),
             Question("list", message("resources/list"), canary),
-            Question("foreign", message("resources/read", {"uri": other}), NOT_FOUND, refused=True),
+            Question("foreign", message("resources/read", {"uri": other}), NOT_FOUND.encode(), refused=True),
             Question("prompt", message("prompts/get", said_again), canary),
         ],
         [1, 1, 2, 4, 4, 10],

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from rag.uris import NOT_FOUND
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
-NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
 FIELDS = "date, due, final, path, price, section, status, tags, title, year"
 CONDITIONS = 32
 AT_NIGHT = settings.default.max_examples >= 100  # type: ignore[union-attr]  # there always is one

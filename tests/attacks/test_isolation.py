@@ -20,6 +20,7 @@ from rag.answers import SearchRequest
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError, NotFoundError
 from rag.store.write import table_maintenance
+from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +37,6 @@ pytestmark = pytest.mark.slow
 
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 PRINCIPALS = ("a0-modern", "a1-legacy", "a2-modern", "b0-legacy", "b1-modern")
-NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
 AT_NIGHT = settings.default.max_examples >= 100  # type: ignore[union-attr]  # there always is one
 INVALID_PARAMS, METHOD_NOT_FOUND = -32602, -32601
 

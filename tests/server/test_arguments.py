@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.uris import NOT_FOUND
+
 if TYPE_CHECKING:
     from tests.server.conftest import Wire
 
 pytestmark = pytest.mark.slow
 
 MARK = "zebrafish"
-NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
 QUERY = "query must be a string of 1 to 4096 characters."
 LIMIT = "limit must be an integer from 0 to 100."
 BUDGET = "max_chars must be an integer from 2000 to 100000."

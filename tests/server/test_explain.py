@@ -11,6 +11,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from rag.search.reply.search_reply import NO_ROOM
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -23,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 
 QUESTION = "who built the first pendulum clock?"
-NO_ROOM = "The trace did not fit; raise max_chars or lower limit."
 NOT_OFFERED = "The operator has not enabled explain; leave it out."
 ON = {"REFDESK_SERVER_EXPLAIN": "true"}
 STAGES = ["plan", "embed", "recall", "fuse", "gate", "limit"]

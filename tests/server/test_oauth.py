@@ -806,7 +806,7 @@ def test_a_server_offers_clients_of_their_own_where_it_knows_some(
     refused = remote.post(own, **HOST)
     assert refused.status_code == (200 if offered else 403)
     if not offered:
-        assert "oauth.clients doesn't list this client" in refused.headers["WWW-Authenticate"]
+        assert "oauth.clients" in refused.headers["WWW-Authenticate"]
     line = next(one for one in reversed(remote.log()) if one.get("subject") == "report")
     assert (line.get("tenant"), line.get("user")) == (
         ("birch", "nightly-report") if offered else (None, None)

@@ -126,10 +126,8 @@ def test_where_none_is_offered_there_is_no_profile_to_choose(start: Start, tmp_p
     wire.begin()
     (search, _) = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
     assert "profile" not in search
-    assert (
-        wire.tool_error("search", {"query": "x", "profile": "fresh"})
-        == "The operator offers no profiles; leave profile out."
-    )
+    refused = wire.tool_error("search", {"query": "x", "profile": "fresh"})
+    assert refused.endswith("leave profile out.")
 
 
 def test_the_prompt_puts_the_question_into_instructions_to_search_and_cite(wire: Wire) -> None:

@@ -65,7 +65,8 @@ def test_what_is_left_to_the_assistant_stays_an_argument(
     found = ids(wire, **right)
     assert 0 < len(found) <= right.get("limit", 8)  # passages in a row are one result
     assert found != ids(wire)
-    assert "by the operator; leave it out." in wire.tool_error("search", {"query": "pendulum"} | wrong)
+    (fixed,) = wrong
+    assert wire.tool_error("search", {"query": "pendulum"} | wrong).startswith(f"{fixed} is fixed to ")
 
 
 def test_what_is_fixed_is_what_the_chosen_profile_says(
@@ -80,7 +81,7 @@ def test_what_is_fixed_is_what_the_chosen_profile_says(
     assert len(ids(wire, profile="short")) == len(ids(wire, profile="short", limit=2)) == 2
     assert len(ids(wire, profile="default")) == 8
     refused = wire.tool_error("search", {"query": "pendulum", "profile": "short", "limit": 8})
-    assert refused == "limit is fixed to 2 by the operator; leave it out."
+    assert refused.startswith("limit is fixed to 2 ")
     assert wire.tool_error("search", {"query": "pendulum", "profile": 2}) == "profile must be a string."
 
 
@@ -93,16 +94,16 @@ def test_no_override_is_an_argument_or_suggested_unless_the_operator_allows_it(w
     assert "Valid arguments: query, limit, mode" in refused
     assert not any(f"{name}," in refused.partition("Valid")[2] for name in OVERRIDES)
     refusals: list[tuple[Message, str]] = [
-        ({"fusion": "rrf"}, "fusion is fixed to calibrated by the operator; leave it out."),
-        ({"candidates": 100}, "candidates is fixed to 50 by the operator; leave it out."),
-        ({"thresholds": {"min_similarity": 0.5}}, "thresholds is fixed by the operator; leave it out."),
-        ({"thresholds": {"nearest": 0.5}}, "thresholds is fixed by the operator; leave it out."),
-        ({"stages": {"without": ["dedupe"]}}, "stages is fixed by the operator; leave it out."),
-        ({"vectors": True}, "vectors is fixed by the operator; leave it out."),
+        ({"fusion": "rrf"}, "fusion is fixed to calibrated "),
+        ({"candidates": 100}, "candidates is fixed to 50 "),
+        ({"thresholds": {"min_similarity": 0.5}}, "thresholds is fixed by the operator"),
+        ({"thresholds": {"nearest": 0.5}}, "thresholds is fixed by the operator"),
+        ({"stages": {"without": ["dedupe"]}}, "stages is fixed by the operator"),
+        ({"vectors": True}, "vectors is fixed by the operator"),
         ({"stages": {"of": "fresh"}}, "The operator offers no profiles; leave stages.of out."),
     ]
     for wrong, words in refusals:
-        assert wire.tool_error("search", {"query": "pendulum"} | wrong) == words
+        assert wire.tool_error("search", {"query": "pendulum"} | wrong).startswith(words)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -200,9 +201,9 @@ def test_what_is_fixed_is_what_the_tenant_s_own_settings_say(
     for key, limit, mode in [(world.ann, 1, "sparse"), (world.eve, 8, "dense")]:
         assert not listed(remote, key).keys() & {"limit", "mode"}
         refused = searched(remote, key, "pendulum", limit=5)
-        assert refused == f"limit is fixed to {limit} by the operator; leave it out."
+        assert refused.startswith(f"limit is fixed to {limit} ")
         refused = searched(remote, key, "pendulum", mode="hybrid")
-        assert refused == f"mode is fixed to {mode} by the operator; leave it out."
+        assert refused.startswith(f"mode is fixed to {mode} ")
         assert len(searched(remote, key, "pendulum", limit=limit, mode=mode)) == 1
 
 
