@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.bucket import ObjectStore
     from tests.endpoint import Endpoint, Site
-    from tests.forks import Forks
+    from tests.forks import Forked, Forks
     from tests.snapshots import Snapshots
 
 
@@ -153,6 +153,14 @@ class Scripts:
     ) -> subprocess.CompletedProcess[str]:
         """Run the server, with nothing on its standard input, to its end. It is forked as commands are."""
         return self._run(self.server_forks, [self.server, *arguments], env or {})
+
+    def begin(self, *arguments: str | Path) -> subprocess.Popen[bytes] | Forked:
+        """Begin a refdesk-admin of which nothing is read. It is forked as others are."""
+        command, quiet = [str(self.folder / "refdesk-admin"), *map(str, arguments)], subprocess.DEVNULL
+        if not self.forks.can_run(self.environment):
+            return subprocess.Popen(command, env=self.environment, stdin=quiet, stdout=quiet, stderr=quiet)
+        with Path(os.devnull).open("wb") as nothing:
+            return self.forks.listening(command, self.environment, nothing)
 
     def _run(
         self, forks: Forks, command_line: Sequence[str | Path], env: Mapping[str, str]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -503,12 +502,9 @@ def sees(asker: Asker, id_: str, word: str) -> bool:
 
 def run_beside(world: World, asker: Asker, word: str, *arguments: str) -> None:
     """Run a command to its end while a server is asked without a pause."""
-    command: list[Any] = [world.scripts.folder / "refdesk-admin", *arguments]
-    command += ["--tenant", "acorn", "--data", world.data]
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, env=world.scripts.environment, stdin=quiet, stdout=quiet) as process:
-        while process.poll() is None:
-            asker.found(word, limit=5)
+    process = world.scripts.begin(*arguments, "--tenant", "acorn", "--data", world.data)
+    while process.poll() is None:
+        asker.found(word, limit=5)
     assert process.returncode == 0
     world.scripts.serving(world.data)
 

@@ -499,8 +499,9 @@ def single(
 ) -> Remote:
     """A server with one slot, and an embedding endpoint that may never answer."""
     tmp_path = tmp_path_factory.mktemp("single")
-    settings = {"PROVIDER": "openai", "MODEL": "eight", "BASE_URL": f"{endpoint.url}/v1", "API_KEY_ENV": "K"}
-    env = {f"REFDESK_EMBEDDER_{name}": value for name, value in settings.items()} | {"K": "sk-x"}
+    settings = {"PROVIDER": "openai", "MODEL": "eight", "BASE_URL": f"{endpoint.url}/v1"}
+    settings["API_KEY_ENV"] = "MODEL_KEY"  # by its name, commands can be forked all the same
+    env = {f"REFDESK_EMBEDDER_{name}": value for name, value in settings.items()} | {"MODEL_KEY": "sk-x"}
     (tmp_path / "note.md").write_text("# A note\n\nThe pendulum.\n")
     tenant: list[str | Path] = ["--tenant", crowd.people[0].tenant, "--data", tmp_path / "data"]
     for arguments in (["tenant", "create", *tenant[1:]], ["ingest", tmp_path / "note.md", *tenant]):

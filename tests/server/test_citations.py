@@ -6,7 +6,6 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -197,10 +196,10 @@ QUERIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Files with everything whose white space counts."""
-    folder = tmp_path / "files"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files with everything whose white space counts; beside it is the data folder that holds them."""
+    folder = tmp_path_factory.mktemp("exact") / "files"
     folder.mkdir()
     for module in MODULES.split():
         (folder / module).write_bytes((Path(sysconfig.get_path("stdlib")) / module).read_bytes())
@@ -209,16 +208,16 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-async def client(scripts: Scripts, folder: Path, tmp_path: Path) -> AsyncIterator[Client]:
-    run = scripts.admin("ingest", folder, "--data", tmp_path / "data")
+@pytest.fixture(scope="module")
+async def client(scripts: Scripts, folder: Path) -> AsyncIterator[Client]:
+    data = folder.parent / "data"
+    run = scripts.admin("ingest", folder, "--data", data)
     assert run.returncode == 0, run.stderr
     server = StdioServerParameters(
-        command=scripts.forked_server, args=["--data", str(tmp_path / "data")], env=scripts.environment
+        command=scripts.forked_server, args=["--data", str(data)], env=scripts.environment
     )
-    with anyio.fail_after(120):
-        async with Client(server) as client:
-            yield client
+    async with Client(server, read_timeout_seconds=60) as client:
+        yield client
 
 
 async def _called(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 any JSON
@@ -262,7 +261,7 @@ async def test_every_reply_shows_what_the_files_say(
     assert joined > 3
     answer = tmp_path / "answer.md"
     answer.write_text("\n".join(quotes))
-    checked = scripts.admin("cite", "check", answer, "--data", tmp_path / "data")
+    checked = scripts.admin("cite", "check", answer, "--data", folder.parent / "data")
     assert checked.returncode == 0, checked.stdout[-2000:]
 
 

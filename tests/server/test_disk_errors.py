@@ -59,7 +59,9 @@ class Disk:
         (self.folder / "control").unlink()
 
     def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return self.scripts.admin(*arguments, "--data", self.data, env=self.environment)
+        """Run a command, forked while the disk works: only then it can do without the library."""
+        fails = (self.folder / "control").exists()
+        return self.scripts.admin(*arguments, "--data", self.data, env=self.environment if fails else None)
 
     def ingest(self) -> subprocess.CompletedProcess[str]:
         return self.run("ingest", self.folder / "docs")

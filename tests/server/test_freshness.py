@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -68,15 +67,10 @@ def test_documents_come_change_and_go_for_every_server_without_a_restart(
 
     (texts / "one.md").write_text("# Breakfast\n\nMarmalade is made of lemons, too.\n")
     (texts / "two.md").unlink()
-    with subprocess.Popen(
-        [scripts.folder / "refdesk-admin", "ingest", texts, "--data", data],
-        env=scripts.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as ingesting:
-        while ingesting.poll() is None:
-            for wire in wires:
-                assert "Marmalade" in hits(wire, "marmalade")[0]["text"]
+    ingesting = scripts.begin("ingest", texts, "--data", data)
+    while ingesting.poll() is None:
+        for wire in wires:
+            assert "Marmalade" in hits(wire, "marmalade")[0]["text"]
     assert ingesting.returncode == 0
     for wire in wires:
         (only,) = hits(wire, "marmalade")

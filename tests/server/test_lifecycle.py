@@ -324,8 +324,8 @@ def test_a_cancelled_call_is_not_waited_for(
 @pytest.fixture
 def hanging(scripts: Scripts, provider: Endpoint, tmp_path: Path) -> dict[str, str]:
     """The settings of a desk whose embedder answered while it was filled, and then never again."""
-    settings = {"PROVIDER": "openai", "MODEL": "m", "BASE_URL": provider.url, "API_KEY_ENV": "K"}
-    env = {f"REFDESK_EMBEDDER_{name}": value for name, value in settings.items()} | {"K": "sk-x"}
+    settings = {"PROVIDER": "openai", "MODEL": "m", "BASE_URL": provider.url, "API_KEY_ENV": "MODEL_KEY"}
+    env = {f"REFDESK_EMBEDDER_{name}": value for name, value in settings.items()} | {"MODEL_KEY": "sk-x"}
     (tmp_path / "note.md").write_text("# Note\n\nThe clock.\n")
 
     def vectors(request: Message) -> tuple[int, dict[str, str], bytes]:
