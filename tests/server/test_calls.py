@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import subprocess
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -364,14 +363,7 @@ def free_port() -> str:
 
 def refused(scripts: Scripts, world: World, **env: str) -> str:
     """What a server says on standard error that doesn't start."""
-    done = subprocess.run(
-        [scripts.server, "--http", "--data", str(world.data)],
-        env=scripts.environment | env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = scripts.serve("--http", "--data", world.data, env=env)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     return done.stderr
