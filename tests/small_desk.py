@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import numpy as np
 
-import rag.ingest.run_steps
+import rag.ingest.ingest_run
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
-from rag.ingest.ingest_run import ingest
+from rag.ingest.ingest_run import Executor, Instructions, LocalExecutor, ingest
 from rag.ingest.rights.requested_rights import Rights
-from rag.ingest.run_progress import SilentProgress
-from rag.ingest.run_steps import Executor, Instructions, LocalExecutor
+from rag.ingest.run_outcomes import SilentProgress
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
 from rag.models.embed import unit_rows
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Chunking, Vectors
     from rag.ingest.report import Report
-    from rag.ingest.run_progress import Progress
+    from rag.ingest.run_outcomes import Progress
     from rag.models.embed import Embedder, TextKind
     from rag.search import Desk
     from rag.store.write.collection_writer import CollectionWriter
@@ -231,7 +230,7 @@ async def started_parser() -> None:
 
 
 async def _ingest(data: str, *paths: str) -> None:
-    rag.ingest.run_steps.WAVE_CHUNKS = 5  # many commits, to be killed between
+    rag.ingest.ingest_run.WAVE_CHUNKS = 5  # many commits, to be killed between
     await ingested(Path(data), *map(Path, paths))
 
 

@@ -1,18 +1,21 @@
 """`--estimate` and `--dry-run` of `ingest` and `sync`: what a run would do. Nothing is stored or sent.
 
-An estimate gives the chunks to embed, their cost and the time. A dry run lists the documents that would
-change, and who would gain or lose access.
+An estimate gives the chunks to embed, their cost and the time: its embedder counts texts instead of embedding
+them. A dry run lists the documents that would change, and who would gain or lose access.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rag.access.names import valid_name
 from rag.access.rule import AccessChange, access_changes
@@ -23,16 +26,14 @@ from rag.admin.ingest_output import outcome_line
 from rag.admin.sharing import usual_visibility
 from rag.admin.sources_command import open_reader
 from rag.config.settings import Settings
-from rag.corpus import DEFAULT_EMBEDDER, Collection, EmbedderIdentity
-from rag.ingest.embedding_estimate import CountingEmbedder, Estimate, estimate
-from rag.ingest.ingest_run import ingest
+from rag.corpus import DEFAULT_EMBEDDER, Collection, EmbedderIdentity, Vectors
+from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.policy.moderation import unasked
 from rag.ingest.report import Report
-from rag.ingest.run_progress import SilentProgress
-from rag.ingest.run_steps import Instructions
-from rag.ingest.source_paths import path_of
-from rag.models.embed import open_embedder
-from rag.models.embed.embedding_cache import cache_file
+from rag.ingest.run_outcomes import SilentProgress
+from rag.ingest.source_files import path_of
+from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
+from rag.models.embed.embedding_cache import EmbeddingCache, cache_file
 from rag.report.text_and_html import counted, names_briefly
 from rag.store.care.rehearsal import Rehearsal, open_rehearsal
 from rag.store.read.catalog import check_writable
@@ -199,3 +200,87 @@ def dry_run_json(rehearsed: DryRun, report: dict[str, Any]) -> dict[str, Any]:
 
 def _brief_names(documents: list[str]) -> str:
     return names_briefly(sorted(documents), NAMED)
+
+
+SAMPLED = 32  # texts that a local model embeds, to measure its rate
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run would do. `tokens` excludes those of `cached` chunks.
+
+    `cost` is in the currency of the price, None without a price; `seconds` is None without a known rate.
+    """
+
+    documents: int
+    unchanged: int
+    failed: int
+    chunks: int
+    cached: int
+    tokens: int
+    cost: float | None
+    seconds: float | None
+
+
+@dataclass(slots=True)
+class CountingEmbedder(WrappedEmbedder):
+    """An embedder that counts texts and their tokens, and returns the same vector for all.
+
+    Repeated texts, and texts in the `cache`, count as `cached`.
+    """
+
+    inner: Embedder
+    cache: EmbeddingCache | None = None
+    texts: int = 0
+    tokens: int = 0
+    cached: int = 0
+    sample: list[str] = field(default_factory=list)
+    _seen: set[bytes] = field(default_factory=set)
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """The embedder's identity, with dimension 1 if its own isn't known."""
+        identity = self.inner.identity
+        return replace(identity, dimension=identity.dimension or 1)
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
+        """Count texts; the vectors are placeholders."""
+        cached_vectors = self.cache.vectors(texts) if self.cache else {}
+        for text in texts:
+            digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            if text in cached_vectors or digest in self._seen:
+                self.cached += 1
+                continue
+            self._seen.add(digest)
+            self.texts += 1
+            self.tokens += min(len(self.token_spans(text)), self.window)
+            if len(self.sample) < SAMPLED:
+                self.sample.append(text)
+        return np.full((len(texts), self.identity.dimension), 1.0, np.float32)
+
+    async def measured_rate(self) -> float | None:
+        """Tokens per second of a local model, measured on a sample of the texts."""
+        if not self.sample:
+            return None
+        tokens = sum(min(len(self.token_spans(text)), self.window) for text in self.sample)
+        began = time.monotonic()
+        await self.inner.embed(self.sample, "document")
+        return tokens / max(time.monotonic() - began, 1e-6)
+
+
+def estimate(
+    report: Report, embedder: CountingEmbedder, *, price: float, rate: float | None, reading_seconds: float
+) -> Estimate:
+    """The estimate after a dry run. Reading and embedding overlap, so the slower one counts."""
+    counts = report.counts
+    embedding = embedder.tokens / rate if rate else (None if embedder.tokens else 0.0)
+    return Estimate(
+        documents=counts["added"] + counts["replaced"],
+        unchanged=counts["unchanged"] + counts["moved"],
+        failed=counts["skipped"],
+        chunks=embedder.texts + embedder.cached,
+        cached=embedder.cached,
+        tokens=embedder.tokens,
+        cost=embedder.tokens * price / 1e6 if price else None,
+        seconds=None if embedding is None else max(embedding, reading_seconds),
+    )

@@ -36,11 +36,10 @@ from rag.admin.watch_folders import watch
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import DEFAULT_EMBEDDER, Collection, LanguageChoice, Visibility
 from rag.errors import ConfigurationError
-from rag.ingest.ingest_run import ingest
+from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.policy.moderation import open_moderation, unasked
 from rag.ingest.report import InterruptedRunError, Outcome, Report
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
-from rag.ingest.run_steps import Instructions
 from rag.models.embed import open_embedder
 from rag.store.read.catalog import check_embedder
 from rag.store.write.access_writer import Pairs

@@ -21,7 +21,7 @@ from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.policy.document_admission import has_expired
-from rag.ingest.source_paths import is_local, path_of
+from rag.ingest.source_files import is_local, path_of
 from rag.models.embed import embedding_cache
 from rag.originals import local_path
 from rag.report.text_and_html import counted

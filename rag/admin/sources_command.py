@@ -26,7 +26,7 @@ from rag.config.settings import Settings
 from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import check_data_folder
-from rag.ingest.source_paths import place_of, prefixes
+from rag.ingest.source_files import place_of, prefixes
 from rag.report.text_and_html import counted
 from rag.search.browse import display_name, display_parts
 from rag.search.requested_sources import MOST_LISTED

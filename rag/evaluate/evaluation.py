@@ -23,12 +23,11 @@ from rag.errors import ConfigurationError
 from rag.evaluate.ask_questions import Contender, ask_all
 from rag.evaluate.compare_runs import EvaluationRun, Summary, latency, means, relevant_settings, versions
 from rag.evaluate.judgements import ResolvedQuestion, load_catalog, resolve_question
-from rag.ingest.ingest_run import ingest
+from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Report
 from rag.ingest.rights.requested_rights import Rights
-from rag.ingest.run_progress import Progress
-from rag.ingest.run_progress import Progress as Ingesting
-from rag.ingest.run_steps import Instructions
+from rag.ingest.run_outcomes import Progress
+from rag.ingest.run_outcomes import Progress as Ingesting
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
 from rag.search.planning import make_plan, with_every_override

@@ -18,11 +18,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Access
 from rag.errors import ParseError
-from rag.ingest.local_files import LocalFile, read_if_there, scan_folder
 from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.report import NOT_THERE, LeftOut, Outcome
-from rag.ingest.source_paths import is_gone, is_local, prefix_of, prefixes, printable
+from rag.ingest.source_files import (
+    LocalFile,
+    is_gone,
+    is_local,
+    prefix_of,
+    prefixes,
+    printable,
+    read_if_there,
+    scan_folder,
+)
 from rag.ingest.work_limits import Budget
 from rag.originals import SIDECAR_SUFFIX, local_path
 from rag.report.text_and_html import counted

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from rag.corpus import Chunking, FileState
-from rag.ingest.local_files import LocalFile, read
 from rag.ingest.metadata import read_sidecar
-from rag.ingest.source_paths import is_local
+from rag.ingest.source_files import LocalFile, is_local, read
 from rag.originals import digest_of, local_path, state_of
 
 if TYPE_CHECKING:

@@ -1,31 +1,64 @@
-"""One ingestion run: discover, move, then prepare, embed and write concurrently, then remove and report."""
+"""One ingestion run: discover, move, then prepare, embed and write concurrently, then remove and report.
+
+`IngestSteps` has the steps, and the state that they share.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 from anyio import to_thread
 
-from rag.ingest.container_cache import ContainerCache, file_of
-from rag.ingest.containers import Spool, open_containers, spooling
+from rag.corpus import AccessRecord, Chunking
+from rag.errors import ParseError, ProviderError, WithheldError
+from rag.ingest.chunk_vectors import EMBED_AT_ONCE, ask_again, calibrate, with_vectors
+from rag.ingest.containers import (
+    ContainerCache,
+    Spool,
+    container_cache_file,
+    open_containers,
+    spooling,
+    unopened_notes,
+)
 from rag.ingest.discover import Discovery, discover
-from rag.ingest.prepare import Prepared
-from rag.ingest.report import InterruptedRunError, Report
-from rag.ingest.run_outcomes import check_extras
-from rag.ingest.run_progress import Progress
-from rag.ingest.run_steps import IngestSteps, Instructions
+from rag.ingest.document_languages import language_notes, note_languages, settle_languages
+from rag.ingest.file_digests import FileContent, as_stored
+from rag.ingest.known_sources import UnchangedSources, lost_ids, moved_sources, remove_vanished
+from rag.ingest.policy.document_admission import (
+    DocumentAdmission,
+    KeptOut,
+    NotAdmittedError,
+    check_expiry,
+    note_expiring,
+)
+from rag.ingest.policy.moderation import Moderator
+from rag.ingest.prepare import Chunked, Preparation, Prepared
+from rag.ingest.report import InterruptedRunError, Outcome, OutcomeKind, Report, field_notes
+from rag.ingest.rights.access_decision import Claims
+from rag.ingest.rights.access_history import Recorded
+from rag.ingest.run_outcomes import ByteProgress, Outcomes, Progress, check_extras, sizes
+from rag.ingest.sandbox.parser_pool import end_idle
+from rag.ingest.source_files import LocalFile, path_of
+from rag.ingest.work_limits import LARGE_CHARACTERS, BackPressure, Budget, lanes
 from rag.models.embed import Embedder
-from rag.runtime import concurrently
+from rag.report.text_and_html import counted
+from rag.runtime import concurrently, return_memory
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
 
 if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+    from rag.config.settings import IngestSettings, Settings
     from rag.ingest.rights.requested_rights import Rights
 
 
@@ -68,7 +101,7 @@ async def ingest(
     with spooling(writer.spools_in, writer.collection) as spool:
         steps = IngestSteps(writer, embedder, instructions, progress, await writer.records())
         stored = await steps.look_up()
-        noted, rights = file_of(writer.data, writer.collection), instructions.rights
+        noted, rights = container_cache_file(writer.data, writer.collection), instructions.rights
         opened = ContainerCache.read(noted, steps.recipe, instructions.settings, rights, stored)
         if callable(paths):
             discovery = await paths(DiscoveryInput(spool, stored, steps.recipe, rights, opened))
@@ -103,3 +136,367 @@ async def _bring_to(steps: IngestSteps, discovery: Discovery) -> Report:
         unfinished = len(discovery.files) + len(discovery.outcomes) - len(report.outcomes)
         raise InterruptedRunError(steps.failure, report, unfinished) from steps.failure
     return report
+
+
+class Executor(Protocol):
+    """Parses and chunks documents, on this machine or elsewhere (`rag.ingest.ray_cluster`)."""
+
+    @property
+    def workers(self) -> int:
+        """How many processors prepare documents. With each, a run holds more documents in memory."""
+
+    @property
+    def tasks_per_lane(self) -> int:
+        """How many tasks take documents from a lane (`rag.ingest.work_limits.lanes`)."""
+
+    @property
+    def texts_at_once(self) -> int:
+        """How many texts to hand to the embedder together."""
+
+    async def chunked(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+        """As `Preparation.chunked`.
+
+        Raises:
+            ProviderError: the executor failed.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class LocalExecutor:
+    """Prepares documents on this machine: one small and one large document at a time."""
+
+    workers: int = 1
+    tasks_per_lane: int = 1
+    texts_at_once: int = EMBED_AT_ONCE
+
+    async def chunked(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+        """As `Preparation.chunked`."""
+        return await preparation.chunked(content, budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What to ingest and how, and who may see new documents.
+
+    `chunking` comes from the settings; that of the collection goes before it. `removes` confirms the removal
+    of sources although many files are missing (`rag.ingest.known_sources`). `executor` prepares documents.
+    """
+
+    settings: IngestSettings
+    max_tokens: int
+    rights: Rights
+    removes: bool = False
+    chunking: tuple[Chunking, ...] = ()
+    moderator: Moderator | None = None
+    executor: Executor = field(default_factory=LocalExecutor)
+
+    @classmethod
+    def of(
+        cls, settings: Settings, rights: Rights, *, removes: bool = False, moderator: Moderator | None
+    ) -> Instructions:
+        """Instructions from the settings. A dry run needs the moderator, too: the digests depend on it."""
+        chunking = settings.chunking
+        return cls(settings.ingest, chunking.max_tokens, rights, removes, chunking.chunkings(), moderator)
+
+
+REMOVED_MEANWHILE = "somebody removed it while it was read"
+REMOVED_NOTE = (
+    "Another command removed {} during this run. The next run adds those again whose files are still there."
+)
+WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in memory
+
+
+class IngestSteps:
+    """The steps of one run, and the state that they share.
+
+    `rag.ingest.ingest_run` calls them in this order, and each relies on those before it: `look_up`, `begin`,
+    `move`, then `prepare`, `embed` and `write` at the same time, then `settle`, `remove` and `report`.
+
+    `_stored` are the stored sources by URI. `_moved` are stored sources that `move` found under a new URI
+    with a changed text, by this new URI: the new text is stored under the old id.
+    """
+
+    def __init__(
+        self,
+        writer: CollectionWriter,
+        embedder: Embedder,
+        instructions: Instructions,
+        progress: Progress,
+        records: Mapping[str, AccessRecord],
+    ) -> None:
+        # Written by `embed` alone, and never reset. `prepare` reads it while `embed` still runs; reading it
+        # late only prepares a document in vain. After all three have ended, `_bring_to` reads it.
+        self.failure: ProviderError | None = None
+        self._writer = writer
+        self._embedder = embedder
+        self._instructions = instructions
+        self._settings = instructions.settings
+        self._executor = instructions.executor
+        self._preparation = Preparation(
+            instructions.settings,
+            embedder,
+            DocumentAdmission.of(writer.collection, instructions.moderator),
+            (*writer.collection.chunking, *instructions.chunking),
+            instructions.max_tokens,
+            writer.collection.fields,
+        )
+        self._recorded = Recorded(records, writer.ids.purged)
+        self._claims = Claims(instructions.rights, self._recorded, self._id_of)
+        self.outcomes = Outcomes(progress)
+        self._unchanged = UnchangedSources(writer, self._claims, self.outcomes, self._preparation.parsed)
+        self._bytes = ByteProgress({}, progress)
+        self._back_pressure = BackPressure(self._executor.workers)
+        self._stored: dict[str, KnownSource] = {}
+        self._moved: dict[str, KnownSource] = {}
+        self._first_with: dict[str, LocalFile] = {}  # by digest, to report copies
+        self._kept_out = KeptOut()
+        self._vectors_added = 0
+
+    @property
+    def recipe(self) -> str:
+        """What the digests of this run depend on besides the documents."""
+        return self._preparation.recipe
+
+    async def look_up(self) -> Mapping[str, KnownSource]:
+        """Read the stored sources, and return them by URI."""
+        self._stored = await self._writer.known_sources(self._recorded.by_id)
+        return self._stored
+
+    async def begin(self, discovery: Discovery) -> None:
+        """Narrow access, ask again for missing vectors, and report files that need no reading."""
+        self._claims.learn(discovery)
+        # First of all, so that an interrupted run never leaves a source more visible than it should be.
+        if narrower := self._claims.narrowed_at_once(self._stored.values()):
+            await self._writer.claim(narrower)
+        lacking = sum(source.without_vector for source in self._stored.values())
+        still_lacking = await ask_again(self._writer, self._embedder, self._stored)
+        self._vectors_added = lacking - sum(still_lacking.values())
+        self._stored |= {
+            uri: replace(self._stored[uri], without_vector=count) for uri, count in still_lacking.items()
+        }
+        await self._start_progress(discovery)
+        for uri, remark in discovery.remarks.items():
+            self.outcomes.remark(uri, remark)
+        self.outcomes.finish(discovery.outcomes)
+        for uri in discovery.unchanged & self._stored.keys():  # the others only contain documents
+            self.outcomes.finish_source("unchanged", self._stored[uri])
+        if folders := self._claims.remember(discovery.folders):
+            await self._writer.remember(folders)
+
+    async def _start_progress(self, discovery: Discovery) -> None:
+        files, progress = discovery.files.values(), self.outcomes.progress
+        byte_counts = await to_thread.run_sync(sizes, files, self._settings.max_file_bytes)
+        self._bytes = ByteProgress(byte_counts, progress)
+        progress.started(len(files) + len(discovery.outcomes), sum(byte_counts.values()))
+
+    async def move(self, discovery: Discovery) -> None:
+        """Find stored sources under new URIs, and move those whose text stays the same.
+
+        This comes before anything is stored. A file that moved and changed takes its id along, and the file
+        that is at its old path now must not inherit that id.
+        """
+        new_files = [file for uri, file in discovery.files.items() if uri not in self._stored]
+        if not new_files or not self._stored:
+            return
+        contents = {
+            file.uri: content for file in new_files if (content := await self._preparation.digests(file))
+        }
+        digests = {uri: content.content_digest for uri, content in contents.items()}
+        self._recorded.note_new(digests.values())
+        matched = await to_thread.run_sync(moved_sources, digests, self._stored, discovery)
+        if folders := self._claims.follow((source.uri, uri) for uri, source in matched.items()):
+            await self._writer.remember(folders)
+        for uri, source in matched.items():
+            del self._stored[source.uri]
+            self._moved[uri] = source
+            self.outcomes.remark(uri, f"it was {path_of(source.uri)}")
+            self._recorded.note_moved(source.record, uri)
+        for uri, source in matched.items():  # a second loop: a part asks for the id of its moved container
+            self._unchanged.follow(source, contents[uri])
+        unmatched = [file.uri for file in new_files if file.uri not in matched]
+        self._recorded.note_missing(await to_thread.run_sync(lost_ids, self._stored, discovery, unmatched))
+        for source in await self._unchanged.move():
+            del self._moved[source.uri]
+            self._stored[source.uri] = source
+
+    def _earlier(self, uri: str) -> KnownSource | None:
+        """The stored source at a URI, or moved there."""
+        return self._stored.get(uri) or self._moved.get(uri)
+
+    def _id_of(self, uri: str) -> str:
+        """The id of the source at a URI, stored or not."""
+        source = self._earlier(uri)
+        return source.id if source else self._writer.source_id(uri)
+
+    async def prepare(self, discovery: Discovery, to_embed: MemoryObjectSendStream[Prepared]) -> None:
+        """Read, parse and chunk the files that are new or changed."""
+        shared_lanes = [iter(lane) for lane in lanes(discovery.files, self._bytes.sizes)]
+        async with to_embed:
+            await concurrently(
+                [
+                    partial(self._prepare_lane, lane, discovery, to_embed)
+                    for lane in shared_lanes * self._executor.tasks_per_lane
+                ]
+            )
+        await end_idle()
+
+    async def _prepare_lane(
+        self, lane: Iterable[Sequence[str]], discovery: Discovery, to_embed: MemoryObjectSendStream[Prepared]
+    ) -> None:
+        """Prepare one file of a lane after the other, with its parts. Several tasks may share a lane."""
+        for uri in chain.from_iterable(lane):
+            await self._back_pressure.enter(uri, self._bytes.sizes[uri])
+            if self.failure:
+                return
+            if document := await self._prepared_or_reported(discovery.files[uri], discovery):
+                # From here on it takes the room of its text, no longer that of its file.
+                await self._back_pressure.enter(uri, len(document.chunked.document.text))
+                with suppress(anyio.BrokenResourceError):  # the embedder failed
+                    await to_embed.send(document)
+            else:
+                self._back_pressure.leave(uri)
+                self._bytes.pass_over(uri)
+
+    async def _prepared_or_reported(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
+        """The document to store; None, with a reported outcome, if it is unchanged or can't be stored."""
+        try:
+            self._kept_out.check(file, discovery)
+            return None if self._unchanged.has_moved(file.uri) else await self._prepared(file, discovery)
+        except NotAdmittedError as error:
+            self.outcomes.finish(self._kept_out.outcome(file, error, self._earlier(file.uri)))
+        except ParseError as error:
+            discovery.note_broken(file.uri, error)
+            if isinstance(error, WithheldError):
+                self._kept_out.note(file, error)
+            self.outcomes.fail(file, error, has_earlier=self._earlier(file.uri) is not None)
+        return None
+
+    async def _prepared(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
+        stored = self._stored.get(file.uri)
+        if stored and file.as_stored:
+            content = as_stored(file, stored)
+        else:
+            content = await self._preparation.read(file)
+        if (first := self._first_with.setdefault(content.digest, file)) is not file:
+            self.outcomes.remark(file.uri, f"same content as {path_of(first.uri)}")
+        if stored and stored.digest == content.digest:
+            check_expiry(stored)
+            await self._unchanged.keep(stored, content)
+            return None
+        budget = discovery.budget(file.uri, self._settings.parse_timeout_seconds)
+        chunked = await self._executor.chunked(self._preparation, content, budget)
+        earlier, id_ = self._earlier(file.uri), self._id_of(file.uri)
+        claim = self._claims.of_document(file, chunked.stated, content.content_digest, id_, earlier)
+        self.outcomes.remark(file.uri, *chunked.remarks)
+        self.outcomes.note_text(file.uri, chunked.flags, chunked.masked)
+        self.outcomes.undeclared.update(chunked.undeclared)
+        metadata = self._claims.rights.shown(chunked.document.metadata)
+        return Prepared(file, id_, chunked, claim, metadata, content.state)
+
+    async def embed(
+        self, prepared: MemoryObjectReceiveStream[Prepared], to_write: MemoryObjectSendStream[NewSource]
+    ) -> None:
+        """Give every passage its vector."""
+        collection, at_once = self._writer.collection.name, self._executor.texts_at_once
+        async with prepared, to_write:
+            async for batch in _batches(prepared, at_once):
+                sources, self.failure = await with_vectors(
+                    self._embedder, batch, collection, self._bytes.counter(batch), at_once=at_once
+                )
+                for source in sources:  # what was embedded before a failure is stored
+                    await to_write.send(source)
+                if self.failure:
+                    self._back_pressure.open()  # wakes tasks of `prepare`, which then see the failure
+                    return
+
+    async def write(self, embedded: MemoryObjectReceiveStream[NewSource]) -> None:
+        """Commit the sources in waves."""
+        wave: list[NewSource] = []
+        async with embedded:
+            async for new in embedded:
+                wave.append(new)
+                if _is_full(wave):
+                    await self._commit(wave)
+                    wave = []
+        if wave:
+            await self._commit(wave)
+
+    async def _commit(self, wave: Sequence[NewSource]) -> None:
+        await note_expiring(self._writer, wave)  # before the rows: searches must know what to look for
+        await note_languages(self._writer, wave)
+        records = await self._writer.replace(wave)
+        for new in wave:
+            self._finish_new(new, records[new.source.id])
+            self._back_pressure.leave(new.source.uri)
+        await to_thread.run_sync(return_memory)
+
+    def _finish_new(self, new: NewSource, record: AccessRecord) -> None:
+        uri = new.source.uri
+        if not record.present:
+            self.outcomes.finish([Outcome(path_of(uri), "removed", REMOVED_MEANWHILE, new.source.id)])
+            return
+        kind: OutcomeKind = "moved" if uri in self._moved else "added"
+        if uri in self._stored:
+            kind = "replaced"
+        remarks = self._claims.report.remarks(uri, new.claim, record)
+        self.outcomes.finish_source(kind, new.source, remarks, record.access)
+
+    async def settle(self) -> None:
+        """Write the access of sources whose text stays; remove sources that are kept out or have expired.
+
+        Only now is it known which containers were stored and who may see them.
+        """
+        await self._unchanged.settle()
+        self._kept_out.with_others(self._stored, self.outcomes.ids("added", "replaced"))
+        gone = self._kept_out.removed
+        self._stored = {uri: source for uri, source in self._stored.items() if source.id not in gone}
+        if gone:
+            await self._writer.remove([*gone])
+            self.outcomes.finish(gone.values())
+
+    async def remove(self, discovery: Discovery) -> list[str]:
+        """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
+        removed = await remove_vanished(
+            self._writer, self._stored, discovery, self._settings, confirmed=self._instructions.removes
+        )
+        self.outcomes.finish(removed.outcomes)
+        return removed.notes
+
+    async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
+        """Finish writing. Returns the outcomes, with these notes and those on the run as a whole."""
+        await settle_languages(self._writer)
+        await to_thread.run_sync(return_memory)  # building indexes takes most
+        removed = await self._writer.finish_removals()
+        await self._writer.finish(timedelta(minutes=self._settings.keep_versions_minutes))
+        if not self.failure:
+            await calibrate(self._writer, self._embedder)
+        files = discovery.files | discovery.containers
+        all_notes = (
+            *notes,
+            *discovery.notes,
+            *self.outcomes.notes(vectors_added=self._vectors_added),
+            *field_notes(self.outcomes.undeclared, self._writer.collection.name),
+            *language_notes(self.outcomes.finished, self._writer.collection),
+            *self._claims.report.notes([file.path for file in files.values()], self._claims.rights),
+            *unopened_notes(self._stored, discovery),
+            *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
+        )
+        return Report(tuple(self.outcomes.finished), all_notes)
+
+
+def _is_full(wave: Sequence[NewSource]) -> bool:
+    chunks, characters = sum(len(new.passages) for new in wave), sum(len(new.text) for new in wave)
+    return chunks >= WAVE_CHUNKS or characters >= LARGE_CHARACTERS
+
+
+async def _batches(
+    prepared: MemoryObjectReceiveStream[Prepared], at_once: int
+) -> AsyncIterator[list[Prepared]]:
+    """The documents that are ready, in batches of about `at_once` passages; never waits to fill one."""
+    async for document in prepared:
+        batch, texts = [document], len(document.chunked.passages)
+        with suppress(anyio.WouldBlock, anyio.EndOfStream):
+            while texts < at_once:
+                batch.append(prepared.receive_nowait())
+                texts += len(batch[-1].chunked.passages)
+        yield batch

@@ -1,6 +1,6 @@
 """From a file to a chunked document: read, parse, describe, admit, chunk.
 
-Nothing here depends on what is stored or who may see it; `rag.ingest.run_steps` adds that.
+Nothing here depends on what is stored or who may see it; `rag.ingest.ingest_run` adds that.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from anyio import to_thread
 from rag.corpus import Chunking, Document, FieldType, FileState, Passage, Source, Value, Vectors
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
-from rag.ingest.detect_language import foreign_parts, load, with_language
+from rag.ingest.document_languages import foreign_parts, load, with_language
 from rag.ingest.file_digests import FileContent, chunking_of, cut_key, limit_of, read_content, recipe_of
-from rag.ingest.local_files import LocalFile
 from rag.ingest.metadata import declared_fields, undeclared_names, with_stated_metadata
 from rag.ingest.parse.parsers import may_be_scanned
 from rag.ingest.sandbox.parser_pool import parse_safely
-from rag.ingest.source_paths import printable
+from rag.ingest.source_files import LocalFile, printable
 from rag.ingest.split_text import Reading, within
 from rag.ingest.work_limits import Budget
 from rag.runtime import concurrently

@@ -19,7 +19,7 @@ from anyio import to_thread
 from rag.corpus import Access, Build, Chunking, Collection, Passage
 from rag.ingest.chunk import passages
 from rag.ingest.chunk_vectors import calibration, vectors_of_texts
-from rag.ingest.detect_language import foreign_parts, is_within
+from rag.ingest.document_languages import foreign_parts, is_within
 from rag.ingest.file_digests import chunking_of, cut_key, cut_of, limit_of, recut
 from rag.ingest.split_text import Reading
 from rag.ingest.stored_document import document_of

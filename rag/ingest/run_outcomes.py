@@ -1,13 +1,18 @@
-"""The outcomes of a run so far, and the notes of its report on all of them."""
+"""How far a run is, the outcomes of its files so far, and the notes of its report on all of them.
+
+Progress is in bytes of files, so that a bar can show its rate and the time left. The number of files says
+little, as they differ in size, and the number of chunks is known only at the end.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Protocol
 
 from rag.corpus import Access, Source
 from rag.errors import ConfigurationError, EmptyFileError, ParseError
@@ -15,7 +20,7 @@ from rag.ingest.chunk_vectors import vector_notes
 from rag.ingest.parse import xberg_formats
 from rag.ingest.parse.parsers import OF_EXTRA
 from rag.ingest.report import Outcome, OutcomeKind, flag_notes, policy_notes
-from rag.ingest.source_paths import path_of
+from rag.ingest.source_files import LocalFile, path_of
 from rag.runtime import install_command
 from rag.store.write.table_rows import KnownSource
 from rag.text.flags import Flag
@@ -23,8 +28,82 @@ from rag.text.languages import LANGUAGE
 
 if TYPE_CHECKING:
     from rag.config.settings import IngestSettings
-    from rag.ingest.local_files import LocalFile
-    from rag.ingest.run_progress import Progress
+    from rag.ingest.prepare import Prepared
+
+
+class Progress(Protocol):
+    """Follows a run."""
+
+    def started(self, files: int, work: int) -> None:
+        """The number of files to finish (removed ones come on top), and their bytes to work on."""
+
+    def worked(self, work: int) -> None:
+        """`work` more bytes were embedded, or need no embedding."""
+
+    def embedded(self, chunks: int) -> None:
+        """`chunks` more were embedded."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """A file is finished."""
+
+
+class SilentProgress:
+    """Shows nothing of a run."""
+
+    def started(self, files: int, work: int) -> None:
+        """Nothing."""
+
+    def worked(self, work: int) -> None:
+        """Nothing."""
+
+    def embedded(self, chunks: int) -> None:
+        """Nothing."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteProgress:
+    """Reports progress in bytes; `sizes` are those of the run's files by URI."""
+
+    sizes: Mapping[str, int]
+    progress: Progress
+
+    def pass_over(self, uri: str) -> None:
+        """Count a file that needs no embedding."""
+        self.progress.worked(self.sizes[uri])
+
+    def counter(self, wave: Sequence[Prepared]) -> Callable[[int], None]:
+        """A function to call with a number of embedded texts; each counts an equal share of its file."""
+        shares = (
+            share
+            for prepared in wave
+            for share in _shares(self.sizes[prepared.file.uri], len(prepared.chunked.passages))
+        )
+
+        def count(texts: int) -> None:
+            self.progress.embedded(texts)
+            self.progress.worked(sum(islice(shares, texts)))
+
+        return count
+
+
+def _shares(size: int, parts: int) -> Iterator[int]:
+    """Split a size into parts that differ by at most one: (5, 2) -> 2, 3."""
+    return (size * (part + 1) // parts - size * part // parts for part in range(parts))
+
+
+def sizes(files: Iterable[LocalFile], max_bytes: int) -> dict[str, int]:
+    """The bytes of files by URI, at most `max_bytes` each; 0 for one that is gone or not read."""
+    return {file.uri: 0 if file.as_stored else min(_size(file.read_from), max_bytes) for file in files}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
 
 
 @dataclass(slots=True)

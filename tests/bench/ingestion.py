@@ -15,9 +15,9 @@ from rag.config.settings import DEFAULT_COLLECTION, ChunkingSettings, IngestSett
 from rag.errors import RefdeskError
 from rag.ingest.chunk import passages
 from rag.ingest.discover import discover
-from rag.ingest.local_files import read
+from rag.ingest.ingest_run import WAVE_CHUNKS
 from rag.ingest.parse.parsers import parse
-from rag.ingest.run_steps import WAVE_CHUNKS
+from rag.ingest.source_files import read
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from rag.store.write.table_rows import body

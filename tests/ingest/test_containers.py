@@ -14,8 +14,7 @@ from rag.config.settings import AccessRule, IngestSettings
 from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest import containers
-from rag.ingest.container_cache import FILE, ContainerCache
-from rag.ingest.containers import Spool, inner_path, open_containers
+from rag.ingest.containers import CACHE_FILE, ContainerCache, Spool, inner_path, open_containers
 from rag.ingest.discover import discover
 from rag.ingest.parse.archive_files import members
 from rag.ingest.parse.document_parts import UniqueNames
@@ -478,7 +477,7 @@ async def test_without_readable_notes_everything_is_opened(
     stocked: Shelf, opened: list[str], noted: bytes
 ) -> None:
     await stocked.ingest()
-    (file,) = stocked.data.rglob(FILE)
+    (file,) = stocked.data.rglob(CACHE_FILE)
     file.write_bytes(noted)
     opened.clear()
     assert (await stocked.ingest()).counts["unchanged"] == 6

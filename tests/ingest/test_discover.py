@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from rag.config.settings import IngestSettings
 from rag.errors import ParseError
-from rag.ingest import local_files
+from rag.ingest import source_files
 from rag.ingest.discover import Discovery, discover
-from rag.ingest.local_files import LocalFile, read
 from rag.ingest.metadata import read_sidecar
-from rag.ingest.source_paths import printable
+from rag.ingest.source_files import LocalFile, printable, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -325,7 +324,7 @@ def test_a_folder_that_may_be_entered_but_not_listed_is_passed_through(plain_fol
 def test_a_folder_that_became_a_link_after_it_was_found_is_not_read_through(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str, *, stepwise: bool
 ) -> None:
-    monkeypatch.setattr(local_files, "_STEPWISE", stepwise and local_files._STEPWISE)  # noqa: SLF001 no such platform here
+    monkeypatch.setattr(source_files, "_STEPWISE", stepwise and source_files._STEPWISE)  # noqa: SLF001 no such platform here
     found = _discovered(tree).files[(tree / "sub/deep/d.rst").as_uri()]
     assert read(found, 1000) == b"text of sub/deep/d.rst"
     assert read_sidecar(found) == b""

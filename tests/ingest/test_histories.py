@@ -22,14 +22,13 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import rag.ingest.run_steps
+import rag.ingest.ingest_run
 from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
-from rag.ingest.ingest_run import ingest
+from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
-from rag.ingest.run_steps import Instructions
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_maintenance
@@ -699,7 +698,7 @@ def stage(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> I
         patch.setattr(table_maintenance, "sync_to_disk", lambda *_: None)
         patch.setattr(table_maintenance, "compact", _nothing)
         patch.setattr(AccessTable, "compact", _nothing)
-        patch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 2)
+        patch.setattr(rag.ingest.ingest_run, "WAVE_CHUNKS", 2)
         make = partial(ensure_collection, folder / "empty", "default", "documents", embedder.identity)
         portal.call(make)
         yield Stage(small_desk, folder / "empty", portal, folder / "history")

@@ -12,11 +12,10 @@ from rag.config.settings import IngestSettings
 from rag.corpus import AccessRecord, FileState
 from rag.ingest.containers import spooling
 from rag.ingest.discover import Discovery
-from rag.ingest.local_files import LocalFile
+from rag.ingest.known_sources import moved_sources, perhaps_unmounted
 from rag.ingest.metadata import read_sidecar, with_stated_metadata
 from rag.ingest.parse.parsers import parse
-from rag.ingest.source_paths import folder_of, name_of, part_uri, path_of, place_of
-from rag.ingest.vanished_sources import moved_sources, perhaps_unmounted
+from rag.ingest.source_files import LocalFile, folder_of, name_of, part_uri, path_of, place_of
 from rag.originals import staleness, state_of
 from rag.store.read.connection import connect
 from rag.store.read.desk_reader import DeskReader

@@ -16,11 +16,11 @@ from rag.errors import ParseError
 from rag.ingest import metadata
 from rag.ingest.containers import MAX_NAME_CHARS, inner_path
 from rag.ingest.discover import discover
-from rag.ingest.local_files import LocalFile
 from rag.ingest.metadata import declared_fields, read_sidecar, undeclared_names, with_stated_metadata
 from rag.ingest.parse.parsers import parse
 from rag.ingest.report import field_notes
 from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.source_files import LocalFile
 from rag.originals import SIDECAR_BYTES
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ import pytest
 
 from rag.config.settings import IngestSettings
 from rag.corpus import Access
-from rag.ingest.ingest_run import ingest
+from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
-from rag.ingest.run_steps import Instructions
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import open_writer

@@ -18,12 +18,11 @@ from rag.config.settings import AccessRule
 from rag.corpus import Access, AccessRecord
 from rag.errors import ParseError
 from rag.ingest.discover import Discovery
-from rag.ingest.local_files import LocalFile
 from rag.ingest.rights import access_history
 from rag.ingest.rights.access_decision import TABLE, Claims, Floor, Place, Situation
 from rag.ingest.rights.access_history import Recorded
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
-from rag.ingest.source_paths import folder_of, place_of
+from rag.ingest.source_files import LocalFile, folder_of, place_of
 from rag.store.write.access_claim import Policy, limits, settle
 from rag.store.write.table_rows import KnownSource
 

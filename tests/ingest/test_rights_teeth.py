@@ -25,10 +25,9 @@ from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError, StoreError
-from rag.ingest.ingest_run import ingest
+from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.rights.access_decision import Floor, Situation
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
-from rag.ingest.run_steps import Instructions
 from rag.search.desk import Desk
 from rag.store.read import schema
 from rag.store.read.connection import connect, table_folder
@@ -648,7 +647,7 @@ BROKEN = [
     ),
     Broken(
         "a run that finds a folder empty removes all that was in it",
-        "rag.ingest.vanished_sources.perhaps_unmounted",
+        "rag.ingest.known_sources.perhaps_unmounted",
         lambda _real: lambda *_: {},
         a_folder_that_is_not_mounted_removes_nothing,
     ),

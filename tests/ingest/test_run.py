@@ -14,13 +14,13 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-import rag.ingest.run_steps
+import rag.ingest.ingest_run
 import rag.ingest.work_limits
 import rag.store.write.collection_writer
 import rag.store.write.make_collection
 from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
-from rag.ingest.run_steps import Executor, LocalExecutor
+from rag.ingest.ingest_run import Executor, LocalExecutor
 from rag.store.read.connection import database_folder
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.collection_writer import CollectionWriter
@@ -450,7 +450,7 @@ async def test_a_file_that_was_emptied_is_a_failure_since_its_earlier_version_is
 async def test_a_failing_embedder_is_raised_itself_and_what_was_written_stays(
     library: Library, monkeypatch: pytest.MonkeyPatch, fails_from: int
 ) -> None:
-    monkeypatch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 1)
+    monkeypatch.setattr(rag.ingest.ingest_run, "WAVE_CHUNKS", 1)
     for number in range(6):
         library.write(f"{number}.md", f"text {number}")
     library.embedder.fails_from = fails_from
@@ -478,7 +478,7 @@ async def test_a_failing_embedder_leaves_the_earlier_versions(library: Library) 
 
 
 async def test_a_failing_storage_is_raised_itself(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 1)
+    monkeypatch.setattr(rag.ingest.ingest_run, "WAVE_CHUNKS", 1)
     for number in range(9):
         library.write(f"{number}.md", f"text {number}")
 
@@ -494,7 +494,7 @@ async def test_a_failing_storage_is_raised_itself(library: Library, monkeypatch:
 async def test_a_cancelled_run_leaves_a_collection_that_the_next_one_completes(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 1)
+    monkeypatch.setattr(rag.ingest.ingest_run, "WAVE_CHUNKS", 1)
     for number in range(9):
         library.write(f"{number}.md", f"text {number}")
     scope = anyio.CancelScope()
@@ -539,7 +539,7 @@ async def test_documents_that_fill_the_memory_alone_come_in_one_after_another(
 ) -> None:
     for limit in ("SMALL_CHARACTERS", "LARGE_CHARACTERS"):
         monkeypatch.setattr(rag.ingest.work_limits, limit, 1)
-    monkeypatch.setattr(rag.ingest.run_steps, "LARGE_CHARACTERS", 1)
+    monkeypatch.setattr(rag.ingest.ingest_run, "LARGE_CHARACTERS", 1)
     monkeypatch.setattr(rag.store.write.collection_writer, "ROWS_AT_ONCE", 3)
     for number in range(9):
         library.write(f"{number}.md", f"{number} {LONG}")
@@ -595,7 +595,7 @@ async def test_waves_of_any_size_give_the_same_collection(
         library.write(f"{number}.md", f"{number} {LONG[: 500 * number]}")
     await library.ingest()
     whole = {name: await library.texts(name) for name in await library.sources()}
-    monkeypatch.setattr(rag.ingest.run_steps, "WAVE_CHUNKS", 2)
+    monkeypatch.setattr(rag.ingest.ingest_run, "WAVE_CHUNKS", 2)
     for number in range(12):
         library.write(f"{number}.md", f"{number}. {LONG[: 500 * number]}")
     assert _counts(await library.ingest(executor=LocalExecutor(texts_at_once=3))) == {"replaced": 12}

@@ -11,7 +11,7 @@ import pytest
 from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
-from rag.ingest.detect_language import foreign_parts, is_within, words_in
+from rag.ingest.document_languages import foreign_parts, is_within, words_in
 from rag.ingest.parse.parsers import parse
 from rag.ingest.split_text import Measure, Reading, tables_of, within
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens

@@ -25,7 +25,7 @@ from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, p
 from rag.evaluate.sets import read_set
 from rag.evaluate.sets.judged_sets import PrincipalLine
 from rag.evaluate.sets.question_files import JudgedLine, file_content, judged_lines
-from rag.ingest.run_progress import SilentProgress
+from rag.ingest.run_outcomes import SilentProgress
 from rag.report.text_and_html import counted
 from rag.search.why_not import SourceTrace
 from rag.store.write.desk_folder import judged_folder, make_private, unwritable, write_whole

@@ -13,10 +13,9 @@ from urllib.parse import quote
 
 from rag.ingest.containers import MAX_CONTAINER_BYTES, Spool
 from rag.ingest.discover import Discovery, is_wanted, unsupported
-from rag.ingest.local_files import LocalFile
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.report import Outcome
-from rag.ingest.source_paths import place_of, printable
+from rag.ingest.source_files import LocalFile, place_of, printable
 
 if TYPE_CHECKING:
     from rag.config.settings import IngestSettings

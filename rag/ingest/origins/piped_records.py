@@ -18,9 +18,9 @@ from rag.access.rule import narrower
 from rag.corpus import Access
 from rag.errors import ConfigurationError, ParseError
 from rag.ingest.discover import unsupported
-from rag.ingest.local_files import LocalFile, over_limit, read_if_there
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, suffix_of
 from rag.ingest.origins.records_format import NOBODY, SUFFIXES, Record, Stream, StreamError, longest_line
+from rag.ingest.source_files import LocalFile, over_limit, read_if_there
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 
 if TYPE_CHECKING:

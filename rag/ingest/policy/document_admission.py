@@ -18,7 +18,7 @@ from rag.ingest.parse.document_parts import date
 from rag.ingest.policy.masking import NAME_STAYS, count_values, in_numbers, with_masks
 from rag.ingest.policy.moderation import ModerationError, Moderator
 from rag.ingest.report import Outcome
-from rag.ingest.source_paths import path_of, prefixes, printable
+from rag.ingest.source_files import LocalFile, path_of, prefixes, printable
 from rag.originals import EXPIRES, expiry
 from rag.report.text_and_html import shortened
 from rag.store.write.change_collection import change_collection
@@ -28,7 +28,6 @@ from rag.text.flags import Flag, spans_in
 
 if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
-    from rag.ingest.local_files import LocalFile
     from rag.ingest.work_limits import Budget
 
 MODERATION = "moderation"

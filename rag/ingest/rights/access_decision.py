@@ -19,16 +19,13 @@ from typing import TYPE_CHECKING
 
 from rag.access.rule import narrower, same_access
 from rag.corpus import Access, AccessRecord
-from rag.ingest.rights.access_history import NONE, Narrowing, Recorded
-from rag.ingest.rights.access_report import AccessReport
-from rag.ingest.source_paths import container_places, place_of
-from rag.ingest.vanished_sources import renamed_folders
+from rag.ingest.rights.access_history import NONE, AccessReport, Narrowing, Recorded
+from rag.ingest.source_files import LocalFile, container_places, place_of, renamed_folders
 from rag.store.write.access_claim import Claim, Policy, until_stored
 from rag.store.write.source_ids import PURGED
 
 if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
-    from rag.ingest.local_files import LocalFile
     from rag.ingest.rights.requested_rights import Rights
     from rag.store.write.table_rows import KnownSource
 

@@ -19,13 +19,14 @@ from anyio import to_thread
 from rag.access.rule import predicate
 from rag.corpus import Access, AccessRecord, Collection, Heading, Principal, Source, Value
 from rag.store.read import schema
-from rag.store.read.access_reader import AccessReader
 from rag.store.read.connection import engine_errors
 from rag.store.read.stored_rows import PLACE_COLUMNS, ListedSource, SourcePlace, StoredSource, places_of
 from rag.uris import page_address
 
 if TYPE_CHECKING:
     import lancedb
+
+    from rag.store.read.access_reader import AccessReader
 
 T = TypeVar("T")
 

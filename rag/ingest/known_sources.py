@@ -1,6 +1,7 @@
-"""Sources whose files are gone: recognizes moves, removes the others, and guards against unmounted folders.
+"""Sources that are stored already: recognizes moves, keeps texts that stay, and removes what is gone.
 
-Moved and renamed files and folders keep their ids and rights.
+Moved and renamed files and folders keep their ids and rights. A run can change the URI, the access and the
+recorded state of the file of a source whose text stays.
 
 An unmounted share looks like a folder from which somebody deleted everything. If too much of a folder is gone
 at once, nothing of it is removed until an operator confirms it with --yes. The same holds for containers and
@@ -10,26 +11,29 @@ for origins; an origin also needs a confirmation to lose its last document.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import takewhile
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import to_thread
 
+from rag.corpus import AccessRecord, Document, FileState
 from rag.ingest.parse.parsers import named_after
-from rag.ingest.report import Outcome
-from rag.ingest.source_paths import is_gone, is_local, name_of, path_of, prefixes, printable
+from rag.ingest.report import Outcome, OutcomeKind
+from rag.ingest.source_files import LocalFile, is_local, name_of, path_of, prefixes, printable
 from rag.originals import local_path
+from rag.store.write.access_claim import Claim
+from rag.store.write.table_rows import KnownSource, SourceMove
 
 if TYPE_CHECKING:
     from rag.config.settings import IngestSettings
     from rag.ingest.discover import Discovery
-    from rag.ingest.local_files import LocalFile
+    from rag.ingest.file_digests import FileContent
+    from rag.ingest.rights.access_decision import Claims
+    from rag.ingest.run_outcomes import Outcomes
     from rag.store.write.collection_writer import CollectionWriter
-    from rag.store.write.table_rows import KnownSource
 
-MOST_GONE = 0.33  # of a folder: with more gone, and more than `ingest.max_removed`, perhaps it isn't mounted
 MAX_END = 64  # folders that a common end of two paths counts
 
 
@@ -76,37 +80,106 @@ def _pairs(new: Iterable[str], gone: Iterable[str]) -> Iterator[tuple[str, str]]
         new, gone = [uri for uri in new if uri not in pairs], [uri for uri in gone if uri not in paired]
 
 
-def renamed_folders(moved: Iterable[tuple[str, str]], folders: Iterable[str]) -> dict[str, str]:
-    """New URIs of folders by their old ones, inferred from files that moved from one URI to another.
-
-    A folder that still exists was not renamed: files were moved out of it.
-    """
-    heads = {_heads(before, after) for before, after in moved}
-    candidates = {
-        folder: after + folder.removeprefix(before)
-        for before, after in heads
-        for folder in folders
-        if f"{folder}/".startswith(f"{before}/")
-    }
-    return {old: new for old, new in candidates.items() if is_gone(local_path(old))}
-
-
 def keeps_title(source: KnownSource, file: LocalFile) -> bool:
     """Whether a moved document keeps its title. A document without one has the name of its file."""
     before, after = path_of(source.uri).rpartition("/")[2], printable(file.path.name)
     return before == after or source.title not in {before, named_after(before)}
 
 
-def _heads(before: str, after: str) -> tuple[str, str]:
-    """Two URIs without their common end: ("a/x/1.md", "b/x/1.md") -> ("a", "b")."""
-    length = _common_end(before, after)
-    return before.rsplit("/", length)[0], after.rsplit("/", length)[0]
+@dataclass(slots=True)
+class UnchangedSources:
+    """The sources of a run whose text stays.
+
+    Moves are written by `move`, before anything else of the run. Access is written by `settle`, at its end:
+    only then is it known who may see the containers. `parsed` parses the content of a file.
+    """
+
+    writer: CollectionWriter
+    claims: Claims
+    outcomes: Outcomes
+    parsed: Callable[[FileContent], Awaitable[Document]]
+    _to_move: dict[str, tuple[KnownSource, SourceMove]] = field(default_factory=dict)
+    _to_claim: dict[str, tuple[OutcomeKind, KnownSource, Claim]] = field(default_factory=dict)
+    _moved: set[str] = field(default_factory=set)
+    _files: dict[str, FileState] = field(default_factory=dict)
+
+    def follow(self, source: KnownSource, content: FileContent) -> None:
+        """Plan the move of a source to this file, if its text stays. `move` carries it out."""
+        if not self._stays(source, content):
+            return
+        self._note_file(source, content)
+        file = content.file
+        metadata = {**source.metadata, "path": printable(file.name)}
+        claim = self.claims.of_moved(source, file)
+        self._to_move[source.id] = source, SourceMove(file.uri, metadata, claim)
+
+    def _stays(self, source: KnownSource, content: FileContent) -> bool:
+        """Whether a moved source needs no parsing: same text and title, and no access request to read."""
+        requests_access = self.claims.rights.asks(source.record.requested)
+        return source.digest == content.digest and keeps_title(source, content.file) and not requests_access
+
+    async def move(self) -> list[KnownSource]:
+        """Write the planned moves. Returns the sources with their new URIs.
+
+        A part is finished by `settle`: its new container may be stored, or narrowed, later in this run.
+        """
+        moved = {id_: move for id_, (_, move) in self._to_move.items()}
+        records = await self.writer.move(moved) if moved else {}
+        sources = []
+        for id_, (source, move) in self._to_move.items():
+            here = replace(source, uri=move.uri)
+            sources.append(here)
+            if "#" in move.uri:
+                self._to_claim[id_] = "moved", here, move.claim
+            else:
+                self._finish("moved", here, move.claim, records[id_])
+        self._moved = {source.uri for source in sources}
+        return sources
+
+    def has_moved(self, uri: str) -> bool:
+        """Whether `move` moved a source to this URI."""
+        return uri in self._moved
+
+    def _note_file(self, source: KnownSource, content: FileContent) -> None:
+        """Plan to record the state of a file that was touched or copied, for the sign `stale` of a search."""
+        if content.state and not (source.file and content.state.same_as(source.file)):
+            self._files[source.id] = content.state
+
+    async def keep(self, source: KnownSource, content: FileContent) -> None:
+        """Keep an unchanged source. It is finished now, or by `settle` if its access may change.
+
+        Raises:
+            ParseError: the access that the document requests is needed, and the file can't be parsed.
+        """
+        self._note_file(source, content)
+        if claim := await self._claim(source, content):
+            self._to_claim[source.id] = "unchanged", source, claim
+        else:
+            self.outcomes.finish_source("unchanged", source)
+
+    async def _claim(self, source: KnownSource, content: FileContent) -> Claim | None:
+        """The claim of a source whose access may change: by the run, its own request or what contains it."""
+        rights, metadata = self.claims.rights, None
+        if rights.asks(source.record.requested) and not self.claims.is_synced(source.uri):
+            metadata = (await self.parsed(content)).metadata if rights.of_documents else {}
+        return self.claims.of_unchanged(source, content.file, content.content_digest, metadata)
+
+    async def settle(self) -> None:
+        """Write the access that is still open, and the new states of files."""
+        claims = {id_: (source.uri, claim) for id_, (_, source, claim) in self._to_claim.items()}
+        records = await self.writer.claim(claims) if claims else {}
+        for id_, (kind, source, claim) in self._to_claim.items():
+            self._finish(kind, source, claim, records[id_])
+        if self._files:
+            await self.writer.note_files(self._files)
+
+    def _finish(self, kind: OutcomeKind, source: KnownSource, claim: Claim, record: AccessRecord) -> None:
+        self.outcomes.finish_source(
+            kind, source, self.claims.report.remarks(source.uri, claim, record), record.access
+        )
 
 
-def _common_end(first: str, second: str) -> int:
-    """The number of last parts that two URIs have in common."""
-    pairs = zip(reversed(first.split("/")), reversed(second.split("/")), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+MOST_GONE = 0.33  # of a folder: with more gone, and more than `ingest.max_removed`, perhaps it isn't mounted
 
 
 class Removed(NamedTuple):
