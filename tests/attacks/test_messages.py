@@ -265,6 +265,7 @@ def _judge_said(record: Record, said: bytes, asked: dict[str, list[Any]], person
 def _over_stdio(scripts: Scripts, crowd: Crowd, era: Era) -> Record:
     person, record = crowd.people[0], Record(crowd)
     asks = {"REFDESK_PRINCIPAL_TENANT": person.tenant, "REFDESK_PRINCIPAL_USER": person.name}
+    asks["REFDESK_LIMITS_REQUEST_SECONDS"] = ROOM["limits_request_seconds"]
     transport: Transport = "stdio-legacy" if era == "legacy" else "stdio-modern"
     command: list[str | Path] = [scripts.server, "--data", crowd.data]
     with Wire(command, scripts.environment | asks, era=era, forks=scripts.server_forks) as wire:

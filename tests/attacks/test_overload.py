@@ -75,6 +75,7 @@ def expect_served(port: int, person: Person, era: Era = "modern") -> None:
 def forked(scripts: Scripts, crowd: Crowd, person: Person, era: Era) -> Wire:
     """A server of somebody's own on standard input."""
     of_person = {"REFDESK_PRINCIPAL_TENANT": person.tenant, "REFDESK_PRINCIPAL_USER": person.name}
+    of_person["REFDESK_LIMITS_REQUEST_SECONDS"] = PATIENT["limits_request_seconds"]
     command: list[str | Path] = [scripts.server, "--data", crowd.data]
     return Wire(command, scripts.environment | of_person, era=era, forks=scripts.server_forks)
 
