@@ -28,7 +28,7 @@ CHUNK_CHARACTERS = 894
 INDEX_BYTES, CACHE_ROOM = 607, 1.5
 """Of the indexes of a chunk, and how much cache they need: rag/store/README.md, "A million chunks"."""
 
-IN_MEMORY_CHUNKS, REQUESTS_IN_MEMORY, REQUESTS_OF_ENGINE = 120_000, 4, 134
+IN_MEMORY_CHUNKS, REQUESTS_IN_MEMORY, REQUESTS_OF_ENGINE = 90_000, 4, 134
 """The chunks that the default of search.memory_bytes holds; requests of a warm search with and without:
 rag/store/README.md, "What a search costs in a bucket"."""
 

@@ -109,6 +109,11 @@ class ParentStage(Section):
     max_chars: Annotated[int, Field(ge=200, le=100_000)] = 4000
 
 
+Counting = Literal["auto", "collection", "strict"]
+"""The passages over which words are counted: those that the user may see, or all of the collection.
+
+"auto" counts the former where rows are in memory, or will soon be.
+"""
 MissingDate = Literal["ignore", "penalize", "error"]
 """A hit without a date: keeps its score, counts as infinitely old, or is an error."""
 

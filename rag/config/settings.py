@@ -40,6 +40,7 @@ from rag.config.profiles import (
     SHIPPED,
     Candidates,
     ContextTokens,
+    Counting,
     EngineSettings,
     FusionSettings,
     Limit,
@@ -245,7 +246,7 @@ class SearchSettings(Section):
     limit: Limit = 8
     candidates: Candidates = 50
     detail: Detail = "passage"
-    statistics: Literal["collection", "strict"] = "collection"
+    statistics: Counting = "auto"
     must_contain: Texts = ()
     relax: bool = False
     degrade: bool = True

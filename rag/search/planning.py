@@ -290,7 +290,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         engine=settings.engine,
         limit=limit,
         candidates=max(settings.candidates, limit),
-        strict=settings.statistics == "strict",
+        statistics=settings.statistics,
         collections=settings.collections if request.collections is None else request.collections,
         exclude_collections=request.exclude_collections,
         sources=request.sources,

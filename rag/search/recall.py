@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from rag.search.view import View
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.stored_rows import Ranking, StoredChunk
-    from rag.store.read.strict_reader import StrictReader
+    from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory
+
+    RankingsOfTable = CollectionReader | StrictReader | StrictReaderInMemory
 
 RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
 LEAST_KNOWN = 0.01  # keeps the order of a dense ranking whose table has no sparse one
@@ -183,9 +185,7 @@ async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankin
     ]
 
 
-async def _dense(
-    table: CollectionReader | StrictReader, meaning: Meaning | None, plan: SearchPlan, where: str
-) -> Ranking:
+async def _dense(table: RankingsOfTable, meaning: Meaning | None, plan: SearchPlan, where: str) -> Ranking:
     """The dense ranking of a view, by similarity; empty if its vectors are not comparable."""
     if meaning is None:
         return []
@@ -203,15 +203,23 @@ async def _empty_ranking() -> Ranking:
     return []
 
 
-async def _readers(
-    views: Sequence[View], plan: SearchPlan
-) -> Mapping[CollectionReader, CollectionReader | StrictReader]:
-    """The reader of each table: the table itself or, in a strict plan, one of readable rows only."""
+async def _readers(views: Sequence[View], plan: SearchPlan) -> Mapping[CollectionReader, RankingsOfTable]:
+    """The reader of each table: one of readable rows only, or the table itself.
+
+    Strict statistics cost next to nothing where rows are in memory. Until a copy is complete, the engine
+    makes them, which is slower, so that no moment reveals what others don't.
+    """
     by_table = {view.table: view for view in views}
-    if not plan.strict:
-        return {table: table for table in by_table}
-    strict = await concurrently([view.strict for view in by_table.values()])
-    return dict(zip(by_table, strict, strict=True))
+    strict = [
+        view
+        for table, view in by_table.items()
+        if plan.statistics == "strict"
+        or (plan.statistics == "auto" and table.memory is not None and table.memory.expects_copy)
+    ]
+    readers = await concurrently([view.strict for view in strict])
+    return {table: table for table in by_table} | {
+        view.table: reader for view, reader in zip(strict, readers, strict=True)
+    }
 
 
 def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchPlan) -> list[Candidate]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from rag.answers import Detail, Hit, Mode
     from rag.config.profiles import (
+        Counting,
         EngineSettings,
         FusionSettings,
         HitStage,
@@ -29,9 +30,9 @@ JOIN_OVERSAMPLING = 3  # times the limit: usually enough hits once adjacent ones
 class SearchPlan:
     """Everything that a search needs to know. Filled in from the request, its profile and the settings.
 
-    Each ranking has up to `candidates` chunks, of which up to `limit` become hits. If `strict`, scores and
-    order don't depend on rows that the principal can't read. If `relax`, conditions of a filter without
-    results may be dropped. If `degrade`, mode hybrid may fall back to words while the embedding model fails.
+    Each ranking has up to `candidates` chunks, of which up to `limit` become hits. `statistics` says over
+    which passages words are counted. If `relax`, conditions of a filter without results may be dropped. If
+    `degrade`, mode hybrid may fall back to words while the embedding model fails.
 
     `detail` is how much of a hit is shown, in addition to what hit stages show. `context_tokens` is the token
     budget of a context, 0 for none. `overrides` are the values that a request may set. `names_collections` is
@@ -55,7 +56,7 @@ class SearchPlan:
     engine: EngineSettings
     limit: int
     candidates: int
-    strict: bool
+    statistics: Counting
     collections: tuple[str, ...]
     exclude_collections: tuple[str, ...]
     sources: tuple[str, ...] | None
@@ -78,6 +79,11 @@ class SearchPlan:
     unquoted: str | None = None
     joins: bool = False
     selects: bool = False
+
+    @property
+    def strict(self) -> bool:
+        """Whether nothing may depend on rows that the principal can't read, whatever it costs."""
+        return self.statistics == "strict"
 
     @property
     def required(self) -> tuple[Needle, ...]:

@@ -17,7 +17,7 @@ from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, Filter, Leaf, Present, fi
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import contains, field_column, one_of
 from rag.store.read.stored_rows import ListedSource, SourcePlace, StoredChunk, StoredSource
-from rag.store.read.strict_reader import StrictReader, readable_only
+from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory, strict_reader
 
 if TYPE_CHECKING:
     from rag.needles.needle import Needle
@@ -99,10 +99,11 @@ class View:
     def _sees(self, record: Access | None) -> bool:
         return access.visible(self.principal, record, self.letter_case)
 
-    async def strict(self) -> StrictReader:
+    async def strict(self) -> StrictReader | StrictReaderInMemory:
         """A reader of only those rows that the principal may read, whatever the request."""
         readable = self._unnarrowed
-        return await readable_only(self.table, readable.where, readable.admits)
+        asker = (self.principal, self.letter_case)  # the rest of what decides is in the predicate
+        return await strict_reader(self.table, readable.where, readable.admits, asker)
 
     @property
     def _unnarrowed(self) -> View:

@@ -22,7 +22,7 @@ from rag.corpus import Access, Principal
 from rag.errors import RefdeskError
 from rag.search.desk import Desk
 from rag.search.reply.search_reply import search_reply, with_trace
-from rag.store.read import schema
+from rag.store.read import rows_in_memory, schema
 from rag.store.read.connection import connect
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import MAX_TERMS
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-Counted = Literal["collection", "strict"]
+Counted = Literal["auto", "collection", "strict"]
+ROOM = 10**9  # bytes, enough for all rows in memory
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 ANN = Principal("default", "ann", frozenset({"hr"}))
 BOB = Principal("default", "bob", frozenset({"it"}))
@@ -140,10 +141,20 @@ async def _store(small: ModuleType, data: Path, papers: Sequence[Paper], *, inde
                 await writer.finish()
 
 
-async def _reply(small: ModuleType, data: Path, case: Case, counted: Counted) -> str:
-    """All that there is to read of an answer but the times that its stages took."""
+async def _reply(small: ModuleType, data: Path, case: Case, counted: Counted, memory_bytes: int) -> str:
+    """All that there is to read of two answers, before and after the rows are in memory, but for times."""
     plan = SearchSettings.model_validate({**case.plan, "statistics": counted})
-    desk = Desk(DeskReader(data, timeout_seconds=15), small.BagOfWords(), plan)
+    reader = DeskReader(data, timeout_seconds=15, memory_bytes=memory_bytes)
+    desk = Desk(reader, small.BagOfWords(), plan)
+    replies = [await _answer(desk, case)]
+    if memory_bytes:
+        await small.rows_in_memory(desk)
+        replies.append(await _answer(desk, case))
+    await reader.close()
+    return "".join(replies)
+
+
+async def _answer(desk: Desk, case: Case) -> str:
     try:
         answer = await desk.search(case.asker, case.request, trace=True)
     except RefdeskError as error:
@@ -154,14 +165,17 @@ async def _reply(small: ModuleType, data: Path, case: Case, counted: Counted) ->
     return json.dumps(reply) + repr([hit.score for hit in answer.hits])
 
 
-async def _replies(small: ModuleType, case: Case, counted: Counted) -> tuple[str, str]:
+async def _replies(small: ModuleType, case: Case, counted: Counted, memory_bytes: int = 0) -> tuple[str, str]:
     """What a desk answers, and what a copy of it that has more in it answers."""
     with tempfile.TemporaryDirectory() as folder:
         alone, crowded = Path(folder, "alone"), Path(folder, "crowded")
         await _store(small, alone, case.there, indexed=case.indexed)
         shutil.copytree(alone, crowded)
         await _store(small, crowded, case.besides, indexed=case.indexed)
-        return await _reply(small, alone, case, counted), await _reply(small, crowded, case, counted)
+        return (
+            await _reply(small, alone, case, counted, memory_bytes),
+            await _reply(small, crowded, case, counted, memory_bytes),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -169,15 +183,17 @@ def small(small_desk: ModuleType) -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _descriptor: None)
         patch.setattr(table_maintenance, "LARGE_ROWS", LARGE)
+        patch.setattr(rows_in_memory, "PAUSE_SECONDS", 0.0)
         yield small_desk
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.parametrize(("counted", "memory_bytes"), [("strict", 0), ("strict", ROOM), ("auto", ROOM)])
+@settings(max_examples=10, deadline=None)
 @given(case=cases())
 def test_an_answer_is_the_same_whether_or_not_there_is_what_the_asker_may_not_read(
-    small: ModuleType, case: Case
+    small: ModuleType, case: Case, counted: Counted, memory_bytes: int
 ) -> None:
-    alone, crowded = anyio.run(_replies, small, case, "strict")
+    alone, crowded = anyio.run(_replies, small, case, counted, memory_bytes)
     assert alone == crowded
 
 

@@ -232,31 +232,6 @@ async def test_a_predicate_is_evaluated_once_for_each_version(small_desk: Module
     assert evaluated == rows_in_memory.SELECTIONS + 2
 
 
-async def test_a_small_collection_without_the_words_is_not_asked_for_them(
-    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "PD-1 pendulums", "clock")])
-    table, asked = await _opened(tmp_path), 0
-    assert await _copied(table)
-    by_words = table._by_words  # noqa: SLF001 what is left out
-
-    async def counted(*arguments: Any) -> pa.Table:  # noqa: ANN401 as the method has them
-        nonlocal asked
-        asked += 1
-        return await by_words(*arguments)
-
-    monkeypatch.setattr(table, "_by_words", counted)
-    assert await table.sparse("the anchor of it", 9, ALL) == []
-    assert asked == 0
-    for text in ("a pendulum", "PD1", "anchor clock"):
-        assert len(await table.sparse(text, 9, ALL)) == 1, text
-    assert asked == 3
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "b", "anchor")])
-    assert len(await table.sparse("the anchor of it", 9, ALL)) == 1
-
-
 async def test_a_slow_predicate_holds_up_no_other(small_desk: ModuleType, tmp_path: Path) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "pendulum", "clock")])
@@ -313,11 +288,11 @@ async def test_a_copy_that_fails_leaves_the_former_one_for_the_next(
     read: list[int] = []
     at = TableInMemory._at  # noqa: SLF001 what reads rows that are new
 
-    async def counted(memory: TableInMemory, addresses: Any) -> pa.Table:  # noqa: ANN401 as the method has them
+    async def counted(memory: TableInMemory, addresses: Any, columns: list[str]) -> pa.Table:  # noqa: ANN401 as the method has them
         read.append(len(addresses))
         if len(read) == 1:
             raise RuntimeError("the disk is gone")
-        return await at(memory, addresses)
+        return await at(memory, addresses, columns)
 
     monkeypatch.setattr(TableInMemory, "_at", counted)
     assert not await _copied(table)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.store.read.desk_reader import DeskReader
-from rag.store.read.strict_reader import K1, B, Matches, Rows, rarity, readable_only, weight
+from rag.store.read.strict_reader import Matches, Rows, readable_only
 from rag.store.read.word_analysis import (
     MAX_TERMS,
     query_terms,
@@ -22,6 +22,7 @@ from rag.store.read.word_analysis import (
     terms_of,
     words_in_text,
 )
+from rag.store.read.words_in_memory import K1, B, rarity, weight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import log
 from typing import TYPE_CHECKING, cast
 
 import anyio
-import numpy as np
 from anyio import to_thread
 from lancedb.query import BooleanQuery, FullTextOperator, MatchQuery, Occur
 
-from rag.corpus import Chunk, Collection
+from rag.corpus import Chunk, Collection, Language
 from rag.errors import BusyError, NotReadyError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
@@ -23,7 +23,6 @@ from rag.store.read.access_reader import NAMES_GROUP, AccessReader
 from rag.store.read.connection import engine_errors
 from rag.store.read.rows_in_memory import (
     MemoryBudget,
-    Positions,
     RowsInMemory,
     TableInMemory,
     cosines,
@@ -50,14 +49,22 @@ from rag.store.read.word_analysis import (
     query_words,
     search_terms,
 )
+from rag.store.read.words_in_memory import (
+    Counted,
+    Positions,
+    WordsInMemory,
+    best_first,
+    counted,
+    score_rows,
+)
 
 if TYPE_CHECKING:
     import lancedb
+    import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
     from lancedb.query import FullTextQuery
 
-EVERYTHING = "(true)"  # in SQL
 REFINED = 2  # oversampling: 2 x limit are ranked by true distance; with 1, recall@20 is .98 in 100,000
 NARROW_FROM, NARROW_SHARE = 200_000, 0.01
 """In a table of 200,000 chunks or more, a search of at most 1 % of them compares each and skips the index.
@@ -121,9 +128,9 @@ class CollectionReader(SourcesReader):
         vector index proposes `REFINED` times as many chunks, which are ranked by their true distance.
         """
         with engine_errors("searching by meaning"):
-            if self.memory and (copy := await self._rows_in_memory(where, await self._chunks.version())):
+            if copy := await self.rows_in_memory(where):
                 rows, among = copy
-                return _ranking_of_copy(rows, *await rows.nearest(vector, limit, among))
+                return ranking_of_copy(rows, *await rows.nearest(vector, limit, among))
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
             # Refined, because a quantized index returns approximate distances.
             # All parts of the index: with some, a filter or narrow rights would starve the search.
@@ -146,40 +153,27 @@ class CollectionReader(SourcesReader):
         """The chunks that contain any word of `text`, or `every` one, with their BM25 scores.
 
         A score is divided by the weight of a word that is in one chunk only. So within one query, scores are
-        comparable between tables. Stop words don't count, nor do words beyond the first `MAX_TERMS`.
+        comparable between tables. Stop words don't count, nor do words beyond the first `MAX_TERMS`. Ties are
+        ordered by id if the table's words are in memory.
 
         Raises:
-            NotReadyError: the collection has no full-text index.
+            NotReadyError: the table's words are not in memory, and it has no full-text index.
         """
-        column = await self.words_column()
-        version = self._words[0]  # the newest: `words_column` has just asked for it
         languages = query_languages(self.collection)
-        if column == schema.TERMS:
-            words = await to_thread.run_sync(query_words, text, languages)
-            terms, match = search_terms(words), matching(words, every=every)
-        else:  # an attached table, whose words the engine analyses
-            terms, match = [], words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
+        copy = await self.rows_in_memory(where)
+        if copy and copy[0].words:
+            return await to_thread.run_sync(partial(rank_words, text, languages, *copy, limit, every=every))
+        column = await self.words_column()
         with engine_errors("searching by words"):
-            rarest = await self._rarest_weight()
-            if copy := await self._rows_in_memory(where, version):
-                rows, among = copy
-                # Only a search that may see every row may skip the index or the predicate: otherwise its time
-                # would tell whether hidden rows have these words.
-                reads_all = len(among) == len(rows)
-                if not len(among) or (reads_all and terms and rows.has_none_of(terms)):
-                    return []
-                condition = EVERYTHING if reads_all else where
-                hits = await self._by_words(match, limit, condition, ["_rowid", "_score"])
-                positions = rows.positions(hits["_rowid"].to_numpy())
-                if positions is not None:  # None after a commit: then the engine is asked for whole rows
-                    return _ranking_of_copy(rows, positions, hits["_score"].to_numpy() / rarest)
-            hits = await self._by_words(match, limit, where, [*CHUNK_COLUMNS, "vector", "_score"])
-        scores = hits["_score"].to_numpy() / rarest
-        return _ranking(self._stored_chunks(hits), scores)
-
-    async def _by_words(self, match: FullTextQuery, limit: int, where: str, columns: list[str]) -> pa.Table:
-        query = self._chunks.query().nearest_to_text(match)
-        return await self._table(query.where(where).select(columns).limit(limit))
+            if column == schema.TERMS:
+                words = await to_thread.run_sync(query_words, text, languages)
+                match = matching(words, every=every)
+            else:  # an attached table, whose words the engine analyses
+                match = words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
+            query = self._chunks.query().nearest_to_text(match).where(where)
+            hits = await self._table(query.select([*CHUNK_COLUMNS, "vector", "_score"]).limit(limit))
+            rarest = rarest_weight(await self._count_chunks())
+        return _ranking(self._stored_chunks(hits), hits["_score"].to_numpy() / rarest)
 
     async def words_column(self) -> str:
         """The column that the full-text index is on.
@@ -198,13 +192,18 @@ class CollectionReader(SourcesReader):
             )
         return self._words[1]
 
-    async def _rows_in_memory(self, where: str, version: int) -> tuple[RowsInMemory, Positions] | None:
-        """The table's rows in memory and those among them that satisfy the predicate, None without a copy."""
-        return await self.memory.selection(where, version, self._table) if self.memory else None
+    async def rows_in_memory(
+        self, where: str, version: int | None = None
+    ) -> tuple[RowsInMemory, Positions] | None:
+        """The table's rows in memory and those among them that satisfy the predicate, None without a copy.
 
-    async def _rarest_weight(self) -> float:
-        """The weight of a word that only one chunk contains."""
-        return log(max(await self._count_chunks(), 2))
+        `version` is the newest of the chunk table, if the caller has just asked for it.
+        """
+        if self.memory is None:
+            return None
+        with engine_errors("looking for rows in memory"):
+            newest = await self._chunks.version() if version is None else version
+            return await self.memory.selection(where, newest, self._table)
 
     async def _count_chunks(self) -> int:
         """The number of chunks; cached like the summaries of sources."""
@@ -359,7 +358,35 @@ def _in_any_form(word: Word) -> FullTextQuery:
     return BooleanQuery([(Occur.SHOULD, query) for query in forms])
 
 
-def _ranking_of_copy(rows: RowsInMemory, positions: Positions, scores: npt.NDArray[np.floating]) -> Ranking:
+def rarest_weight(rows: int) -> float:
+    """The weight of a word that only one of so many rows contains."""
+    return log(max(rows, 2))
+
+
+def rank_words(  # noqa: PLR0913 a query, and what it is scored by
+    text: str,
+    languages: Sequence[Language],
+    rows: RowsInMemory,
+    among: Positions,
+    limit: int,
+    *,
+    every: bool,
+    over: Counted | None = None,
+) -> Ranking:
+    """The ranking of rows `among` those in memory, as `CollectionReader.sparse` has it.
+
+    Words are counted `over` these rows, by default over all.
+    """
+    words = cast("WordsInMemory", rows.words)
+    over = over or counted(words)
+    scores = score_rows(words, query_words(text, languages), over, every=every)
+    matching = among[scores[among] > 0]
+    best = matching[best_first(scores[matching], limit, rows.columns["id"].take(matching))]
+    return ranking_of_copy(rows, best, scores[best] / rarest_weight(over.rows))
+
+
+def ranking_of_copy(rows: RowsInMemory, positions: Positions, scores: npt.NDArray[np.floating]) -> Ranking:
+    """The rows at these positions, with their scores."""
     return _ranking(stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores)
 
 
@@ -367,7 +394,7 @@ def _measured(rows: pa.Table, vector: npt.NDArray[np.float32]) -> Ranking:
     """Rank rows as `RowsInMemory.nearest` does, so that results are the same before and after the copy."""
     vectors = rounded_vectors(schema.vectors_of(rows))
     similarities = cosines(vectors, vector)
-    order = np.lexsort((rows["_rowid"].to_numpy(), -similarities))
+    order = best_first(similarities, len(similarities), rows["id"])
     return _ranking(stored_chunks(rows.take(order), vectors[order]), similarities[order])
 
 

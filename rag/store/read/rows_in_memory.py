@@ -1,7 +1,8 @@
-"""Keeps the rows of a chunk table in memory, for exact search by meaning.
+"""Keeps the rows of a chunk table in memory, for exact search by meaning and by words.
 
 The engine takes some milliseconds to open an index, compare and read fifty rows, however small the table is.
-If the rows fit into memory, comparing all vectors takes a tenth of that, and is exact.
+If the rows fit into memory, comparing all vectors takes a tenth of that, and is exact. So does scoring words,
+for which `words_in_memory` keeps which rows have which.
 
 A copy belongs to one version of the table. A search uses it only if that is still the newest version, and
 asks the engine otherwise. Then the next copy is made in the background, from the former copy and the new
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field, replace
@@ -26,18 +27,25 @@ import pyarrow as pa
 import simsimd
 from anyio import to_thread
 
-from rag.corpus import Vectors
+from rag.corpus import Language, Vectors
 from rag.errors import StoreError
 from rag.runtime import return_memory
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import TERMS, vectors_of
+from rag.store.read.words_in_memory import (
+    Counted,
+    Mask,
+    Positions,
+    WordsInMemory,
+    best_first,
+    merged_words,
+    words_of,
+)
 
 if TYPE_CHECKING:
     import lancedb
     import numpy.typing as npt
 
-Positions: TypeAlias = "npt.NDArray[np.int64]"
-"""Places of rows among those in memory, in order."""
 Read: TypeAlias = "Callable[[Any], Awaitable[pa.Table]]"
 """Runs a query of the engine."""
 
@@ -49,9 +57,29 @@ READ_ROWS = 1024  # at a time: the engine doesn't return the memory of a larger 
 SCAN_ROWS = 65_536  # scanned per slice of the event loop: one millisecond
 ATTEMPTS = 3  # at copying one version before the next commit
 OVERSAMPLING = 3  # times the limit are rescored at full precision: then recall is 1.0
-FEW_ROWS = 200  # a copy of at most so many has their words: small collections often have none of a query
 SELECTIONS = 32  # results of predicates that are kept with a copy; the oldest is evicted first
 STEPS = 127 * 256  # the largest number of a vector, in fine steps: 127 coarse ones of 256 each
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """The rows that a principal may read: those to count words over, and the languages of their sources.
+
+    `mask` is None if these are all rows.
+    """
+
+    mask: Mask | None
+    over: Counted
+    languages: tuple[Language, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that this takes, in bytes."""
+        return self.over.norms.nbytes + (0 if self.mask is None else self.mask.nbytes)
+
+    def among(self, positions: Positions) -> Positions:
+        """Those of the positions that are readable."""
+        return positions if self.mask is None else positions[self.mask[positions]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +88,8 @@ class RowsInMemory:
 
     A component of a vector is (256 coarse + fine) * scale, with one scale for each vector. So its error is at
     most 1/65,000 of the largest component. A vector of zeros has the scale 0, and is near to nothing.
-    `words` are all words that the full-text index has of a table of at most `FEW_ROWS` rows.
+    `words` is None if the table has no words of ours, or not yet of all rows. `readable` are the rows that
+    single principals may read, by what decides that (`rag.store.read.strict_reader`).
     """
 
     version: int
@@ -69,8 +98,9 @@ class RowsInMemory:
     fine: npt.NDArray[np.int8]
     scales: npt.NDArray[np.float32]
     columns: pa.Table
-    words: frozenset[str] | None = None
+    words: WordsInMemory | None = None
     selections: dict[str, Positions] = field(default_factory=dict, repr=False)
+    readable: dict[Hashable, Readable] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -79,7 +109,9 @@ class RowsInMemory:
     def size(self) -> int:
         """The memory that this takes, in bytes."""
         rows: list[Any] = [self.addresses, self.coarse, self.fine, self.scales, self.columns]
-        return sum(array.nbytes for array in [*rows, *self.selections.values()])
+        words = [self.words] if self.words else []
+        rows += [*words, *self.selections.values(), *self.readable.values()]
+        return sum(part.nbytes for part in rows)
 
     def positions(self, addresses: npt.NDArray[np.uint64]) -> Positions | None:
         """The positions of the rows at these addresses; None if one is missing, because it is newer."""
@@ -88,9 +120,11 @@ class RowsInMemory:
             return None
         return places
 
-    def has_none_of(self, terms: Iterable[str]) -> bool:
-        """Whether surely no row has any of these words, so that the index needn't be asked."""
-        return self.words is not None and self.words.isdisjoint(terms)
+    def keep_readable(self, key: Hashable, readable: Readable) -> None:
+        """Keep the readable rows of a principal, in place of the oldest if there are too many."""
+        while len(self.readable) >= SELECTIONS:
+            del self.readable[next(iter(self.readable))]
+        self.readable[key] = readable
 
     def vectors(self, positions: Positions) -> Vectors:
         """The vectors of these rows, as `rounded_vectors` has them."""
@@ -101,7 +135,7 @@ class RowsInMemory:
     ) -> tuple[Positions, npt.NDArray[np.float32]]:
         """The rows `among` these that are nearest to `vector`, and their cosine similarities, best first.
 
-        All vectors have unit length. Ties are ordered by address.
+        All vectors have unit length. Ties are ordered by id.
         """
         largest = np.abs(vector).max(initial=0)
         if not np.isfinite(largest) or not largest:
@@ -121,11 +155,11 @@ class RowsInMemory:
             await anyio.lowlevel.checkpoint()
         rough[self.scales[among] == 0] = -np.inf
         # Second pass over an oversample: the exact cosines decide which of these are returned, and in which
-        # order. `np.sort` in `_highest` and a stable sort here keep ties in the order of addresses.
+        # order.
         best = _highest(rough, OVERSAMPLING * limit)
         chosen = among[best[rough[best] > -np.inf]]
         similarities = cosines(self.vectors(chosen), vector)
-        order = np.argsort(-similarities, kind="stable")[:limit]
+        order = best_first(similarities, limit, self.columns["id"].take(chosen))
         return chosen[order], similarities[order]
 
 
@@ -147,10 +181,10 @@ def _are_consecutive(positions: Positions) -> bool:
 
 
 def _highest(scores: npt.NDArray[np.float32], count: int) -> Positions:
-    """The positions of the `count` highest scores, in ascending order of position."""
+    """The positions of the `count` highest scores, and of all that tie with the last of them."""
     if count >= len(scores):
         return np.arange(len(scores))
-    return np.sort(np.argpartition(scores, len(scores) - count)[-count:])
+    return np.flatnonzero(scores >= np.partition(scores, len(scores) - count)[len(scores) - count])
 
 
 class MemoryBudget:
@@ -221,6 +255,11 @@ class TableInMemory:
     def idle(self) -> bool:
         """Whether nobody has searched the table for `IDLE_SECONDS`."""
         return time.monotonic() - self.used > IDLE_SECONDS
+
+    @property
+    def expects_copy(self) -> bool:
+        """Whether the table is in memory, or will soon be: false once it didn't fit."""
+        return self._misfit is None
 
     def drop(self) -> None:
         """Forget the copy."""
@@ -316,35 +355,40 @@ class TableInMemory:
         vectors_size = 2 * dimension * len(addresses)  # two bytes a component: coarse and fine
         if vectors_size > room:
             return None
-        former = self._rows or _no_rows(dimension, schema.empty_table().select(self._columns))
+        has_words = TERMS in schema.names
+        former = self._rows
+        if former is None or has_words != (former.words is not None):
+            former = _no_rows(dimension, schema.empty_table(), self._columns)
         new = await to_thread.run_sync(np.setdiff1d, addresses, former.addresses)
         coarse, fine = np.zeros((2, len(new), dimension), np.int8)
         scales = np.zeros(len(new), np.float32)
         columns: list[pa.Table] = []
+        words: list[WordsInMemory] = []
         for start in range(0, len(new), READ_ROWS):
             part = slice(start, start + READ_ROWS)
-            rows = await self._at(new[part])
+            rows = await self._at(new[part], [TERMS] if has_words else [])
             coarse[part], fine[part], scales[part] = _split(vectors_of(rows))
             columns.append(rows.select(self._columns).combine_chunks())
-            if sum(rows.nbytes for rows in columns) + vectors_size > room:
+            has_words = has_words and not rows[TERMS].null_count  # else a commit will soon bring them
+            if has_words:
+                words.append(await to_thread.run_sync(words_of, rows[TERMS]))
+            size = sum(rows.nbytes for rows in columns) + sum(part.nbytes for part in words)
+            if size + vectors_size > room:
                 return None
         read = RowsInMemory(
             version, new, coarse, fine, scales, pa.concat_tables([former.columns[:0], *columns])
         )
-        words = await self._words() if len(addresses) <= FEW_ROWS and TERMS in schema.names else None
         merged = await to_thread.run_sync(_merge_copies, former, read, addresses)
-        return replace(merged, version=version, words=words) if merged.size <= room else None
+        if has_words:
+            parts = _places_of_words(former, new, words, addresses)
+            all_words = await to_thread.run_sync(merged_words, parts, len(addresses))
+            merged = replace(merged, words=all_words)
+        return merged if merged.size <= room else None
 
-    async def _words(self) -> frozenset[str] | None:
-        """All words of the rows, None while some rows have none yet."""
-        column = (await self._table.query().select([TERMS]).to_arrow())[TERMS]
-        texts = cast("list[str]", column.to_pylist())
-        return None if column.null_count else frozenset(word for text in texts for word in text.split())
-
-    async def _at(self, addresses: npt.NDArray[np.uint64]) -> pa.Table:
-        """The rows at these addresses, in their order."""
+    async def _at(self, addresses: npt.NDArray[np.uint64], columns: Sequence[str]) -> pa.Table:
+        """The rows at these addresses, in their order, with these columns besides those that are kept."""
         query = self._table.take_row_ids(addresses.tolist()).with_row_id()
-        rows = await query.select([*self._columns, "vector", "_rowid"]).to_arrow()
+        rows = await query.select([*self._columns, *columns, "vector", "_rowid"]).to_arrow()
         return rows.sort_by("_rowid")
 
 
@@ -354,9 +398,10 @@ async def read_indexes(table: lancedb.AsyncTable) -> None:
         await table.prewarm_index(index.name)
 
 
-def _no_rows(dimension: int, columns: pa.Table) -> RowsInMemory:
-    none = np.zeros((0, dimension), np.int8)
-    return RowsInMemory(0, np.empty(0, np.uint64), none, none, np.empty(0, np.float32), columns)
+def _no_rows(dimension: int, table: pa.Table, columns: Sequence[str]) -> RowsInMemory:
+    none, no_scales = np.zeros((0, dimension), np.int8), np.empty(0, np.float32)
+    words = words_of(table[TERMS]) if TERMS in table.column_names else None
+    return RowsInMemory(0, np.empty(0, np.uint64), none, none, no_scales, table.select(columns), words)
 
 
 def _merge_copies(former: RowsInMemory, new: RowsInMemory, addresses: npt.NDArray[np.uint64]) -> RowsInMemory:
@@ -379,6 +424,21 @@ def _merge_copies(former: RowsInMemory, new: RowsInMemory, addresses: npt.NDArra
         joined(former.scales, new.scales),
         columns,
     )
+
+
+def _places_of_words(
+    former: RowsInMemory,
+    new: npt.NDArray[np.uint64],
+    words: Sequence[WordsInMemory],
+    addresses: npt.NDArray[np.uint64],
+) -> list[tuple[WordsInMemory, Positions]]:
+    """The words of the former rows and of the new ones, with the place of each row among these addresses."""
+    places = np.searchsorted(addresses, new)
+    parts = list(zip(words, np.split(places, range(READ_ROWS, len(places), READ_ROWS)), strict=False))
+    if former.words:
+        remain = np.isin(former.addresses, addresses)
+        parts.append((former.words, np.where(remain, np.searchsorted(addresses, former.addresses), -1)))
+    return parts
 
 
 def _addresses(rows: pa.Table) -> npt.NDArray[np.uint64]:

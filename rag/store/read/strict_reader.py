@@ -9,17 +9,20 @@ search compares every readable row. Ties are ordered by id, also where a ranking
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import fsum, log
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from anyio import to_thread
 
 from rag.corpus import Collection, Language
-from rag.store.read.collection_reader import CollectionReader, words_in
+from rag.store.read.collection_reader import CollectionReader, rank_words, ranking_of_copy, words_in
+from rag.store.read.rows_in_memory import Readable, RowsInMemory
 from rag.store.read.schema import TERMS, one_of
 from rag.store.read.stored_rows import (
     CHUNK_COLUMNS,
@@ -30,6 +33,7 @@ from rag.store.read.stored_rows import (
     stored_chunks,
 )
 from rag.store.read.word_analysis import Word, query_languages, query_words, search_terms, stems
+from rag.store.read.words_in_memory import Positions, WordsInMemory, counted, rarity, weight
 from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
@@ -147,22 +151,104 @@ def _having_every(words: Iterable[Word], holds: Mapping[str, npt.NDArray[np.bool
     )
 
 
+@dataclass(frozen=True, slots=True)
+class StrictReaderInMemory:
+    """As `StrictReader`, with rows and words in memory, of which the `readable` ones are ranked and counted.
+
+    A commit while the search runs makes it go through the engine, with what `through_engine` opens.
+    """
+
+    reader: CollectionReader
+    rows: RowsInMemory
+    readable: Readable
+    through_engine: Callable[[], Awaitable[StrictReader]]
+
+    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
+        """As `StrictReader.dense`."""
+        among = await self._among(where)
+        if among is None:
+            return await (await self.through_engine()).dense(vector, limit, where)
+        return ranking_of_copy(self.rows, *await self.rows.nearest(vector, limit, among))
+
+    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
+        """As `StrictReader.sparse`, with the exact score of every row, and without the index."""
+        among = await self._among(where)
+        if among is None:
+            return await (await self.through_engine()).sparse(text, limit, where, every=every)
+        rank = partial(rank_words, every=every, over=self.readable.over)
+        return await to_thread.run_sync(rank, text, self.readable.languages, self.rows, among, limit)
+
+    async def _among(self, where: str) -> Positions | None:
+        """The positions of readable rows that satisfy the predicate, None after a commit."""
+        copy = await self.reader.rows_in_memory(where, self.rows.version)  # asked for as the search began
+        if copy is None or copy[0] is not self.rows:
+            return None
+        return self.readable.among(copy[1])
+
+
+async def strict_reader(
+    reader: CollectionReader, readable: str, admits: Callable[[StoredSource], bool], asker: Hashable
+) -> StrictReader | StrictReaderInMemory:
+    """A reader of the rows that satisfy `readable` and whose source's own record `admits` the principal.
+
+    `asker` stands for all that decides about them besides the predicate and what is stored.
+    """
+    through_engine = partial(readable_only, reader, readable, admits)
+    version = await reader.version()  # before the rows are looked at, so that what is kept is never newer
+    copy = await reader.rows_in_memory(readable)
+    if copy is None or copy[0].words is None:
+        return await through_engine()
+    rows, positions = copy
+    key = (asker, readable, version)
+    if (known := rows.readable.get(key)) is None:
+        known = await _readable_in_memory(reader, rows, positions, admits)
+        rows.keep_readable(key, known)
+    return StrictReaderInMemory(reader, rows, known, through_engine)
+
+
+async def _readable_in_memory(
+    reader: CollectionReader,
+    rows: RowsInMemory,
+    positions: Positions,
+    admits: Callable[[StoredSource], bool],
+) -> Readable:
+    of_rows = rows.columns["source_id"].take(positions)
+    ids = cast("list[str]", of_rows.unique().to_pylist())
+    admitted, refused = await _judge(reader, ids, admits)
+    if refused:
+        is_refused = pc.is_in(of_rows, value_set=pa.array(sorted(refused))).to_numpy()
+        positions = positions[~is_refused]
+    mask = None
+    if len(positions) < len(rows):
+        mask = np.zeros(len(rows), np.bool_)
+        mask[positions] = True
+    words = cast("WordsInMemory", rows.words)
+    return Readable(mask, counted(words, mask), _languages(reader.collection, admitted))
+
+
+async def _judge(
+    reader: CollectionReader, ids: Sequence[str], admits: Callable[[StoredSource], bool]
+) -> tuple[list[StoredSource], frozenset[str]]:
+    """The sources of these ids that `admits` lets pass, and the ids of all others."""
+    sources = await reader.sources(ids)
+    admitted = [source for id_ in ids if (source := sources.get(id_)) and admits(source)]
+    return admitted, frozenset(ids) - {source.id for source in admitted}
+
+
 async def readable_only(
     reader: CollectionReader, readable: str, admits: Callable[[StoredSource], bool]
 ) -> StrictReader:
-    """A reader of the rows that satisfy `readable` and whose source's own record `admits` the principal."""
+    """As `strict_reader`, through the engine."""
     columns = ["id", "source_id", "tokens"]
     rows = await reader.chunk_rows(lambda query: query.where(readable).select(columns))
     ids = cast("list[str]", rows["source_id"].unique().to_pylist())
-    sources = await reader.sources(ids)
-    refused = sorted(id_ for id_ in ids if id_ not in sources or not admits(sources[id_]))
+    admitted, refused = await _judge(reader, ids, admits)
     hidden = ""
     if refused:
-        hidden = f" AND (NOT {one_of('source_id', refused)})"
-        rows = rows.filter(pc.invert(pc.is_in(rows["source_id"], value_set=pa.array(refused))))
+        hidden = f" AND (NOT {one_of('source_id', sorted(refused))})"
+        rows = rows.filter(pc.invert(pc.is_in(rows["source_id"], value_set=pa.array(sorted(refused)))))
     tokens = rows["tokens"].to_numpy()
     lengths = tokens * (len(tokens) / max(int(tokens.sum()), 1))
-    admitted = [sources[id_] for id_ in ids if id_ not in refused]
     return StrictReader(
         reader,
         readable,
@@ -180,9 +266,6 @@ def _languages(collection: Collection, sources: Sequence[StoredSource]) -> tuple
 
 
 # BM25 over rows, given which of them contain which words.
-
-K1, B = 1.2, 0.75  # as in the engine
-Number = TypeVar("Number", float, "npt.NDArray[np.float64]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,21 +333,3 @@ class Matches:
                 )
             )
         return scores
-
-
-def rarity(rows: int, holding: int) -> float:
-    """The weight of a word that `holding` of `rows` rows contain; the fewer, the higher.
-
-    Example: 1 of 1,000 -> 6.5; 500 of 1,000 -> 0.7; all of them -> 0.0005.
-    """
-    return log(1 + (rows - holding + 0.5) / (holding + 0.5))
-
-
-def weight(times: float, length: Number) -> Number:
-    """The weight of a word that a row contains `times` times; `length` is relative to the mean.
-
-    Example: once in a row of mean length -> 1.0; never more than 2.2.
-
-    Source: Robertson & Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009.
-    """
-    return times * (K1 + 1) / (times + K1 * (1 - B + B * length))

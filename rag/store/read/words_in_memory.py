@@ -1,0 +1,213 @@
+"""Keeps the words of rows in memory: BM25 over any part of the rows, counted over any part of them.
+
+The engine's index takes milliseconds for each list, and counts words over all rows, hidden ones included.
+Here a word of a query takes some tens of microseconds, and two masks over the rows say which are ranked and
+which are counted. With the same rows counted, a score is the engine's to the last digits.
+
+For each word there are the rows that have it, and how often each does. The words are sorted Arrow strings: a
+dictionary of Python would take ten times their memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag.store.read.word_analysis import MAX_TERMS, Word, search_terms
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Positions: TypeAlias = "npt.NDArray[np.int64]"
+"""Places of rows among those in memory, in order."""
+Scores: TypeAlias = "npt.NDArray[np.float32]"
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+"""For each row in memory, whether it is one of those meant."""
+Number = TypeVar("Number", float, "npt.NDArray[np.float64]")
+
+K1, B = 1.2, 0.75  # as in the engine
+MOST_TIMES = np.iinfo(
+    np.uint16
+).max  # that a word is counted in a row: beyond a hundred, more changes nothing
+ROW_BITS = 32  # of a key that orders postings by word, then by row
+
+
+@dataclass(frozen=True, slots=True)
+class WordsInMemory:
+    """The words of rows.
+
+    The rows that have `words[i]` are `rows[starts[i] : starts[i + 1]]`, in order, and have it `times` times.
+    `lengths` has the number of words of each row, with repetitions.
+    """
+
+    words: pa.Array[Any]
+    starts: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int32]
+    times: npt.NDArray[np.uint16]
+    lengths: npt.NDArray[np.int32]
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that this takes, in bytes."""
+        arrays: list[Any] = [self.words, self.starts, self.rows, self.times, self.lengths]
+        return sum(array.nbytes for array in arrays)
+
+    def postings(self, word: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint16]]:
+        """The rows that have a word, in order, and how often each has it."""
+        low, high = 0, len(self.words)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._word(middle) < word else (low, middle)
+        is_known = low < len(self.words) and self._word(low) == word
+        part = slice(self.starts[low], self.starts[low + 1]) if is_known else slice(0)
+        return self.rows[part], self.times[part]
+
+    def _word(self, place: int) -> str:
+        return cast("str", self.words[place].as_py())
+
+
+def words_of(terms: pa.ChunkedArray[Any]) -> WordsInMemory:
+    """The words of rows whose column `terms` this is: words that one space separates."""
+    lists = pc.split_pattern(terms.combine_chunks(), " ")
+    lengths = np.diff(lists.offsets.to_numpy())
+    encoded = lists.flatten().dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    keys = places[encoded.indices.to_numpy()] << ROW_BITS | np.repeat(np.arange(len(lengths)), lengths)
+    keys.sort()
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    times = np.minimum(np.diff(first, append=len(keys)), MOST_TIMES).astype(np.uint16)
+    lengths -= pc.equal(terms, pa.scalar("")).to_numpy()  # a row without words was split into an empty one
+    return _arranged(encoded.dictionary.take(pa.array(order)), keys[first], times, lengths.astype(np.int32))
+
+
+def merged_words(parts: Sequence[tuple[WordsInMemory, Positions]], count: int) -> WordsInMemory:
+    """The words of `count` rows: those of each part, whose rows have these places, or -1 if they are gone."""
+    everything = pa.concat_arrays([part.words for part, _ in parts]).unique()
+    words = everything.take(pc.sort_indices(everything))
+    keys, times = [], []
+    lengths = np.zeros(count, np.int32)
+    for part, places in parts:
+        known = pc.index_in(part.words, value_set=words).to_numpy().astype(np.int64)
+        rows = places[part.rows]
+        remain = rows >= 0
+        keys.append((np.repeat(known, np.diff(part.starts)) << ROW_BITS | rows)[remain])
+        times.append(part.times[remain])
+        lengths[places[places >= 0]] = part.lengths[places >= 0]
+    unordered = np.concatenate(keys)
+    order = np.argsort(unordered)
+    return _arranged(words, unordered[order], np.concatenate(times)[order], lengths)
+
+
+def _arranged(
+    words: pa.Array[Any],
+    keys: npt.NDArray[np.int64],
+    times: npt.NDArray[np.uint16],
+    lengths: npt.NDArray[np.int32],
+) -> WordsInMemory:
+    """The words from keys in ascending order: the place of a word, and below it a row."""
+    starts = np.searchsorted(keys, np.arange(len(words) + 1) << ROW_BITS)
+    return WordsInMemory(words, starts, keys.astype(np.int32), times, lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The rows over which words are counted: all without a mask.
+
+    `norms` has for each row what its length, relative to the mean of the counted rows, adds to the
+    denominator of `weight`.
+    """
+
+    mask: Mask | None
+    rows: int
+    norms: npt.NDArray[np.float32]
+
+    def count(self, rows: npt.NDArray[np.int32]) -> int:
+        """How many of these rows are counted."""
+        return len(rows) if self.mask is None else int(np.count_nonzero(self.mask[rows]))
+
+
+def counted(words: WordsInMemory, mask: Mask | None = None) -> Counted:
+    """The rows of a mask, to count words over."""
+    lengths = words.lengths if mask is None else words.lengths[mask]
+    mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
+    return Counted(mask, len(lengths), (K1 * (1 - B + B * words.lengths / mean)).astype(np.float32))
+
+
+def score_rows(
+    words: WordsInMemory, query: Sequence[Word], over: Counted, *, every: bool = False
+) -> npt.NDArray[np.float32]:
+    """The BM25 score of each row: 0 without any word of the query or, with `every`, if it lacks one.
+
+    A word that the query repeats counts as often. With `every`, a word may be there in any form, and each
+    form counts whose terms are all there.
+    """
+    scores = np.zeros(len(words.lengths))
+    if not every:
+        for term in search_terms(query):
+            rows, added = _score_term(words, term, over)
+            scores[rows] += added
+        return scores.astype(np.float32)
+    having = np.ones(len(scores), np.bool_)
+    for word in query[:MAX_TERMS]:
+        in_some_form = np.zeros(len(scores), np.bool_)
+        for form in word.forms:
+            in_this_form, of_form = np.ones(len(scores), np.bool_), np.zeros(len(scores))
+            for term in form:
+                rows, added = _score_term(words, term, over)
+                of_form[rows] += added
+                in_this_form &= _mask(rows, len(scores))
+            scores += np.where(in_this_form, of_form, 0.0)
+            in_some_form |= in_this_form
+        having &= in_some_form
+    return np.where(having, scores, 0.0).astype(np.float32)
+
+
+def _score_term(
+    words: WordsInMemory, term: str, over: Counted
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+    """The rows that have a term, and what it adds to the score of each."""
+    rows, times = words.postings(term)
+    often = times.astype(np.float64)
+    return rows, rarity(over.rows, over.count(rows)) * often * (K1 + 1) / (often + over.norms[rows])
+
+
+def _mask(rows: npt.NDArray[np.int32], count: int) -> Mask:
+    mask = np.zeros(count, np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def best_first(scores: npt.NDArray[np.float32], limit: int, ids: pa.ChunkedArray[Any]) -> Positions:
+    """The places of the highest scores, up to `limit`, best first. Ties are ordered by id."""
+    places = np.arange(len(scores))
+    if 0 < limit < len(scores):
+        places = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
+    named = cast("list[str]", ids.take(places).to_pylist())
+    order = sorted(range(len(places)), key=lambda place: (-scores[places[place]], named[place]))
+    return places[order[:limit]]
+
+
+def rarity(rows: int, holding: int) -> float:
+    """The weight of a word that `holding` of `rows` rows contain; the fewer, the higher.
+
+    Example: 1 of 1,000 -> 6.5; 500 of 1,000 -> 0.7; all of them -> 0.0005.
+    """
+    return log(1 + (rows - holding + 0.5) / (holding + 0.5))
+
+
+def weight(times: float, length: Number) -> Number:
+    """The weight of a word that a row contains `times` times; `length` is relative to the mean.
+
+    Example: once in a row of mean length -> 1.0; never more than 2.2.
+
+    Source: Robertson & Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009.
+    """
+    return times * (K1 + 1) / (times + K1 * (1 - B + B * length))

@@ -1,0 +1,155 @@
+"""Words in memory: the engine's list of the same rows, also after changes, and counts over part of them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.store.read import rows_in_memory
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.desk_reader import DeskReader
+from rag.store.read.stored_rows import Ranking
+from rag.store.read.word_analysis import Word
+from rag.store.read.words_in_memory import (
+    MOST_TIMES,
+    WordsInMemory,
+    best_first,
+    counted,
+    merged_words,
+    score_rows,
+    words_of,
+)
+
+WORDS = ("pendulum", "pendulums", "clock", "PD-1", "PD1", "parseJsonFile", "json", "1,000", "时钟", "C++")
+TERMS = st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join)
+
+
+def _words(*rows: str) -> WordsInMemory:
+    return words_of(pa.chunked_array([list(rows)], pa.string()))
+
+
+def _content(words: WordsInMemory) -> tuple[dict[str, list[tuple[int, int]]], list[int]]:
+    postings = {word: words.postings(word) for word in words.words.to_pylist() if word}
+    by_word = {
+        word: [(int(row), int(times)) for row, times in zip(rows, often, strict=True)]
+        for word, (rows, often) in postings.items()
+    }
+    return {word: pairs for word, pairs in by_word.items() if pairs}, words.lengths.tolist()
+
+
+def _plain(*terms: str) -> list[Word]:
+    return [Word(term, ((term,),)) for term in terms]
+
+
+def test_each_word_knows_its_rows_and_how_often_they_have_it() -> None:
+    words = _words("b a b", "", "c a")
+    assert _content(words) == ({"a": [(0, 1), (2, 1)], "b": [(0, 2)], "c": [(2, 1)]}, [3, 0, 2])
+    for missing in ("", "aa", "0", "z"):
+        assert not len(words.postings(missing)[0]) or missing == ""
+    assert words.nbytes > 0
+
+
+def test_a_word_that_a_row_repeats_without_end_is_counted_to_a_limit() -> None:
+    words = _words(" ".join(["a"] * (MOST_TIMES + 9)))
+    assert words.postings("a")[1].tolist() == [MOST_TIMES]
+
+
+@given(rows=st.lists(TERMS, max_size=9), keep=st.lists(st.booleans(), min_size=9, max_size=9), data=st.data())
+def test_merged_words_are_those_of_the_rows_that_are_there(
+    rows: list[str], keep: list[bool], data: st.DataObject
+) -> None:
+    parts = [rows[:4], rows[4:]]
+    places = [place for place, kept in zip(range(len(rows)), keep, strict=False) if kept]
+    order = data.draw(st.permutations(places))
+    new_place = {old: new for new, old in enumerate(order)}
+    moved = np.array([new_place.get(old, -1) for old in range(len(rows))], np.int64)
+    merged = merged_words(
+        [(_words(*part), moved[start : start + len(part)]) for start, part in ((0, parts[0]), (4, parts[1]))],
+        len(order),
+    )
+    assert _content(merged) == _content(_words(*(rows[old] for old in order)))
+
+
+@given(rows=st.lists(TERMS, min_size=1, max_size=9), mask=st.lists(st.booleans(), min_size=9, max_size=9))
+def test_rows_that_are_not_counted_change_no_score_of_the_others(rows: list[str], mask: list[bool]) -> None:
+    shown = np.array(mask[: len(rows)])
+    query = _plain("a", "b", "b", "g")
+    words, alone = (
+        _words(*rows),
+        _words(*(row for row, is_shown in zip(rows, mask, strict=False) if is_shown)),
+    )
+    for every in (False, True):
+        among_others = score_rows(words, query, counted(words, shown), every=every)[shown]
+        assert among_others.tolist() == score_rows(alone, query, counted(alone), every=every).tolist()
+
+
+def test_the_highest_scores_come_first_and_equals_in_the_order_of_ids() -> None:
+    scores = np.array([1, 3, 2, 2, 2], np.float32)
+    ids = pa.chunked_array([["e", "d", "c", "a", "b"]])
+    for limit, places in ((1, [1]), (2, [1, 3]), (3, [1, 3, 4]), (9, [1, 3, 4, 2, 0]), (0, [])):
+        assert best_first(scores, limit, ids).tolist() == places
+
+
+async def _opened(data: Path, memory_bytes: int) -> CollectionReader:
+    reader = DeskReader(data, timeout_seconds=30, memory_bytes=memory_bytes)
+    (collection,) = await reader.collections("default")
+    table = await reader.open(collection)
+    if table.memory:
+        await table.memory.wait_until_filled()
+    return table
+
+
+def _scores(ranking: Ranking) -> dict[str, float]:
+    return {scored.stored.id: scored.score for scored in ranking}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("every", [False, True])
+async def test_a_list_from_memory_is_that_of_the_engine_before_and_after_changes(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, every: bool
+) -> None:
+    monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 0.0)
+    drawn = random.Random(7)  # noqa: S311 not for a secret
+
+    def paragraphs() -> list[str]:
+        return [" ".join(drawn.choices(WORDS, k=drawn.randint(1, 12))) for _ in range(12)]
+
+    async with await small_desk.writing(tmp_path) as writer:
+        sources = [small_desk.new_source(writer, name, *paragraphs()) for name in ("a", "b", "c")]
+        await writer.replace(sources)
+        await writer.finish()  # of rows beyond the index, the engine counts only those that a filter admits
+    in_memory, through_engine = await _opened(tmp_path, 10**9), await _opened(tmp_path, 0)
+    for where in ("(true)", "(seq < 5)"):
+        await _compare(in_memory, through_engine, where, every=every)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "b", *paragraphs())])
+        await writer.replace([small_desk.new_source(writer, "d", *paragraphs())])
+        await writer.remove([sources[2].source.id])
+        await writer.finish()
+    await in_memory.rows_in_memory("(true)")  # begins the next copy
+    assert in_memory.memory
+    assert in_memory.memory.copying
+    await in_memory.memory.copying
+    await _compare(in_memory, through_engine, "(true)", every=every)
+
+
+async def _compare(
+    in_memory: CollectionReader, through_engine: CollectionReader, where: str, *, every: bool
+) -> None:
+    copy = await in_memory.rows_in_memory(where)
+    assert copy
+    assert copy[0].words
+    drawn = random.Random(8)  # noqa: S311 not for a secret
+    for _ in range(25):
+        query = " ".join(drawn.choices([*WORDS, "unheard"], k=drawn.randint(1, 4)))
+        ranking = await in_memory.sparse(query, 99, where, every=every)
+        of_engine = _scores(await through_engine.sparse(query, 99, where, every=every))
+        assert _scores(ranking) == pytest.approx(of_engine, rel=1e-5), query
+        assert ranking == sorted(ranking, key=lambda scored: (-scored.score, scored.stored.id))
