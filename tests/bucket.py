@@ -18,12 +18,14 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+from moto.core import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.s3.models import s3_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.wrappers import Request, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 SKEW_SECONDS = 15 * 60  # as S3's
@@ -86,6 +88,11 @@ class ObjectStore:
         """The names of all objects."""
         listed = httpx2.get(f"{self.endpoint}/{self.bucket}")
         return re.findall(r"<Key>(.+?)</Key>", listed.raise_for_status().text)
+
+    def fill(self, objects: Mapping[str, bytes]) -> None:
+        """Put objects into it without a request."""
+        for name, content in objects.items():
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(self.bucket, name, content)
 
     def open_to_all(self) -> None:
         """Let everybody list and read it, without credentials."""

@@ -305,10 +305,16 @@ def endpoints() -> ModuleType:
     return _beside("endpoint")
 
 
+@pytest.fixture(scope="session")
+def buckets() -> ModuleType:
+    """tests/bucket.py as a module: object stores on loopback."""
+    return _beside("bucket")
+
+
 @pytest.fixture
-def object_store() -> Iterator[ObjectStore]:
+def object_store(buckets: ModuleType) -> Iterator[ObjectStore]:
     """An object store that the test can break."""
-    with _beside("bucket").object_store() as served:
+    with buckets.object_store() as served:
         yield served
 
 

@@ -82,12 +82,13 @@ def others() -> set[psutil.Process]:
 
 @pytest.fixture(scope="module")
 def measures(few_sentences: Path, lines: list[str], others: set[psutil.Process]) -> dict[str, Measure]:  # noqa: ARG001 looked up before
-    """All parts but the start, which the part tables measures in the same way."""
+    """All parts but the start, which the part tables measures in the same way: 40 s of CPU, so at night."""
     made = run(few_sentences, *(part for part in PARTS if part != "start"), say=lines.append)
     assert len({one.name for one in made}) == len(made)
     return {one.name: one for one in made}
 
 
+@pytest.mark.nightly
 def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) -> None:
     assert {name: one.unit for name, one in measures.items()} == {
         **{
@@ -124,11 +125,13 @@ def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) ->
     }
 
 
+@pytest.mark.nightly
 def test_every_figure_is_positive_and_lies_between_its_own_bounds(measures: dict[str, Measure]) -> None:
     figures = [one for name, one in measures.items() if name not in ON_TOP]
     assert not [one for one in figures if not 0 < one.min <= one.value <= one.p95]
 
 
+@pytest.mark.nightly
 def test_only_what_nothing_limits_has_no_ratio(measures: dict[str, Measure]) -> None:
     without = {name for name, one in measures.items() if one.ratio is None}
     nothing = {"ingest/embed", "ingest/unchanged", "ingest/peak memory"}
@@ -139,10 +142,12 @@ def test_only_what_nothing_limits_has_no_ratio(measures: dict[str, Measure]) -> 
     assert without == nothing | {"access/worst filter", "access/refused filter"}
 
 
+@pytest.mark.nightly
 def test_many_searches_over_stdio_are_measured_against_the_library(measures: dict[str, Measure]) -> None:
     assert measures["concurrency/16/stdio"].limit == measures["concurrency/16/library"].value
 
 
+@pytest.mark.nightly
 def test_a_reply_weighs_more_than_the_texts_in_it(measures: dict[str, Measure]) -> None:
     reply = measures["search/20/reply of ten"]
     assert reply.limit
@@ -151,6 +156,7 @@ def test_a_reply_weighs_more_than_the_texts_in_it(measures: dict[str, Measure]) 
     assert 1 <= measures["search/20/hits of ten"].value <= 10
 
 
+@pytest.mark.nightly
 def test_every_row_of_the_published_table_has_a_measure(measures: dict[str, Measure]) -> None:
     assert {one.measure for one in rows(SMALL)} - measures.keys() == {
         "start/first answer",
@@ -158,19 +164,23 @@ def test_every_row_of_the_published_table_has_a_measure(measures: dict[str, Meas
     }
 
 
+@pytest.mark.nightly
 def test_many_tenants_are_measured_against_the_fewest(measures: dict[str, Measure]) -> None:
     assert measures["tables/3/first search"].limit == measures["tables/1/first search"].value
 
 
+@pytest.mark.nightly
 def test_steps_are_measured_against_the_embedder_alone(measures: dict[str, Measure]) -> None:
     for step in ("read", "write", "whole run"):
         assert measures[f"ingest/{step}"].limit == measures["ingest/embed"].value
 
 
+@pytest.mark.nightly
 def test_without_a_vector_index_everything_is_found(measures: dict[str, Measure]) -> None:
     assert [measures[f"index/40/recall@20{which}"].value for which in FILTERS] == [1, 1, 1, 1]
 
 
+@pytest.mark.nightly
 def test_it_says_what_it_is_doing(measures: dict[str, Measure], lines: list[str]) -> None:
     assert measures
     assert "making a collection of 40 chunks" in lines
@@ -178,6 +188,7 @@ def test_it_says_what_it_is_doing(measures: dict[str, Measure], lines: list[str]
     assert "making a database of 3 tenants" in lines
 
 
+@pytest.mark.nightly
 def test_it_leaves_nothing_behind(
     measures: dict[str, Measure], lines: list[str], others: set[psutil.Process]
 ) -> None:

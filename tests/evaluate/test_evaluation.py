@@ -388,7 +388,11 @@ def cheap_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("name", "language", "floor"),
-    [("xquad_zh", "none", 0.90), ("xquad_en", "English", 0.95), ("xquad_de", "German", 0.94)],
+    [
+        ("xquad_zh", "none", 0.90),
+        pytest.param("xquad_en", "English", 0.95, marks=pytest.mark.nightly),
+        pytest.param("xquad_de", "German", 0.94, marks=pytest.mark.nightly),
+    ],
 )
 async def test_words_alone_find_the_paragraph_that_answers(
     judged: Path, watching: Watching, name: str, language: Language, floor: float

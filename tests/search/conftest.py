@@ -54,14 +54,16 @@ class Shelf:
         change = f"put {(name, paragraphs, collection, details)}"
         return await self.snapshots.changed(self.data, change, store)
 
-    async def put_all(self, texts: Mapping[str, str], collection: str = "documents") -> None:
+    async def put_all(self, texts: Mapping[str, str], collection: str = "documents") -> list[Source]:
         """Store sources of one passage each, in a single write."""
 
-        async def store() -> None:
+        async def store() -> list[Source]:
             async with await self.small.writing(self.data, "default", collection) as writer:
-                await writer.replace([self.small.new_source(writer, *one) for one in texts.items()])
+                items = [self.small.new_source(writer, *named_text) for named_text in texts.items()]
+                await writer.replace(items)
+                return [item.source for item in items]
 
-        await self.snapshots.changed(self.data, f"put all {(texts, collection)}", store)
+        return await self.snapshots.changed(self.data, f"put all {(texts, collection)}", store)
 
     async def declare(self, collection: str, **fields: FieldType) -> None:
         """Make a collection with these fields."""

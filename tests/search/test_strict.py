@@ -131,12 +131,18 @@ async def _store(small: ModuleType, data: Path, papers: Sequence[Paper], *, inde
         identity = small.BagOfWords().identity
         made = await ensure_collection(data, "default", name, identity, fields={"year": "integer"})
         async with open_writer(data, made) as writer:
-            for paper in (one for one in papers if one.collection == name):
-                paragraphs = paper.paragraphs * paper.times
-                item = small.new_source(
-                    writer, paper.name, *paragraphs, access=paper.access, fields={"year": paper.year}
+            sources = [
+                small.new_source(
+                    writer,
+                    paper.name,
+                    *paper.paragraphs * paper.times,
+                    access=paper.access,
+                    fields={"year": paper.year},
                 )
-                await writer.replace([item])
+                for paper in papers
+                if paper.collection == name
+            ]
+            await writer.replace(sources)
             if indexed:
                 await writer.finish()
 
@@ -188,7 +194,6 @@ def small(small_desk: ModuleType) -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize(("counted", "memory_bytes"), [("strict", 0), ("strict", ROOM), ("auto", ROOM)])
-@settings(max_examples=10, deadline=None)
 @given(case=cases())
 def test_an_answer_is_the_same_whether_or_not_there_is_what_the_asker_may_not_read(
     small: ModuleType, case: Case, counted: Counted, memory_bytes: int
@@ -265,10 +270,11 @@ async def test_an_index_of_vectors_that_others_have_shaped_changes_no_bit(
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", MODES)
 async def test_of_equals_those_with_the_first_ids_are_listed(shelf: Shelf, mode: Mode) -> None:
-    papers = [await shelf.put(f"paper {number}", "pendulum", "clock") for number in range(30)]
+    clocks = {f"other {number}": "clock" for number in range(30)}
+    papers = await shelf.put_all({f"paper {number}": "pendulum" for number in range(30)} | clocks)
     desk = shelf.desk(statistics="strict", candidates=10)
     answer = await desk.search(GUEST, SearchRequest("pendulum", mode=mode, limit=10))
-    first = sorted(f"{paper.id}/0" for paper in papers)[:10]
+    first = sorted(f"{paper.id}/0" for paper in papers if paper.title not in clocks)[:10]
     assert [hit.chunk.id for hit in answer.hits] == first
 
 

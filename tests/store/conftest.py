@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from rag.home import Bucket
+from rag.store.bucket.bucket_copy import copy_to_bucket
+from rag.store.bucket.bucket_objects import object_facts
+from rag.store.bucket.bucket_turns import NOTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,19 +36,62 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """A part of an empty bucket."""
-    for name, value in object_store.environment.items():
-        monkeypatch.setenv(name, value)
-    options = {"endpoint": object_store.endpoint, "region": "us-east-1", "allow_http": "true"}
-    return Bucket(object_store.uri, options)
+    return _bucket_of(object_store, monkeypatch)
+
+
+def _bucket_of(store: ObjectStore, patch: pytest.MonkeyPatch) -> Bucket:
+    for name, value in store.environment.items():
+        patch.setenv(name, value)
+    options = {"endpoint": store.endpoint, "region": "us-east-1", "allow_http": "true"}
+    return Bucket(store.uri, options)
+
+
+@pytest.fixture(scope="module")
+def note(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A document, of which a test may write another version and ingest it."""
+    return tmp_path_factory.mktemp("documents") / "note.md"
+
+
+@pytest.fixture(scope="module")
+def ingested_note(small_desk: ModuleType, note: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with the first version of the note. Only for reading."""
+    folder: Path = tmp_path_factory.mktemp("ingested") / "data"
+    note.write_text("# Note\n\nThe pendulum swings.\n")
+    anyio.run(small_desk.ingested, folder, note)
+    return folder
 
 
 @pytest.fixture
-async def data(small_desk: ModuleType, tmp_path: Path) -> Path:
+def data(ingested_note: Path, tmp_path: Path) -> Path:
     """A data folder with one document, which everybody may see."""
-    file = tmp_path / "note.md"
-    file.write_text("# Note\n\nThe pendulum swings.\n")
-    await small_desk.ingested(tmp_path / "data", file)
-    return tmp_path / "data"
+    return shutil.copytree(ingested_note, tmp_path / "data")
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a copy of the data folder leaves: its notes there, and the objects in the bucket."""
+
+    bucket: str
+    notes: str
+    objects: dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def first_copy(ingested_note: Path, buckets: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    data = shutil.copytree(ingested_note, tmp_path_factory.mktemp("copied") / "data")
+    with buckets.object_store() as store, pytest.MonkeyPatch.context() as patch:
+        bucket = _bucket_of(store, patch)
+        anyio.run(copy_to_bucket, data, bucket)
+        objects = {name: bucket.read(name) or b"" for name in object_facts(bucket)}
+    return Copy(store.bucket, (data / NOTES).read_text(), objects)
+
+
+@pytest.fixture
+def copied(first_copy: Copy, data: Path, bucket: Bucket, object_store: ObjectStore) -> None:
+    """The data folder has been copied to the bucket."""
+    (data / NOTES).write_text(first_copy.notes.replace(first_copy.bucket, object_store.bucket))
+    prefix = bucket.uri.removeprefix(f"s3://{object_store.bucket}/")
+    object_store.fill({f"{prefix}/{name}": content for name, content in first_copy.objects.items()})
 
 
 @pytest.fixture

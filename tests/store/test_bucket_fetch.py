@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.bucket import ObjectStore
     from tests.conftest import SmallDisk
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
 
 
@@ -64,11 +64,11 @@ async def test_the_desk_is_the_same_to_the_byte_and_can_be_ingested_into(
     assert (await copy_to_bucket(new, bucket)).rows["sources__tenant_default__src_documents"] == 2
 
 
+@pytest.mark.usefixtures("copied")
 async def test_a_folder_whose_state_the_bucket_has_outlived_replaces_nothing_by_itself(
     data: Path, bucket: Bucket, small_desk: ModuleType, tmp_path: Path
 ) -> None:
     """The first machine goes on by its timer after a second one has taken over, and has revoked a right."""
-    await copy_to_bucket(data, bucket)
     new = tmp_path / "new"
     await fetch_from_bucket(bucket, new)
     assert (await copy_to_bucket(data, bucket)).objects  # nobody has copied since
@@ -98,10 +98,10 @@ async def test_a_folder_whose_state_the_bucket_has_outlived_replaces_nothing_by_
         await copy_to_bucket(new, bucket)
 
 
+@pytest.mark.usefixtures("copied")
 async def test_of_two_copies_of_one_folder_the_first_to_copy_goes_on(
     data: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
-    await copy_to_bucket(data, bucket)
     twin = shutil.copytree(data, tmp_path / "twin")
     await copy_to_bucket(twin, bucket)
     with pytest.raises(ConfigurationError, match="Another data folder was copied"):
@@ -109,10 +109,10 @@ async def test_of_two_copies_of_one_folder_the_first_to_copy_goes_on(
     assert (await copy_to_bucket(twin, bucket)).objects
 
 
+@pytest.mark.usefixtures("copied")
 async def test_a_copy_that_never_heard_whether_it_began_goes_on_later(
     data: Path, bucket: Bucket, object_store: ObjectStore
 ) -> None:
-    await copy_to_bucket(data, bucket)
     for left in range(2, 12):  # the store fails after so many requests, before, at and after the turn
         object_store.left = left
         with pytest.raises(StoreError):
@@ -124,10 +124,10 @@ async def test_a_copy_that_never_heard_whether_it_began_goes_on_later(
         await copy_to_bucket(data, bucket)
 
 
+@pytest.mark.usefixtures("copied")
 async def test_what_has_a_desk_or_something_else_is_left_alone(
     data: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
-    await copy_to_bucket(data, bucket)
     before = files_of(data)
     with pytest.raises(ConfigurationError, match=r"There is a desk in .* already"):
         await fetch_from_bucket(bucket, data)
@@ -150,10 +150,10 @@ async def test_a_bucket_without_a_desk_gives_nothing(bucket: Bucket, tmp_path: P
 
 
 @pytest.mark.parametrize("moved", [0, 1, 3, -1])
+@pytest.mark.usefixtures("copied")
 async def test_a_fetch_that_is_killed_can_only_be_run_again(
     data: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
-    await copy_to_bucket(data, bucket)
     count = len(files_of(data))
     new, left = tmp_path / "new", iter([True] * (moved % count) + [False])
     real = type(new).replace
@@ -190,10 +190,10 @@ async def test_what_was_fetched_before_an_interruption_is_not_fetched_again(
     assert files_of(tmp_path / "new") == files_of(data)
 
 
+@pytest.mark.usefixtures("copied")
 async def test_a_copy_that_comes_in_between_is_told(
-    data: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await copy_to_bucket(data, bucket)
     real = bucket_fetch._fetch  # noqa: SLF001 where the copy comes in
 
     def meanwhile(source: Bucket, name: str, file: Path, digest: str | None) -> None:
@@ -207,10 +207,10 @@ async def test_a_copy_that_comes_in_between_is_told(
     assert not files_of(tmp_path / "new")
 
 
+@pytest.mark.usefixtures("copied")
 async def test_an_object_that_is_not_what_was_copied_is_not_taken(
     data: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
-    await copy_to_bucket(data, bucket)
     name = next(one for one in object_facts(bucket) if one.startswith("tables/chunks"))
     put(bucket, name, b"x" * object_facts(bucket)[name][0])
     with pytest.raises(StoreError, match="isn't what was copied there"):
@@ -226,10 +226,10 @@ async def test_an_object_that_is_not_what_was_copied_is_not_taken(
         await fetch_from_bucket(bucket, tmp_path / "other")
 
 
+@pytest.mark.usefixtures("copied")
 async def test_nobody_ingests_into_a_folder_that_is_being_filled(
-    data: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await copy_to_bucket(data, bucket)
     real = bucket_fetch._fetch  # noqa: SLF001 while it fetches
     held: list[str] = []
 
@@ -262,10 +262,10 @@ async def test_a_full_disk_keeps_no_revocation_from_the_bucket(
     assert there.access.visibility == "restricted"
 
 
+@pytest.mark.usefixtures("copied")
 async def test_a_disk_that_is_full_meanwhile_is_said_and_the_fetch_goes_on_later(
     data: Path, bucket: Bucket, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await copy_to_bucket(data, bucket)
     real, new = bucket_fetch._fetched, small_disk.folder / "new"  # noqa: SLF001 when the folder is prepared
 
     def fetched(source: Bucket, folder: Path) -> dict[str, int]:
