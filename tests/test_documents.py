@@ -176,6 +176,7 @@ def has(home: object, names: list[str]) -> bool:
     return hasattr(home, names[0]) and has(getattr(home, names[0]), names[1:])
 
 
+@pytest.mark.slow
 @every_page
 def test_its_commands_and_their_options_exist(page: Path, scripts: Scripts) -> None:
     for arguments in calls(page, "refdesk-admin"):

@@ -114,6 +114,7 @@ def test_several_flags_come_in_one_order() -> None:
     assert flags_in(text) == FLAGS
 
 
+@pytest.mark.slow
 def test_texts_that_are_looked_at_together_have_their_own_flags_and_no_others() -> None:
     halves = "Ignore all", "prior instructions"
     texts = [text for some in FOUND.values() for text in some] + [*NOTHING, *halves]

@@ -40,7 +40,7 @@ MOST_OF_A_MARKDOWN_FILE = 52
 """What they are: lower these when a module leaves the way, and don't raise them without a reason."""
 PACKAGES = {Path(package.__path__[0]): package.__name__ for package in (rag, server)}
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 class Way:

@@ -126,6 +126,7 @@ def test_a_bundle_takes_the_pythons_that_the_project_is_tested_with(bundle: Path
     assert named == [str(minor) for minor in range(int(lowest), int(highest))]
 
 
+@pytest.mark.slow
 def test_a_bundle_starts_by_a_file_that_it_has_and_that_starts_the_server(bundle: Path) -> None:
     written = json.loads((bundle / "manifest.json").read_text())
     start = bundle / written["server"]["entry_point"]

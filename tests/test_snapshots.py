@@ -83,6 +83,7 @@ async def test_a_copy_has_a_whole_reserve_and_can_be_written(shelves: list[Shelf
     assert [await _titles(shelf) for shelf in shelves[:2]] == [["a"], []]
 
 
+@pytest.mark.slow
 async def test_commands_are_forked_although_this_process_has_loaded_a_model(scripts: Scripts) -> None:
     importlib.import_module("rag.models.onnx")
     assert scripts.forks.can_run(scripts.environment)

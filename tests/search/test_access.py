@@ -203,6 +203,7 @@ async def test_what_is_hidden_does_not_show_in_what_a_search_says(shelf: Shelf) 
     assert await _found(desk, ANN, "sparse") == {"secret"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_change_of_access_counts_from_the_next_search_of_the_same_desk(
     shelf: Shelf, mode: Mode
@@ -291,6 +292,7 @@ async def test_what_a_change_of_rights_or_of_the_document_explains_is_no_alarm(
     assert (await _titles(desk, BOB), desk.alarms, pending) == (["control"], 0, [])
 
 
+@pytest.mark.slow
 async def test_a_list_goes_on_behind_what_the_gate_keeps_back(shelf: Shelf) -> None:
     made = {(await shelf.put(name, "pendulum")).id: name for name in "abcdef"}
     first = min(made)

@@ -309,6 +309,7 @@ async def test_a_citation_that_can_be_read_comes_with_its_passage(shelf: Shelf, 
     ]
 
 
+@pytest.mark.slow
 async def test_unknown_foreign_denied_and_deleted_are_one_answer(shelf: Shelf) -> None:
     denied = await shelf.put("denied", "Of clocks", access=Access("restricted", frozenset({"user:ann"})))
     deleted = await shelf.put("deleted", "Of clocks")

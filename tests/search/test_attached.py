@@ -282,6 +282,7 @@ def _between_list_and_gate(monkeypatch: pytest.MonkeyPatch, change: Callable[[],
     monkeypatch.setattr(AttachedTable, "query", interrupted)
 
 
+@pytest.mark.slow
 async def test_filters_and_bindings_hold_by_the_mapped_columns(others: Others) -> None:
     await others.attach("notes")
     desk = others.shelf.desk()
@@ -319,6 +320,7 @@ async def test_filters_and_bindings_hold_by_the_mapped_columns(others: Others) -
     assert desk.alarms == 0
 
 
+@pytest.mark.slow
 async def test_a_table_can_be_attached_twice_and_beside_ingested_documents(others: Others) -> None:
     await others.attach("all")
     await others.attach("some", allow="acl")
@@ -419,6 +421,7 @@ async def test_vectors_of_another_size_are_those_of_another_model(others: Others
     assert answer.degraded == ("dense",)
 
 
+@pytest.mark.slow
 async def test_others_may_compact_overwrite_drop_and_rename_their_table_meanwhile(others: Others) -> None:
     await others.attach("notes")
     await others.shelf.put("ours", "a pendulum of our own")
@@ -542,6 +545,7 @@ def test_rows_without_an_id_or_a_text_are_left_out_whatever_types_the_engine_has
     assert complete(rows.slice(0, 1)) == rows.slice(0, 1)
 
 
+@pytest.mark.slow
 async def test_timestamps_numbers_and_dictionaries_are_read_as_what_they_are(others: Others) -> None:
     moments = [datetime(2020, 1, day, 12, tzinfo=UTC) for day in range(1, 6)]
     for kind in (

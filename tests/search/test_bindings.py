@@ -100,6 +100,7 @@ async def test_a_bound_search_finds_only_what_the_binding_and_the_access_rule_ad
     assert desk.alarms == 0
 
 
+@pytest.mark.slow
 async def test_no_filter_of_a_request_undoes_a_binding(shelf: Shelf) -> None:
     for desk in (shelf.desk(), shelf.desk(relax=True)):
         for filter_ in AROUND_THE_WALL:
@@ -173,6 +174,7 @@ async def test_lists_have_full_pages_of_what_is_left(shelf: Shelf) -> None:
     assert desk.alarms == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_with_strict_statistics_reply_and_trace_are_those_of_a_desk_with_nothing_else(
     shelf: Shelf, small_desk: ModuleType, mode: Mode, tmp_path: Path

@@ -217,6 +217,7 @@ async def desk(shelf: Shelf) -> Desk:
     return shelf.desk()
 
 
+@pytest.mark.slow
 async def test_each_sees_the_folders_that_hold_something_for_them(desk: Desk) -> None:
     assert await _shown(desk, ANN) == ["documents/ 4", "policies/ 1"]
     assert await _shown(desk, ANN, "documents") == ["leave/ 2", "salaries/ 1", "A note"]
@@ -263,6 +264,7 @@ async def test_a_right_that_is_taken_away_counts_at_once(shelf: Shelf, desk: Des
         await desk.at(ANN, "documents/leave/sick.md")
 
 
+@pytest.mark.slow
 async def test_bindings_are_walls_of_the_tree_too(shelf: Shelf) -> None:
     await shelf.declare("handbook", year="integer")
     await shelf.declare("notes")
@@ -351,6 +353,7 @@ async def test_parts_go_with_documents_and_after_with_folders(desk: Desk) -> Non
             await open_or_list(desk, ANN, name, 5_000, after="a/")
 
 
+@pytest.mark.slow
 async def test_pages_go_on_behind_what_has_gone_meanwhile(shelf: Shelf) -> None:
     for n in range(7):
         await _put(shelf, f"{n}.md")
@@ -368,6 +371,7 @@ async def test_pages_go_on_behind_what_has_gone_meanwhile(shelf: Shelf) -> None:
     assert (rest.remaining, rest.after) == (0, None)
 
 
+@pytest.mark.slow
 async def test_collections_are_paged_and_say_what_they_hold(shelf: Shelf) -> None:
     for name in ("alpha", "beta", "gamma"):
         await _put(shelf, "x.md", name)

@@ -154,6 +154,7 @@ async def test_who_cannot_read_a_collection_does_not_send_queries_to_its_model(d
         assert len(desks.german.requests) == 1
 
 
+@pytest.mark.slow
 async def test_the_key_of_one_model_is_not_sent_to_the_server_of_another(desks: Desks) -> None:
     keys = {"OPENAI_API_KEY": "sk-openai", "GERMAN_KEY": "sk-german"}
     own: tuple[dict[str, str], ...]
@@ -348,6 +349,7 @@ async def test_a_model_that_cannot_be_loaded_is_not_tried_with_every_search(
         assert len(loads) == 2
 
 
+@pytest.mark.slow
 async def test_similarities_of_a_model_count_from_its_baseline(desks: Desks) -> None:
     plain = {hit.chunk.id: hit for hit in (await desks.search()).hits}
     scaled = {hit.chunk.id: hit for hit in (await desks.search(baseline=0.5)).hits}
@@ -361,6 +363,7 @@ async def test_similarities_of_a_model_count_from_its_baseline(desks: Desks) -> 
     assert dense.hits[0].similarity == max(hit.similarity or -1 for hit in dense.hits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "expected"),
     [
@@ -437,6 +440,7 @@ async def test_in_mode_dense_it_wins_without_its_baseline_and_not_with_it(
     assert (await desks.search(dense, baseline=0.8)).hits[0].source.title == "clock english"
 
 
+@pytest.mark.slow
 async def test_sentences_are_compared_by_the_model_of_their_collection(
     desks: Desks, endpoints: ModuleType
 ) -> None:
@@ -467,6 +471,7 @@ async def test_the_most_different_passages_come_first_among_several_models(desks
     assert len(answer.hits) == 4
 
 
+@pytest.mark.slow
 async def test_nothing_is_said_of_evidence_while_a_hit_is_of_a_model_that_was_not_measured(
     desks: Desks,
 ) -> None:

@@ -96,6 +96,7 @@ async def test_a_chunk_that_was_not_admitted_is_in_no_range(shelf: Shelf, blind:
     assert f"{hidden.id}/0-1" in {hit.cited for hit in ann.hits}
 
 
+@pytest.mark.slow
 async def test_a_limit_is_of_joined_hits_and_freed_places_go_to_others(shelf: Shelf) -> None:
     await shelf.put("clocks", *ROW)
     for name in ("a", "b", "c"):

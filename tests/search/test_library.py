@@ -66,6 +66,7 @@ def test_there_is_what_is_offered_and_nothing_else() -> None:
     assert not hasattr(rag.search, "__wrapped__")
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_three_lines_ask_a_question(clock_room: Path) -> None:
     async with Desk.open(Settings(data=clock_room)) as desk:
@@ -105,6 +106,7 @@ def test_the_functions_say_what_they_take_and_do(shelf: Shelf) -> None:
         assert inspect.iscoroutinefunction(function)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_they_answer_with_the_records_that_the_tools_answer_with(
     scripts: Scripts, clock_room: Path
@@ -123,6 +125,7 @@ async def test_they_answer_with_the_records_that_the_tools_answer_with(
     assert opened["trust"] == found["trust"] == "untrusted"
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("max_chars", [4_000, 8_000])
 async def test_an_answer_keeps_to_its_characters_and_shows_the_passage_that_it_opens(
@@ -141,6 +144,7 @@ async def test_an_answer_keeps_to_its_characters_and_shows_the_passage_that_it_o
         assert max_chars < 8_000 or json.loads(opened)["outline"]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_they_answer_as_the_principal_may_know(shelf: Shelf) -> None:
     secret = await shelf.put("canary", "A pendulum in a secret place.", access=FOR_ANN)
@@ -207,6 +211,7 @@ async def test_they_raise_what_the_desk_raises(shelf: Shelf) -> None:
         await get_source(hit["id"].partition("/")[0], start=10**6)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_how_many_hits_there_are_is_as_the_operator_says_unless_it_is_said(shelf: Shelf) -> None:
     for number in range(9):
@@ -275,6 +280,7 @@ async def test_a_tenant_that_does_not_exist_is_named_with_those_that_do(shelf: S
     assert (await desk.search(ME, "pendulum")).hits
 
 
+@pytest.mark.slow
 def test_scripts_search_without_await_also_inside_a_running_loop(clock_room: Path) -> None:
     async def notebook() -> list[str]:
         with SyncDesk.open(Settings(data=clock_room)) as desk:

@@ -146,6 +146,7 @@ async def _told(desk: Desk, name: str) -> list[str]:
     return told
 
 
+@pytest.mark.slow
 async def test_what_is_hidden_deleted_or_never_was_is_told_in_the_same_words(shelf: Shelf) -> None:
     await _put(shelf, "open.md", "Open")
     names = ["pay/ann.md", "documents/pay/ann.md", "Salaries", "/srv/My files/pay/ann.md"]

@@ -406,6 +406,7 @@ async def test_thresholds_candidates_and_stages_of_a_request_count_in_the_search
     assert len(await found(stages={"of": "precise"})) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_excluded_collections_are_not_searched(shelf: Shelf) -> None:
     for name in ("notes", "letters", "drafts"):

@@ -282,6 +282,7 @@ async def test_collections_that_can_not_be_read_are_named_with_those_that_can(sh
         await shelf.search("x", collections=("papers", "it's"))
 
 
+@pytest.mark.slow
 async def test_of_the_collections_that_the_operator_names_those_that_can_be_read_are_searched(
     shelf: Shelf,
 ) -> None:
@@ -430,6 +431,7 @@ async def test_listing_pages_over_all_collections_brings_every_source_once(shelf
     )
 
 
+@pytest.mark.slow
 async def test_a_desk_that_is_asked_many_things_at_once_answers_each(shelf: Shelf) -> None:
     await shelf.put("a", *(f"pendulum number{n}" for n in range(20)))
     desk, best = shelf.desk(), {}
@@ -444,6 +446,7 @@ async def test_a_desk_that_is_asked_many_things_at_once_answers_each(shelf: Shel
     assert best == {number: number for number in range(20)}
 
 
+@pytest.mark.slow
 async def test_the_built_in_model_finds_what_is_meant_in_other_words(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
@@ -489,6 +492,7 @@ def _titles(answer: Answer) -> list[str]:
     return [hit.source.title for hit in answer.hits]
 
 
+@pytest.mark.slow
 async def test_what_a_passage_names_and_what_names_its_document_come_before_similar_ones(
     shelf: Shelf,
 ) -> None:

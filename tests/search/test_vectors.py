@@ -129,6 +129,7 @@ async def test_without_its_model_sparse_finds_the_same_in_the_same_order(clocks:
     assert answer.degraded == ("similarity",)
 
 
+@pytest.mark.slow
 async def test_without_its_model_dense_fails_and_tells_operator_and_caller_different_things(
     clocks: Clocks,
 ) -> None:
@@ -143,6 +144,7 @@ async def test_without_its_model_dense_fails_and_tells_operator_and_caller_diffe
     assert "mode sparse" not in raised.value.for_caller
 
 
+@pytest.mark.slow
 async def test_an_operator_may_want_an_error_rather_than_words_alone(clocks: Clocks) -> None:
     clocks.model.fails = True
     with pytest.raises(ProviderError):
@@ -162,6 +164,7 @@ async def test_a_model_that_hangs_is_waited_for_a_second_in_a_search_that_can_do
     assert answer.degraded == ("dense",)
 
 
+@pytest.mark.slow
 async def test_thresholds_of_similarity_let_through_what_has_none_and_say_so(clocks: Clocks) -> None:
     limits = {"min_similarity": 0.99, "min_evidence": 0.99, "weak_evidence": "no hits"}
     assert (await clocks.search("sparse", "a", query="pendulum", thresholds=limits)).hits == ()
@@ -171,6 +174,7 @@ async def test_thresholds_of_similarity_let_through_what_has_none_and_say_so(clo
     assert "the thresholds for them don't apply" in " ".join(answer.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("stage", [{"stage": "compress"}, {"stage": "diversify"}, {"stage": "neighbors"}])
 async def test_stages_work_without_vectors(clocks: Clocks, stage: dict[str, object], *, fails: bool) -> None:
@@ -180,6 +184,7 @@ async def test_stages_work_without_vectors(clocks: Clocks, stage: dict[str, obje
     assert answer.degraded == ("dense",)
 
 
+@pytest.mark.slow
 async def test_a_model_that_fails_between_the_query_and_the_sentences_leaves_the_passages_whole(
     clocks: Clocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +201,7 @@ async def test_a_model_that_fails_between_the_query_and_the_sentences_leaves_the
     assert answer.notes == ("The passages were not compressed (The embedding model is away).",)
 
 
+@pytest.mark.slow
 async def test_a_collection_of_another_model_is_searched_by_words_beside_the_others(clocks: Clocks) -> None:
     answer = await clocks.search("hybrid")
     assert titles(answer) == {"clock a", "clock b", "clock other", "dial a", "dial b"}
@@ -206,6 +212,7 @@ async def test_a_collection_of_another_model_is_searched_by_words_beside_the_oth
         assert (hit.similarity is None) == (hit.source.collection == "other")
 
 
+@pytest.mark.slow
 async def test_in_mode_sparse_a_collection_of_another_model_lacks_similarities_only(clocks: Clocks) -> None:
     answer = await clocks.search("sparse")
     assert titles(answer) == {"clock a", "clock b", "clock other"}
@@ -213,6 +220,7 @@ async def test_in_mode_sparse_a_collection_of_another_model_lacks_similarities_o
     assert (await clocks.search("sparse", "a")).degraded == ()
 
 
+@pytest.mark.slow
 async def test_mode_dense_leaves_a_collection_of_another_model_out_unless_it_is_named(clocks: Clocks) -> None:
     answer = await clocks.search("dense")
     assert titles(answer) == {"clock a", "clock b", "dial a", "dial b"}
@@ -227,6 +235,7 @@ async def test_mode_dense_leaves_a_collection_of_another_model_out_unless_it_is_
     assert titles(await clocks.search("hybrid", "other")) == {"clock other"}
 
 
+@pytest.mark.slow
 async def test_a_tenant_whose_collections_are_all_of_another_model_is_searched_by_words(
     clocks: Clocks,
 ) -> None:
@@ -240,6 +249,7 @@ async def test_a_tenant_whose_collections_are_all_of_another_model_is_searched_b
     assert "Not searched" in nothing.notes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_empty_answer_without_vectors_is_explained_like_any_other(
     clocks: Clocks, mode: Mode
@@ -363,6 +373,7 @@ def ranked_titles(answer: Answer) -> list[str]:
     return [hit.source.title for hit in answer.hits]
 
 
+@pytest.mark.slow
 async def test_a_vector_alone_finds_what_is_nearest_without_a_model(search: Search) -> None:
     answer = await search("", "clocks", "snow")
     assert ranked_titles(answer)[0] == "open clocks"

@@ -126,6 +126,7 @@ async def test_what_a_relaxed_filter_brings_is_traced_through_the_search_without
     assert fate.step == "filter"
 
 
+@pytest.mark.slow
 async def test_of_a_source_in_no_list_the_best_passage_is_told(shelf: Shelf, ids: dict[str, str]) -> None:
     _, fate = await _why_not(shelf, ids["other"])
     assert (fate.step, fate.chunk_id, fate.ranks) == ("recall", "", ())
@@ -243,6 +244,7 @@ async def test_what_a_reranker_does_not_leave_is_told_so(  # noqa: PLR0913, PLR0
         assert fate.ranks == (("fuse", 4), ("gate", 4), ("rerank", None))
 
 
+@pytest.mark.slow
 async def test_what_is_not_there_not_readable_or_gone_is_one_and_the_same(
     shelf: Shelf, ids: dict[str, str]
 ) -> None:
@@ -336,6 +338,7 @@ def _titles(answer: Answer) -> set[str]:
     return {hit.source.title for hit in answer.hits}
 
 
+@pytest.mark.slow
 async def test_a_filter_whose_results_are_too_unlike_is_not_said_to_leave_nothing(filed: Shelf) -> None:
     strict = {"thresholds": {"min_similarity": 0.99}}
     desk = filed.desk(relax=True, profiles={"strict": strict})

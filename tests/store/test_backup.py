@@ -71,6 +71,7 @@ async def test_a_backup_made_while_a_source_is_replaced_has_one_whole_version_of
     assert seen[-1] > 0
 
 
+@pytest.mark.slow
 async def test_an_open_reader_sees_the_restored_state_and_its_rights(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.bucket import ObjectStore
     from tests.conftest import Scripts
 
-pytestmark = [pytest.mark.anyio, pytest.mark.nightly]
+pytestmark = [pytest.mark.anyio, pytest.mark.nightly, pytest.mark.slow]
 
 FAULTS: dict[str, tuple[object, str]] = {
     "gone": (True, "the object store doesn't answer as it should"),

@@ -41,14 +41,14 @@ def files_of(folder: Path) -> dict[str, str]:
     }
 
 
-async def ingest_another(small_desk: ModuleType, folder: Path, tmp_path: Path) -> None:
-    file = tmp_path / f"of-{folder.name}.md"
+async def ingest_beside(note: Path, small_desk: ModuleType, folder: Path) -> None:
+    file = note.with_name(f"of-{folder.name}.md")
     file.write_text(f"# Of {folder.name}\n\nThe balance wheel turns.\n")
     await small_desk.ingested(folder, file)
 
 
 async def test_the_desk_is_the_same_to_the_byte_and_can_be_ingested_into(
-    data: Path, bucket: Bucket, small_desk: ModuleType, tmp_path: Path
+    data: Path, bucket: Bucket, small_desk: ModuleType, note: Path, tmp_path: Path
 ) -> None:
     (data / "keys.json").write_text('{"keys": []}')
     await copy_to_bucket(data, bucket)
@@ -59,14 +59,14 @@ async def test_the_desk_is_the_same_to_the_byte_and_can_be_ingested_into(
     assert fetched.documents == {"default/documents": 1}
     assert not (new / FETCHING).exists()
     assert new.stat().st_mode & 0o077 == 0
-    await ingest_another(small_desk, new, tmp_path)
+    await ingest_beside(note, small_desk, new)
     assert {one.source.title for one in await stored_in(new)} == {"Note", "Of new"}
     assert (await copy_to_bucket(new, bucket)).rows["sources__tenant_default__src_documents"] == 2
 
 
 @pytest.mark.usefixtures("copied")
 async def test_a_folder_whose_state_the_bucket_has_outlived_replaces_nothing_by_itself(
-    data: Path, bucket: Bucket, small_desk: ModuleType, tmp_path: Path
+    data: Path, bucket: Bucket, small_desk: ModuleType, note: Path, tmp_path: Path
 ) -> None:
     """The first machine goes on by its timer after a second one has taken over, and has revoked a right."""
     new = tmp_path / "new"
@@ -78,7 +78,7 @@ async def test_a_folder_whose_state_the_bucket_has_outlived_replaces_nothing_by_
     await fetch_from_bucket(bucket, new)
     (one,) = await stored_in(new)
     await change_access(new, "default", [one.id], lambda _before: ONLY_ANN)
-    await ingest_another(small_desk, new, tmp_path)
+    await ingest_beside(note, small_desk, new)
     await copy_to_bucket(new, bucket)
     before = object_facts(bucket)
     for copying in (copy_to_bucket, copy_rights):

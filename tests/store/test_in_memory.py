@@ -154,6 +154,7 @@ async def test_a_query_without_direction_is_near_to_nothing(number: float) -> No
     assert (len(positions), len(similarities)) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [1.0, 0.3])
 async def test_the_nearest_are_those_by_true_vectors(share: float) -> None:
     chance = np.random.default_rng(7)

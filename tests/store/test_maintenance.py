@@ -290,6 +290,7 @@ async def _indexed(data: Path) -> list[bool]:
     return ["id" in {name for one in await table.list_indices() for name in one.columns} for table in tables]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_many")
 async def test_changes_and_purges_keep_each_source_once(small_desk: ModuleType, tmp_path: Path) -> None:
     async with await small_desk.writing(tmp_path) as writer:

@@ -101,6 +101,7 @@ async def _reader(data: Path) -> CollectionReader:
     return await reader.open(collection)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_what_was_removed_is_in_no_file_no_version_and_no_index(
     small_desk: ModuleType, data: Path, *, replaced: bool
@@ -221,6 +222,7 @@ async def _leave_chunks(data: Path) -> None:
     await chunks.add([row | {"generation": "killed"} for row in rows])
 
 
+@pytest.mark.slow
 async def test_after_a_writer_that_ended_well_the_next_one_does_not_read_all_chunks(
     small_desk: ModuleType, tmp_path: Path, looked: list[str]
 ) -> None:
@@ -273,6 +275,7 @@ async def test_changed_labels_are_copied_though_nothing_else_is_looked_at(
     assert await chunks.count_rows("revision = 2") == 2
 
 
+@pytest.mark.slow
 async def test_a_source_that_lacks_chunks_is_seen_until_it_is_stored_again(
     small_desk: ModuleType, tmp_path: Path, looked: list[str]
 ) -> None:

@@ -278,6 +278,7 @@ async def test_words_are_found_in_other_forms_and_scripts(small_desk: ModuleType
         assert len(await table.sparse(query, 9, ALL)) == 1, query
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("indexed", [False, True], ids=["exact", "indexed"])
 async def test_dense_search_gives_the_nearest_with_their_cosine(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, indexed: bool
@@ -374,6 +375,7 @@ async def test_a_narrow_scope_of_a_large_collection_is_searched_exactly(
     assert where == ALL or {one.stored.chunk.seq for one in ranking} == {7, 8, 9}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [10**9, 30_000, 1_000])
 async def test_the_cache_grows_with_the_indexes_up_to_its_limit(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
@@ -403,6 +405,7 @@ async def test_the_cache_grows_with_the_indexes_up_to_its_limit(
     assert sizes == {10**9: [20_000, int(needed * 1.5)], 30_000: [20_000, 30_000], 1_000: [1_000]}[most]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="tells open files on Linux alone")
 async def test_the_files_of_superseded_indexes_do_not_stay_open(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

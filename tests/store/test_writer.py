@@ -71,6 +71,7 @@ async def test_a_replaced_source_has_its_new_chunks_only(small_desk: ModuleType,
     assert await (await _chunks(tmp_path)).count_rows() == 2
 
 
+@pytest.mark.slow
 async def test_a_source_keeps_its_access_record_unless_a_claim_sets_another(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:

@@ -169,6 +169,7 @@ async def test_an_operators_default_holds_for_all_that_say_nothing(shelf: Shelf)
     assert context.text.endswith("]\nEverybody has thirty days of leave.")
 
 
+@pytest.mark.slow
 async def test_nothing_to_show_and_words_that_are_none_are_no_trouble(shelf: Shelf) -> None:
     await shelf.put("a", "?!", "…")
     await shelf.put("b", LEAVE)

@@ -61,6 +61,7 @@ async def test_a_document_that_the_best_passage_names_stands_behind_the_first_on
     assert [step.name for step in answer.steps][-1] == "graph"
 
 
+@pytest.mark.slow
 async def test_a_link_leads_to_its_document_whatever_its_title(shelf: Shelf) -> None:
     await shelf.put(
         "Tower", "Tower clock, by [her](../people/jane.md#life).", metadata={"path": "clocks/t.md"}
@@ -94,6 +95,7 @@ async def test_only_readable_documents_are_followed_and_others_change_nothing(sh
     assert not {"Jane Miller", "Jane Miller (private)"} & {*_titles(await _asked(shelf, BOB))}
 
 
+@pytest.mark.slow
 async def test_a_private_document_is_followed_by_whoever_may_read_it(shelf: Shelf) -> None:
     await _shelve(shelf, access=BOBS)
     assert "Jane Miller" in _titles(await _asked(shelf, BOB))
@@ -107,6 +109,7 @@ async def test_a_request_leaves_out_the_same_documents_on_the_way(shelf: Shelf) 
     assert "Jane Miller" not in _titles(await _asked(shelf, query=f'{QUESTION} "clock"'))
 
 
+@pytest.mark.slow
 async def test_a_walk_goes_to_other_collections_and_not_beyond_a_binding(shelf: Shelf) -> None:
     await shelf.put("Tower", TOWER)
     await shelf.put("Jane Miller", MILLER, collection="people")

@@ -237,6 +237,7 @@ async def test_where_reranking_fails_the_answer_is_that_of_the_search_itself_and
     assert (_stage(answer).before, _stage(answer).after) == (6, 6)
 
 
+@pytest.mark.slow
 async def test_the_chat_model_s_score_counts_beside_likeness_and_place(
     shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
 ) -> None:
@@ -310,6 +311,7 @@ async def test_no_model_is_asked_where_nothing_is_found(
     assert not chat_server.requests
 
 
+@pytest.mark.slow
 async def test_a_desk_opens_the_models_that_its_settings_name(
     clock_room: Path, chats: ModuleType, rerank_server: Endpoint, chat_server: Endpoint
 ) -> None:

@@ -389,6 +389,7 @@ async def test_a_hit_stays_as_it_is_where_its_source_is_replaced_between_two_rea
     assert _texts(expanded) == ["three", "two three four"]
 
 
+@pytest.mark.slow
 @either
 @pytest.mark.anyio
 async def test_nothing_is_added_to_a_hit_whose_source_is_denied_between_two_reads(

@@ -193,6 +193,7 @@ async def test_an_identifier_that_no_passage_has_is_no_evidence_however_similar(
         assert (answer.notes[:1] == (UNGROUNDED,)) == weak, query
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_where_nothing_is_evidence_the_first_note_says_so_and_two_passages_are_shown(
     clock_room: Path,
@@ -207,6 +208,7 @@ async def test_where_nothing_is_evidence_the_first_note_says_so_and_two_passages
         assert len((await desk.search(ME, SearchRequest("pendulum clock"))).hits) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_by_default_weak_evidence_is_said_with_the_built_in_model(clock_room: Path) -> None:
     async with Desk.open(Settings(data=clock_room)) as desk:
