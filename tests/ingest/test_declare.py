@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -35,11 +34,6 @@ METADATA = {
     "pay": {"year": "last year", "path": "pay.md"},
     "desk": {"path": "desk.md"},
 }
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
 
 
 async def _made(small: ModuleType, data: Path) -> Collection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -137,8 +136,7 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+def shelf(small_desk: ModuleType, tmp_path: Path) -> Shelf:
     (tmp_path / "files").mkdir()
     return Shelf(small_desk, tmp_path / "files", tmp_path / "data")
 

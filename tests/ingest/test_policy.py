@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rag.ingest.report import Report
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction")]
 
 
 # Masks in a document: every value goes, and every block, page and heading stays where it stood.

@@ -128,8 +128,7 @@ class Library:
 
 
 @pytest.fixture
-def library(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
-    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
+def library(small_desk: ModuleType, tmp_path: Path) -> Library:
     (tmp_path / "documents").mkdir()
     return Library(small_desk, tmp_path / "documents", tmp_path / "data", Watched(small_desk.BagOfWords()))
 

@@ -1,0 +1,27 @@
+"""What the tests of ingestion share: small runs that cost little."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from rag.store.write import table_maintenance
+from rag.store.write.access_writer import AccessTable
+
+
+@pytest.fixture(autouse=True)
+def _without_flushing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commits last no longer than the power: to flush is most of the time of small runs."""
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+
+
+@pytest.fixture
+def without_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave tables as they are written: to compact them is a quarter of the CPU time of small runs."""
+
+    async def nothing(*_: object, **_named: object) -> None:
+        pass
+
+    monkeypatch.setattr(table_maintenance, "compact", nothing)
+    monkeypatch.setattr(AccessTable, "compact", nothing)
