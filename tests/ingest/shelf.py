@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import zipfile
 from dataclasses import dataclass, field
 from email.message import EmailMessage
@@ -41,6 +42,17 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
         for name, data in files.items():
             archive.writestr(name, data)
     return out.getvalue()
+
+
+def keep(place: Path) -> None:
+    """Remember a folder with files and what is stored of them, for `restore`."""
+    shutil.copytree(place, place.with_name(f"{place.name}-kept"))
+
+
+def restore(place: Path) -> None:
+    """Make a folder as it was. It stays at its place, because what is stored names the files' paths."""
+    shutil.rmtree(place)
+    shutil.copytree(place.with_name(f"{place.name}-kept"), place)
 
 
 @dataclass(slots=True)

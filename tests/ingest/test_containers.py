@@ -6,8 +6,10 @@ import io
 import tarfile
 import warnings
 import zipfile
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from rag.config.settings import AccessRule, IngestSettings
@@ -20,7 +22,7 @@ from rag.ingest.parse.archive_files import members
 from rag.ingest.parse.document_parts import UniqueNames
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.ingest.sandbox import parser_pool
-from tests.ingest.shelf import Shelf, mail, zipped
+from tests.ingest.shelf import Shelf, keep, mail, restore, zipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from rag.ingest.report import Report
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction")]
 
 
 # Files that contain documents: what comes out of them, who may see it, and what becomes of it
@@ -335,14 +337,30 @@ def test_no_name_leads_out_of_its_container(name: str, path: str | None) -> None
 # Containers that did not change aren't opened again, and yet all that changed around them counts.
 
 
-@pytest.fixture
-def stocked(shelf: Shelf) -> Shelf:
-    """A shelf with an archive and two mails."""
+def fill(shelf: Shelf) -> None:
+    """Put an archive and two mails on it."""
     plan = mail(plan_md=b"# The plan\n\nThe pendulum.\n")
     shelf.write("x.zip", zipped({"june/a.eml": plan, "b.md": b"# B\n\nb", "c.bin": b"\0", "d.txt": b""}))
     shelf.write("e.eml", mail("Another.", more_md=b"# More\n\nmore"))
     shelf.write("f.eml", mail("Alone."))
+
+
+@pytest.fixture(scope="module")
+def stock(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    """A filled shelf after its first run."""
+    place = tmp_path_factory.mktemp("stock") / "place"
+    shelf = Shelf(small_desk, place / "docs", place / "data")
+    fill(shelf)
+    anyio.run(shelf.ingest)
+    keep(place)
     return shelf
+
+
+@pytest.fixture
+def stocked(stock: Shelf) -> Shelf:
+    """A filled shelf after its first run, which the test may change."""
+    restore(stock.folder.parent)
+    return replace(stock, records={**stock.records}, ids={**stock.ids})
 
 
 @pytest.fixture
@@ -365,29 +383,30 @@ def lines(report: Report, *kinds: str) -> list[tuple[str, str, str, str]]:
     )
 
 
-async def test_an_unchanged_container_is_read_and_not_opened(stocked: Shelf, opened: list[str]) -> None:
-    first = await stocked.ingest()
+async def test_an_unchanged_container_is_read_and_not_opened(shelf: Shelf, opened: list[str]) -> None:
+    fill(shelf)
+    first = await shelf.ingest()
     assert sorted(opened) == ["a.eml", "e.eml", "f.eml", "x.zip"]
     opened.clear()
-    records = dict(stocked.records)
-    second = await stocked.ingest()
+    records = dict(shelf.records)
+    second = await shelf.ingest()
     assert not opened
-    assert (second.counts["unchanged"], stocked.records) == (6, records)
+    assert (second.counts["unchanged"], shelf.records) == (6, records)
     told = lines(first, "ignored")
     assert lines(second, "ignored") == told
     assert {path.rpartition("/")[2] for path, *_ in told} == {"x.zip", "c.bin", "d.txt"}
-    (stocked.folder / "f.eml").touch()
-    stocked.write("e.eml", mail("Another.", more_md=b"# More\n\nmuch more"))
-    third = await stocked.ingest()
+    (shelf.folder / "f.eml").touch()
+    shelf.write("e.eml", mail("Another.", more_md=b"# More\n\nmuch more"))
+    third = await shelf.ingest()
     assert opened == ["e.eml"]
     assert (third.counts["replaced"], third.counts["unchanged"]) == (2, 4)
-    stocked.write("x.zip", zipped({"b.md": b"# B\n\nb"}))
-    assert (await stocked.ingest()).counts["removed"] == 2
+    shelf.write("x.zip", zipped({"b.md": b"# B\n\nb"}))
+    assert (await shelf.ingest()).counts["removed"] == 2
     opened.clear()
-    assert (await stocked.ingest()).counts["unchanged"] == 4
+    assert (await shelf.ingest()).counts["unchanged"] == 4
     assert not opened
-    (stocked.folder / "x.zip").unlink()
-    assert (await stocked.ingest()).counts["removed"] == 1
+    (shelf.folder / "x.zip").unlink()
+    assert (await shelf.ingest()).counts["removed"] == 1
 
 
 @pytest.mark.parametrize(
@@ -402,8 +421,6 @@ async def test_an_unchanged_container_is_read_and_not_opened(stocked: Shelf, ope
 async def test_other_settings_open_it_anew(
     stocked: Shelf, opened: list[str], settings: dict[str, object], gone: set[str]
 ) -> None:
-    await stocked.ingest()
-    opened.clear()
     before = {*stocked.records}
     await stocked.ingest(None, None, **settings)
     assert "x.zip" in opened
@@ -411,7 +428,6 @@ async def test_other_settings_open_it_anew(
 
 
 async def test_archives_that_are_not_opened_any_more_keep_what_is_stored(stocked: Shelf) -> None:
-    await stocked.ingest()
     before = dict(stocked.records)
     report = await stocked.ingest(archives=False)
     assert stocked.records == before
@@ -420,8 +436,6 @@ async def test_archives_that_are_not_opened_any_more_keep_what_is_stored(stocked
 
 
 async def test_rights_reach_the_parts_of_what_is_not_opened(stocked: Shelf, opened: list[str]) -> None:
-    await stocked.ingest()
-    opened.clear()
     await stocked.set_access("e.eml", ONLY_HR)
     await stocked.ingest()
     assert not opened
@@ -455,8 +469,6 @@ async def test_a_sidecar_beside_a_container_counts_at_once(stocked: Shelf) -> No
 
 
 async def test_what_is_not_stored_any_more_is_taken_out_again(stocked: Shelf, opened: list[str]) -> None:
-    await stocked.ingest()
-    opened.clear()
     async with await stocked.desk.writing(stocked.data) as writer:
         await writer.remove([stocked.ids["x.zip/b.md"]])
     await stocked.ingest()
@@ -476,9 +488,7 @@ async def test_a_part_that_fails_is_tried_again(stocked: Shelf, opened: list[str
 async def test_without_readable_notes_everything_is_opened(
     stocked: Shelf, opened: list[str], noted: bytes
 ) -> None:
-    await stocked.ingest()
     (file,) = stocked.data.rglob(CACHE_FILE)
     file.write_bytes(noted)
-    opened.clear()
     assert (await stocked.ingest()).counts["unchanged"] == 6
     assert sorted(opened) == ["a.eml", "e.eml", "f.eml", "x.zip"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from rag.config.settings import IngestSettings
@@ -16,6 +16,7 @@ from rag.store.read.desk_reader import DeskReader
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
+from tests.ingest.shelf import keep, restore
 from tests.small_desk import Counting
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.stored_rows import StoredSource
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction")]
 
 OPEN = Access("tenant", revision=1)
 ONLY_HR = Access("restricted", frozenset({"group:hr"}))
@@ -97,13 +98,43 @@ TENANT = ("tenant", set[str]())
 NOBODY = ("restricted", set[str]())
 
 
+def archive_in(place: Path, small: ModuleType) -> Archive:
+    return Archive(small, place / "notes", place / "data", Counting(small.BagOfWords()))
+
+
+def fill(archive: Archive) -> None:
+    archive.write("hr/salaries.md", SALARIES)
+    archive.write("menu.md", MENU)
+
+
 @pytest.fixture
-def archive(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
-    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
-    made = Archive(small_desk, tmp_path / "notes", tmp_path / "data", Counting(small_desk.BagOfWords()))
-    made.write("hr/salaries.md", SALARIES)
-    made.write("menu.md", MENU)
-    return made
+def archive(small_desk: ModuleType, tmp_path: Path) -> Archive:
+    """Two files that no run has met."""
+    archive = archive_in(tmp_path, small_desk)
+    fill(archive)
+    return archive
+
+
+@pytest.fixture(scope="module")
+def stored(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The place of an archive whose files are stored, the salaries for HR alone."""
+    place = tmp_path_factory.mktemp("archive") / "place"
+
+    async def store(archive: Archive) -> None:
+        fill(archive)
+        await archive.ingest()
+        await archive.give("hr/salaries.md", ONLY_HR)
+
+    anyio.run(store, archive_in(place, small_desk))
+    keep(place)
+    return place
+
+
+@pytest.fixture
+def restricted(stored: Path, small_desk: ModuleType) -> Archive:
+    """Two files that are stored, the salaries for HR alone. The test may change them."""
+    restore(stored)
+    return archive_in(stored, small_desk)
 
 
 def _of(report: Report, name: str) -> Outcome:
@@ -111,24 +142,22 @@ def _of(report: Report, name: str) -> Outcome:
     return found
 
 
-async def test_a_renamed_file_keeps_its_id_its_vectors_and_its_rights(archive: Archive) -> None:
-    await archive.ingest()
-    await archive.give("hr/salaries.md", ONLY_HR)
-    before = (await archive.sources())["hr/salaries.md"].source
-    archive.embedder.texts.clear()
-    archive.move("hr/salaries.md", "hr/pay/salaries-2026.md")
-    report = await archive.ingest()
+async def test_a_renamed_file_keeps_its_id_its_vectors_and_its_rights(restricted: Archive) -> None:
+    before = (await restricted.sources())["hr/salaries.md"].source
+    restricted.embedder.texts.clear()
+    restricted.move("hr/salaries.md", "hr/pay/salaries-2026.md")
+    report = await restricted.ingest()
     assert report.counts["moved"] == 1
     assert "it was" in _of(report, "salaries-2026.md").reason
-    after = (await archive.sources())["hr/pay/salaries-2026.md"].source
+    after = (await restricted.sources())["hr/pay/salaries-2026.md"].source
     assert (after.id, after.digest, after.metadata["path"]) == (
         before.id,
         before.digest,
         "hr/pay/salaries-2026.md",
     )
-    assert await archive.access() == {"hr/pay/salaries-2026.md": HR, "menu.md": TENANT}
-    assert archive.embedder.texts == []
-    assert (await archive.ingest()).counts["unchanged"] == 2
+    assert await restricted.access() == {"hr/pay/salaries-2026.md": HR, "menu.md": TENANT}
+    assert restricted.embedder.texts == []
+    assert (await restricted.ingest()).counts["unchanged"] == 2
 
 
 async def test_a_document_whose_title_is_its_file_s_name_gets_the_new_one_and_keeps_its_id(
@@ -166,17 +195,17 @@ async def test_what_comes_to_the_place_of_a_moved_file_is_another_document(archi
     assert {name: one.source.id for name, one in (await archive.sources()).items()} == ids
 
 
-async def test_a_file_that_was_absent_for_a_run_comes_back_with_its_rights_and_id(archive: Archive) -> None:
-    await archive.ingest()
-    await archive.give("hr/salaries.md", ONLY_HR)
-    before = (await archive.sources())["hr/salaries.md"].source.id
-    archive.move("hr/salaries.md", "../away.md")
-    assert (await archive.ingest()).counts["removed"] == 1
-    archive.move("../away.md", "hr/salaries.md")
-    report = await archive.ingest()
+async def test_a_file_that_was_absent_for_a_run_comes_back_with_its_rights_and_id(
+    restricted: Archive,
+) -> None:
+    before = (await restricted.sources())["hr/salaries.md"].source.id
+    restricted.move("hr/salaries.md", "../away.md")
+    assert (await restricted.ingest()).counts["removed"] == 1
+    restricted.move("../away.md", "hr/salaries.md")
+    report = await restricted.ingest()
     assert "it is back, with its earlier rights" in _of(report, "salaries.md").reason
-    assert (await archive.sources())["hr/salaries.md"].source.id == before
-    assert (await archive.access())["hr/salaries.md"] == HR
+    assert (await restricted.sources())["hr/salaries.md"].source.id == before
+    assert (await restricted.access())["hr/salaries.md"] == HR
 
 
 async def test_a_folder_that_comes_back_as_it_was_has_all_its_rights_again(archive: Archive) -> None:
@@ -193,24 +222,20 @@ async def test_a_folder_that_comes_back_as_it_was_has_all_its_rights_again(archi
     )
 
 
-async def test_a_file_that_comes_back_under_another_name_is_no_wider(archive: Archive) -> None:
-    await archive.ingest()
-    await archive.give("hr/salaries.md", ONLY_HR)
-    archive.move("hr/salaries.md", "../away.md")
-    await archive.ingest()
-    archive.move("../away.md", "public.md")
-    report = await archive.ingest()
+async def test_a_file_that_comes_back_under_another_name_is_no_wider(restricted: Archive) -> None:
+    restricted.move("hr/salaries.md", "../away.md")
+    await restricted.ingest()
+    restricted.move("../away.md", "public.md")
+    report = await restricted.ingest()
     assert "restricted to group:hr: it has or had the same content as" in _of(report, "public.md").reason
-    assert (await archive.access())["public.md"] == HR
+    assert (await restricted.access())["public.md"] == HR
 
 
-async def test_a_copy_is_no_wider_than_the_original(archive: Archive) -> None:
-    await archive.ingest()
-    await archive.give("hr/salaries.md", ONLY_HR)
-    archive.write("public.md", SALARIES)
-    archive.write("control.md", "# Control\n\nNothing secret.\n")
-    await archive.ingest()
-    assert await archive.access() == {
+async def test_a_copy_is_no_wider_than_the_original(restricted: Archive) -> None:
+    restricted.write("public.md", SALARIES)
+    restricted.write("control.md", "# Control\n\nNothing secret.\n")
+    await restricted.ingest()
+    assert await restricted.access() == {
         "hr/salaries.md": HR,
         "public.md": HR,
         "menu.md": TENANT,
@@ -218,37 +243,33 @@ async def test_a_copy_is_no_wider_than_the_original(archive: Archive) -> None:
     }
 
 
-async def test_files_that_change_names_with_each_other_are_no_wider(archive: Archive) -> None:
-    await archive.ingest()
-    await archive.give("hr/salaries.md", ONLY_HR)
-    archive.write("hr/salaries.md", MENU)
-    archive.write("menu.md", SALARIES)
-    await archive.ingest()
-    assert await archive.access() == {"hr/salaries.md": HR, "menu.md": HR}
+async def test_files_that_change_names_with_each_other_are_no_wider(restricted: Archive) -> None:
+    restricted.write("hr/salaries.md", MENU)
+    restricted.write("menu.md", SALARIES)
+    await restricted.ingest()
+    assert await restricted.access() == {"hr/salaries.md": HR, "menu.md": HR}
 
 
 async def test_a_changed_and_renamed_file_is_no_wider_than_what_is_gone_from_its_folder(
-    archive: Archive,
+    restricted: Archive,
 ) -> None:
-    await archive.ingest()
-    await archive.give("hr/salaries.md", ONLY_HR)
-    archive.move("hr/salaries.md", "hr/pay.md")
-    archive.write("hr/pay.md", f"{SALARIES}\nThe clerk earns 3000.\n")
-    archive.write("control.md", "# Control\n\nIn another folder.\n")
-    report = await archive.ingest()
-    assert (await archive.access())["hr/pay.md"] == HR
-    assert (await archive.access())["control.md"] == TENANT
+    restricted.move("hr/salaries.md", "hr/pay.md")
+    restricted.write("hr/pay.md", f"{SALARIES}\nThe clerk earns 3000.\n")
+    restricted.write("control.md", "# Control\n\nIn another folder.\n")
+    report = await restricted.ingest()
+    assert (await restricted.access())["hr/pay.md"] == HR
+    assert (await restricted.access())["control.md"] == TENANT
     assert "which is gone" in _of(report, "pay.md").reason
 
 
-async def test_a_new_file_is_like_the_others_of_its_folder_where_all_are_restricted(archive: Archive) -> None:
-    await archive.ingest()
-    await archive.give("hr/salaries.md", ONLY_HR)
-    archive.write("hr/new.md", "# New\n\nSomething else.\n")
-    archive.write("new.md", "# New\n\nIn another folder.\n")
-    await archive.ingest()
-    assert (await archive.access())["hr/new.md"] == HR
-    assert (await archive.access())["new.md"] == TENANT
+async def test_a_new_file_is_like_the_others_of_its_folder_where_all_are_restricted(
+    restricted: Archive,
+) -> None:
+    restricted.write("hr/new.md", "# New\n\nSomething else.\n")
+    restricted.write("new.md", "# New\n\nIn another folder.\n")
+    await restricted.ingest()
+    assert (await restricted.access())["hr/new.md"] == HR
+    assert (await restricted.access())["new.md"] == TENANT
 
 
 @pytest.mark.slow
@@ -347,18 +368,16 @@ async def test_a_document_is_heard_as_soon_as_documents_are(archive: Archive) ->
 
 
 @pytest.mark.slow
-async def test_a_file_that_comes_back_is_not_taken_for_a_copy_with_wider_rights(archive: Archive) -> None:
-    await archive.ingest()
-    await archive.give("hr/salaries.md", ONLY_HR)
-    archive.write("copy.md", SALARIES)
-    await archive.ingest()
-    await archive.give("copy.md", Access("tenant"))
-    archive.move("hr/salaries.md", "../away.md")
-    await archive.ingest()
-    archive.move("../away.md", "hr/salaries.md")
-    (archive.folder / "copy.md").unlink()
-    report = await archive.ingest(removes=True)
-    assert (await archive.access())["hr/salaries.md"] == HR
+async def test_a_file_that_comes_back_is_not_taken_for_a_copy_with_wider_rights(restricted: Archive) -> None:
+    restricted.write("copy.md", SALARIES)
+    await restricted.ingest()
+    await restricted.give("copy.md", Access("tenant"))
+    restricted.move("hr/salaries.md", "../away.md")
+    await restricted.ingest()
+    restricted.move("../away.md", "hr/salaries.md")
+    (restricted.folder / "copy.md").unlink()
+    report = await restricted.ingest(removes=True)
+    assert (await restricted.access())["hr/salaries.md"] == HR
     assert "restricted to group:hr" in _of(report, "hr/salaries.md").reason
 
 
@@ -431,11 +450,9 @@ async def test_rights_are_set_without_embedding_anything(archive: Archive) -> No
     assert archive.embedder.texts == []
 
 
-async def test_rights_follow_a_document_into_another_collection(archive: Archive) -> None:
-    await archive.ingest()
-    await archive.give("hr/salaries.md", ONLY_HR)
-    await archive.ingest(collection="other")
-    assert await archive.access("other") == {"hr/salaries.md": HR, "menu.md": TENANT}
+async def test_rights_follow_a_document_into_another_collection(restricted: Archive) -> None:
+    await restricted.ingest(collection="other")
+    assert await restricted.access("other") == {"hr/salaries.md": HR, "menu.md": TENANT}
 
 
 async def test_a_folder_of_which_much_is_gone_is_left_alone_until_one_insists(archive: Archive) -> None:
