@@ -437,7 +437,7 @@ def test_what_stands_for_many_records_narrows_as_all_of_them_do(
     few, every = Recorded(held), Recorded(held)
     for known in (few, every):
         known.note_missing([one for one in held if int(one[2:]) % 7 == 0])
-    for id_, access in itertools.product([*held][:60], ACCESSES):
+    for id_, access in itertools.product([*held][:20], ACCESSES):
         uri = held[id_].uri
         asked: list[tuple[Narrowing, ...]] = []
         for known, most in ((few, access_history.FEW), (every, 10**6)):

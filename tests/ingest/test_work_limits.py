@@ -172,7 +172,7 @@ def _outcomes(report: Report) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "comes_in"), [(2, False), (60, True)])
+@pytest.mark.parametrize(("seconds", "comes_in"), [(0.5, False), (60, True)])
 async def test_opening_and_parsing_a_file_spend_the_same_seconds(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, *, comes_in: bool
 ) -> None:
@@ -180,7 +180,8 @@ async def test_opening_and_parsing_a_file_spend_the_same_seconds(
     (folder := tmp_path / "mails").mkdir()
     (folder / "slow.eml").write_bytes(MAIL)
     (folder / "good.eml").write_bytes(MAIL + b"of another clock\n")
-    _slow(monkeypatch, parse=1.2, members=1.2)
+    monkeypatch.setattr("rag.ingest.work_limits.PATIENCE", 1_000)
+    _slow(monkeypatch, parse=0.3, members=0.3)
     settings = IngestSettings(parse_timeout_seconds=seconds)
     outcomes = _outcomes(await small_desk.ingested(tmp_path / "data", folder, settings=settings))
     assert outcomes["good.eml"][0] == "added"
@@ -198,19 +199,18 @@ async def test_parts_that_use_up_their_seconds_leave_fewer_to_those_behind_them(
     (folder := tmp_path / "archives").mkdir()
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        for name in ("slow-1.txt", "slow-2.txt", "slow-3.txt", "z-good.txt"):
+        for name in ("slow-1.txt", "slow-2.txt", "z-good.txt"):
             archive.writestr(name, f"the verge and the foliot of {name}")
     (folder / "a.zip").write_bytes(content.getvalue())
     _slow(monkeypatch, parse=600)
-    settings = IngestSettings(parse_timeout_seconds=2, archives=True)
+    settings = IngestSettings(parse_timeout_seconds=1, archives=True)
     outcomes = _outcomes(await small_desk.ingested(tmp_path / "data", folder, settings=settings))
-    reasons = [outcomes[f"slow-{number}.txt"][1] for number in (1, 2, 3)]
+    reasons = [outcomes[f"slow-{number}.txt"][1] for number in (1, 2)]
     over = [reason.removeprefix("parsing took over ").partition(" ")[0] for reason in reasons]
-    assert over == ["2", "1", "0.5"]
+    assert over == ["1", "0.5"]
     assert outcomes["z-good.txt"][0] == "added"
 
 
-@pytest.mark.slow
 def test_only_parts_of_the_same_file_get_less_and_only_after_parts_that_cost_too_much() -> None:
     discovery = Discovery(spent={"file:///d/a.zip#b.eml": 7.0})
     discovery.note_broken("file:///d/a.zip#one", ParseError("", "timeout"))
