@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.errors import ParseError
+from rag.errors import EmptyFileError
 from rag.ingest.parse.html_page import parse as parse_page
 from rag.ingest.parse.html_page import without_hidden_orders
 from rag.ingest.parse.html_widgets import with_widgets_as_text
@@ -76,7 +76,7 @@ def test_an_empty_main_part_does_not_hide_the_page(shape: Shape) -> None:
 
 
 def test_a_page_without_content_is_empty() -> None:
-    with pytest.raises(ParseError, match=r"^the file has no content$"):
+    with pytest.raises(EmptyFileError):
         parse(b"<html><head><title>T</title></head><body><nav>Home</nav></body></html>", "a.html")
 
 

@@ -199,7 +199,7 @@ async def test_what_eats_memory_is_stopped_and_the_next_file_is_parsed() -> None
 
 async def test_the_parser_process_reports_what_is_wrong_with_a_file() -> None:
     for data, name in ((b"", "a.pdf"), (b"<p> ", "a.html")):
-        with pytest.raises(EmptyFileError, match="the file has no content"):
+        with pytest.raises(EmptyFileError):
             await parse_safely(data, name, budget=Budget(60))
     for data in (b"no PDF at all", _pdf([HELLO])[:200]):
         with pytest.raises(ParseError, match="damaged"):
