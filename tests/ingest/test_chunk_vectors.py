@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rag.models.embed import TextKind
     from rag.store.read.collection_reader import CollectionReader
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 # Chunks for which the embedder has no vector: stored all the same, told, and asked for again.

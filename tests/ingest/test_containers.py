@@ -57,6 +57,7 @@ def _failed(report: Report, shelf: Shelf) -> dict[str, tuple[str, str | None]]:
     }
 
 
+@pytest.mark.slow
 async def test_parts_are_sources_of_their_own_and_follow_their_container(shelf: Shelf) -> None:
     plan = b"# The plan\n\nThe pendulum.\n"
     shelf.write("x.zip", zipped({"june/a.eml": mail(plan_md=plan, logo_png=b"\x89PNG"), "b.md": b"# B\n\nb"}))
@@ -117,6 +118,7 @@ async def test_rules_for_a_container_count_for_its_parts(shelf: Shelf) -> None:
     assert shelf.records == {"pay.zip/a.md": HR, "other.zip/pay/b.md": HR, "other.zip/c.md": OPEN}
 
 
+@pytest.mark.slow
 async def test_what_is_taken_from_a_container_is_taken_from_its_parts_in_the_next_run(shelf: Shelf) -> None:
     shelf.write("a.eml", mail(plan_md=b"# Plan\n\nplan"))
     await shelf.ingest()
@@ -132,6 +134,7 @@ async def test_what_is_taken_from_a_container_is_taken_from_its_parts_in_the_nex
     assert shelf.records["a.eml/more.md"] == HR
 
 
+@pytest.mark.slow
 async def test_the_attachments_of_a_copy_are_as_narrow_as_the_copy_from_the_first_moment(
     shelf: Shelf,
 ) -> None:
@@ -143,6 +146,7 @@ async def test_the_attachments_of_a_copy_are_as_narrow_as_the_copy_from_the_firs
     assert set(shelf.records.values()) == {HR}
 
 
+@pytest.mark.slow
 async def test_a_command_that_restricts_a_folder_restricts_what_is_in_its_containers(shelf: Shelf) -> None:
     shelf.write("x.zip", zipped({"a.md": b"# A\n\na"}))
     await shelf.ingest(Rights("tenant", RequestedAccess(allow=("group:hr",))))
@@ -184,6 +188,7 @@ async def test_hostile_members_are_a_line_each_and_the_others_come_in(shelf: She
     }
 
 
+@pytest.mark.slow
 async def test_bombs_and_nests_end_as_a_line(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "SMALL_BYTES", 1 << 20)
     monkeypatch.setattr(containers, "MAX_MEMBERS", 50)
@@ -205,6 +210,7 @@ async def test_bombs_and_nests_end_as_a_line(shelf: Shelf, monkeypatch: pytest.M
     assert "nest.zip/in.zip/in.zip/a.md" in shelf.records
 
 
+@pytest.mark.slow
 async def test_a_member_that_is_too_large_is_refused_before_it_takes_room(
     shelf: Shelf, tmp_path: Path
 ) -> None:
@@ -383,6 +389,7 @@ def lines(report: Report, *kinds: str) -> list[tuple[str, str, str, str]]:
     )
 
 
+@pytest.mark.slow
 async def test_an_unchanged_container_is_read_and_not_opened(shelf: Shelf, opened: list[str]) -> None:
     fill(shelf)
     first = await shelf.ingest()
@@ -427,6 +434,7 @@ async def test_other_settings_open_it_anew(
     assert before - stocked.records.keys() == gone
 
 
+@pytest.mark.slow
 async def test_archives_that_are_not_opened_any_more_keep_what_is_stored(stocked: Shelf) -> None:
     before = dict(stocked.records)
     report = await stocked.ingest(archives=False)
@@ -435,6 +443,7 @@ async def test_archives_that_are_not_opened_any_more_keep_what_is_stored(stocked
     assert not (await stocked.ingest()).notes  # the control
 
 
+@pytest.mark.slow
 async def test_rights_reach_the_parts_of_what_is_not_opened(stocked: Shelf, opened: list[str]) -> None:
     await stocked.set_access("e.eml", ONLY_HR)
     await stocked.ingest()
@@ -459,6 +468,7 @@ async def test_documents_that_may_request_access_now_are_asked(stocked: Shelf) -
     assert (stocked.records["w.zip/w.md"], stocked.records["w.zip/o.md"]) == (HR, OPEN)
 
 
+@pytest.mark.slow
 async def test_a_sidecar_beside_a_container_counts_at_once(stocked: Shelf) -> None:
     rights = Rights("tenant", of_documents=True)
     await stocked.ingest(rights)
@@ -468,6 +478,7 @@ async def test_a_sidecar_beside_a_container_counts_at_once(stocked: Shelf) -> No
     assert stocked.records["e.eml"] == OPEN
 
 
+@pytest.mark.slow
 async def test_what_is_not_stored_any_more_is_taken_out_again(stocked: Shelf, opened: list[str]) -> None:
     async with await stocked.desk.writing(stocked.data) as writer:
         await writer.remove([stocked.ids["x.zip/b.md"]])
@@ -484,6 +495,7 @@ async def test_a_part_that_fails_is_tried_again(stocked: Shelf, opened: list[str
         assert opened.count("g.zip") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noted", [b"", b"[]", b'{"version": 1}', b'{"version": 1, "containers": {"x": 3}}'])
 async def test_without_readable_notes_everything_is_opened(
     stocked: Shelf, opened: list[str], noted: bytes

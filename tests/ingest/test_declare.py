@@ -57,6 +57,7 @@ async def _found(desk: Desk, filter_: dict[str, Any]) -> set[str]:
     return {hit.source.uri for hit in answer.hits}
 
 
+@pytest.mark.slow
 async def test_a_running_desk_filters_by_a_field_from_its_next_search_on(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:

@@ -55,7 +55,6 @@ def _outcomes(discovery: Discovery, folder: Path) -> dict[str, tuple[str, str]]:
     return {os.path.relpath(one.path, folder): (one.outcome, one.reason) for one in discovery.outcomes}
 
 
-@pytest.mark.slow
 def test_a_folder_means_every_document_in_it_by_its_path_below_the_folder(tree: Path) -> None:
     discovery = _discovered(tree)
     assert sorted(_names(discovery)) == sorted(TREE)
@@ -64,7 +63,6 @@ def test_a_folder_means_every_document_in_it_by_its_path_below_the_folder(tree: 
     assert {found.uri for found in discovery.files.values()} == {(tree / name).as_uri() for name in TREE}
 
 
-@pytest.mark.slow
 def test_files_come_in_the_order_of_names_and_a_folder_where_its_name_stands(tree: Path) -> None:
     assert _names(_discovered(tree)) == [
         "a.md",
@@ -76,7 +74,6 @@ def test_files_come_in_the_order_of_names_and_a_folder_where_its_name_stands(tre
     ]
 
 
-@pytest.mark.slow
 def test_a_file_that_is_given_in_several_ways_is_met_once(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +85,6 @@ def test_a_file_that_is_given_in_several_ways_is_met_once(
     assert sorted(_names(discovery)) == sorted(TREE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "left"),
     [
@@ -111,7 +107,6 @@ def test_patterns_are_held_against_the_path_and_the_name(
     assert not discovery.outcomes
 
 
-@pytest.mark.slow
 def test_hidden_and_version_control_folders_are_passed_over_unless_asked_for(tree: Path) -> None:
     for name in (".git/config.ini", ".hidden.md", ".cache/x.md", "CVS/y.md", "node_modules/p/z.md"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +117,6 @@ def test_hidden_and_version_control_folders_are_passed_over_unless_asked_for(tre
     assert not {"CVS/y.md", "node_modules/p/z.md"} & hidden
 
 
-@pytest.mark.slow
 def test_what_is_given_by_name_is_taken_though_a_folder_would_not_bring_it(tree: Path) -> None:
     (tree / ".secret").mkdir()
     (tree / ".secret" / "x.md").write_text("x", encoding="utf-8")
@@ -130,7 +124,6 @@ def test_what_is_given_by_name_is_taken_though_a_folder_would_not_bring_it(tree:
     assert _names(_discovered(tree / "a.md", tree / ".secret" / "x.md", **settings)) == ["a.md", "x.md"]
 
 
-@pytest.mark.slow
 def test_what_is_no_document_is_ignored_in_a_folder_and_skipped_where_it_was_named(tree: Path) -> None:
     for name in ("photo.jpg", "Makefile.bak", "noend"):
         (tree / name).write_bytes(b"\xff\xd8")
@@ -154,7 +147,6 @@ def test_a_missing_path_is_reported_and_stops_nothing(tree: Path) -> None:
     }
 
 
-@pytest.mark.slow
 def test_links_in_a_folder_are_not_followed_and_those_that_lead_out_are_skipped(
     tree: Path, tmp_path: Path
 ) -> None:
@@ -237,7 +229,6 @@ def test_names_of_any_bytes_are_found_and_shown_on_one_printable_line(tmp_path: 
         printable(found.path).encode()
 
 
-@pytest.mark.slow
 @given(st.binary(min_size=1))
 def test_a_path_is_shown_as_valid_text_on_one_line_whatever_its_bytes(name: bytes) -> None:
     shown = printable(os.fsdecode(name))
@@ -250,7 +241,6 @@ def _found(path: Path) -> LocalFile:
     return LocalFile.local(path, path.name)
 
 
-@pytest.mark.slow
 def test_a_file_is_read_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_bytes(b"x" * 1_500_000)
@@ -261,7 +251,6 @@ def test_a_file_is_read_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
         read(_found(path), 1_000_000)
 
 
-@pytest.mark.slow
 def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +278,6 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
         read(_found(tmp_path / "gone.md"), 1000)
 
 
-@pytest.mark.slow
 def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("x")
     (tmp_path / "folder.md").mkdir()
@@ -303,7 +291,6 @@ def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-@pytest.mark.slow
 def test_a_folder_that_may_be_entered_but_not_listed_is_passed_through(plain_folder: Path) -> None:
     inner = plain_folder / "closed" / "open"
     inner.mkdir(parents=True)
@@ -318,7 +305,6 @@ def test_a_folder_that_may_be_entered_but_not_listed_is_passed_through(plain_fol
         (plain_folder / "closed").chmod(0o700)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stepwise", [True, False])
 @pytest.mark.parametrize("swapped", ["documents", "documents/sub", "documents/sub/deep"])
 def test_a_folder_that_became_a_link_after_it_was_found_is_not_read_through(
@@ -425,7 +411,6 @@ def test_a_whole_run_brings_in_nothing_of_the_outside(scripts: Scripts, tmp_path
     assert "pendulum" in scripts.admin("search", "pendulum", *data).stdout
 
 
-@pytest.mark.slow
 def test_a_file_without_a_suffix_is_read_if_its_content_says_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "page").write_text("<!DOCTYPE html><p>text")
     (tmp_path / "notes").write_text("plain words")
@@ -436,7 +421,6 @@ def test_a_file_without_a_suffix_is_read_if_its_content_says_what_it_is(tmp_path
     assert {one.kind for one in found.outcomes} == {"unsupported"}
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="it needs a file whose reading fails midway")
 def test_a_file_that_fails_while_it_is_read_is_one_skipped_file() -> None:
     file = Path(f"/proc/{os.getpid()}/mem")  # it can be opened, and reading it gives EIO
@@ -444,7 +428,6 @@ def test_a_file_that_fails_while_it_is_read_is_one_skipped_file() -> None:
         read(LocalFile.local(file, "mem"), 1 << 20)
 
 
-@pytest.mark.slow
 def test_a_folder_without_a_file_to_read_says_so(tree: Path, tmp_path: Path) -> None:
     empty, hidden = tmp_path / "empty", tmp_path / "hidden"
     empty.mkdir()
@@ -512,6 +495,7 @@ def test_a_folder_whose_ignore_file_can_not_be_read_is_left_alone(tmp_path: Path
     assert failed == {"sub": "unreadable", "other": "too large"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "patterns",
     [
@@ -547,6 +531,7 @@ def test_a_folder_is_left_alone_if_its_patterns_take_too_long(
     assert "nothing of the folder was read, because of its .gitignore has" in found.outcomes[0].reason
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_what_was_stored_before_is_removed_with_the_reason_and_under_the_guard(
     tmp_path: Path, small_desk: ModuleType

@@ -141,6 +141,7 @@ def shelf(small_desk: ModuleType, tmp_path: Path) -> Shelf:
     return Shelf(small_desk, tmp_path / "files", tmp_path / "data")
 
 
+@pytest.mark.slow
 async def test_each_document_is_found_by_the_forms_of_words_in_its_own_language(shelf: Shelf) -> None:
     report = await shelf.ingest(a_md=TEXTS["de"], b_md=TEXTS["ru"], c_md=TEXTS["en"], d_md=TEXTS["uk"])
     assert report.languages == {"de": 1, "en": 1, "ru": 1, "uk": 1}
@@ -153,6 +154,7 @@ async def test_each_document_is_found_by_the_forms_of_words_in_its_own_language(
     assert await shelf.found("Protokolle der Sitzungen", every=True) == {"a.md"}
 
 
+@pytest.mark.slow
 async def test_a_collection_that_becomes_german_takes_its_code_along(shelf: Shelf) -> None:
     """A document without a language follows the others, also after these have changed."""
     await shelf.ingest(a_md=TEXTS["en"], notiz_md="Uhren", prog_py=CODE)
@@ -204,6 +206,7 @@ async def test_a_collection_changes_its_language_without_embedding(shelf: Shelf)
     assert await shelf.found("accepting") == set()
 
 
+@pytest.mark.slow
 async def test_strict_statistics_ask_in_the_languages_of_readable_documents_only(shelf: Shelf) -> None:
     await shelf.ingest(a_md=TEXTS["en"], b_md="The clock on this wall is what some people would call an Uhr.")
     before = [await answer(shelf, counted) for counted in ("strict", "collection")]

@@ -173,6 +173,7 @@ def test_a_part_is_stale_as_its_file_is_and_unknown_while_its_folder_is_not_moun
     assert staleness(uri, "x.zip/june/a.md", state) == "gone"
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_the_spool_is_private_and_removed_after_a_run_and_a_killed_one_is_swept(
     tmp_path: Path, small_desk: ModuleType
@@ -210,6 +211,7 @@ async def _run(data: Path, docs: Path) -> Report:
     return report
 
 
+@pytest.mark.slow
 async def test_the_state_of_each_file_is_recorded_also_if_only_its_time_is_new(tmp_path: Path) -> None:
     """Added, changed, touched, moved, replaced by a copy: after each run, the record is that of the file."""
     docs, data = tmp_path / "docs", tmp_path / "data"
@@ -229,6 +231,7 @@ async def test_the_state_of_each_file_is_recorded_also_if_only_its_time_is_new(t
     assert {"a.md", "b.md", "d.md"} == after.keys()
 
 
+@pytest.mark.slow
 async def test_rows_of_a_version_that_did_not_record_it_get_it_at_the_next_run(tmp_path: Path) -> None:
     docs, data = tmp_path / "docs", tmp_path / "data"
     docs.mkdir()

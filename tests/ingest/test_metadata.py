@@ -157,6 +157,7 @@ def test_it_is_no_document_by_itself(tmp_path: Path) -> None:
     assert named.outcome == "skipped"
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_change_of_it_makes_the_source_anew(small_desk: ModuleType, tmp_path: Path) -> None:
     papers = tmp_path / "papers"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.stored_rows import StoredSource
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction"), pytest.mark.slow]
 
 OPEN = Access("tenant", revision=1)
 ONLY_HR = Access("restricted", frozenset({"group:hr"}))
@@ -272,7 +272,6 @@ async def test_a_new_file_is_like_the_others_of_its_folder_where_all_are_restric
     assert (await restricted.access())["new.md"] == TENANT
 
 
-@pytest.mark.slow
 async def test_a_document_that_moves_to_a_folder_with_other_rights_gets_the_narrower(
     archive: Archive,
 ) -> None:
@@ -303,7 +302,6 @@ async def test_what_a_folder_above_is_ingested_with_narrows_what_a_folder_in_it_
     assert (await archive.access())["hr/open/b.md"] == HR
 
 
-@pytest.mark.slow
 async def test_a_folder_s_rights_become_wider_only_when_the_run_is_told_to(archive: Archive) -> None:
     await archive.ingest("hr", asked=RequestedAccess(allow=("group:hr",)))
     report = await archive.ingest("hr", asked=RequestedAccess("tenant"))
@@ -317,7 +315,6 @@ async def test_a_folder_s_rights_become_wider_only_when_the_run_is_told_to(archi
     assert set(map(str, (await archive.access()).values())) == {str(TENANT)}
 
 
-@pytest.mark.slow
 async def test_a_run_tells_how_many_sources_have_other_rights_than_it_asks_for(archive: Archive) -> None:
     await archive.ingest()
     report = await archive.ingest(asked=RequestedAccess("restricted"))
@@ -329,7 +326,6 @@ async def test_a_run_tells_how_many_sources_have_other_rights_than_it_asks_for(a
     assert (await archive.ingest()).notes == ()
 
 
-@pytest.mark.slow
 async def test_a_document_may_tighten_its_rights_whenever_it_changes(archive: Archive) -> None:
     archive.write("plan.md", "# Plan\n\nMore leave.\n")
     await archive.ingest(of_documents=True)
@@ -367,7 +363,6 @@ async def test_a_document_is_heard_as_soon_as_documents_are(archive: Archive) ->
     assert (await archive.access())["plan.md"] == TENANT
 
 
-@pytest.mark.slow
 async def test_a_file_that_comes_back_is_not_taken_for_a_copy_with_wider_rights(restricted: Archive) -> None:
     restricted.write("copy.md", SALARIES)
     await restricted.ingest()
@@ -425,7 +420,6 @@ async def test_another_text_in_the_place_of_one_that_went_elsewhere_is_ingested_
     assert access["menu.md"] == TENANT
 
 
-@pytest.mark.slow
 async def test_who_had_the_name_before_does_not_hide_what_a_file_could_be(archive: Archive) -> None:
     archive.write("hr/plan.md", "# Plan\n\nMore leave.\n")
     archive.write("hr/other.md", "# Other\n\nNothing secret.\n")
@@ -470,7 +464,6 @@ async def test_a_folder_of_which_much_is_gone_is_left_alone_until_one_insists(ar
     assert len(await archive.sources()) == 3
 
 
-@pytest.mark.slow
 async def test_a_folder_may_lose_a_third_or_ten_of_its_files(archive: Archive) -> None:
     for number in range(40):
         archive.write(f"many/{number}.md", f"# {number}\n\nText {number}.\n")

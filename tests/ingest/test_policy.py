@@ -227,6 +227,7 @@ async def test_what_is_stored_of_an_expired_mail_goes_with_it_although_nobody_lo
     assert elsewhere.records.keys() == {"old/b.eml", "old/b.eml/plan.md", "c.md"}
 
 
+@pytest.mark.slow
 async def test_a_part_that_moved_is_as_narrow_as_what_contains_it_now_in_the_same_run(shelf: Shelf) -> None:
     shelf.write("z.eml", mail("Old.", plan_md=PLAN))
     shelf.write("hr.eml", mail("Wages."))
@@ -264,6 +265,7 @@ PAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_run_says_what_it_has_read_anew_and_never_the_data_themselves(tmp_path: Path) -> None:
     docs = tmp_path / "docs"

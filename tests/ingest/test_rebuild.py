@@ -120,6 +120,7 @@ async def labels(data: Path) -> dict[str, set[tuple[str, ...]]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_another_embedder_leaves_passages_ids_and_metadata_as_they_are(data: Path) -> None:
     before = await opened(data)
@@ -134,6 +135,7 @@ async def test_another_embedder_leaves_passages_ids_and_metadata_as_they_are(dat
     assert await texts(before) == then  # a search that began before still has its tables
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_another_chunking_cuts_the_stored_texts_and_the_next_run_agrees(
     beside_docs: Path, tmp_path: Path
@@ -177,6 +179,7 @@ async def test_an_interrupted_rebuild_goes_on_and_the_old_tables_answer_until_th
     assert (await opened(data)).collection.coming is None
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_other_options_begin_anew_and_leave_no_tables_behind(
     data: Path, monkeypatch: pytest.MonkeyPatch
@@ -193,6 +196,7 @@ async def test_other_options_begin_anew_and_leave_no_tables_behind(
     }  # one to go back to, no more
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_rights_that_change_while_a_rebuild_is_interrupted_hold_in_its_tables(
     data: Path, monkeypatch: pytest.MonkeyPatch
@@ -209,6 +213,7 @@ async def test_rights_that_change_while_a_rebuild_is_interrupted_hold_in_its_tab
     assert all("+user:ann" in one for found in held.values() for one in found), held
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_undo_brings_back_vectors_and_passages_but_no_earlier_text(
     beside_docs: Path, tmp_path: Path

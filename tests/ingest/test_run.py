@@ -157,6 +157,7 @@ def _counts(report: Report) -> dict[str, int]:
     return {kind: count for kind, count in report.counts.items() if count}
 
 
+@pytest.mark.slow
 async def test_every_file_is_accounted_for_in_a_first_a_second_and_a_later_run(library: Library) -> None:
     for name in ("same.md", "changes.md", "vanishes.md", "breaks.json"):
         library.write(name, f'["{name}"]')
@@ -209,6 +210,7 @@ async def test_a_run_on_nothing_new_embeds_nothing_and_writes_nothing(library: L
     assert {path: path.stat().st_mtime_ns for path in database_folder(library.data).rglob("*")} == before
 
 
+@pytest.mark.slow
 async def test_only_what_changed_is_embedded_again(library: Library) -> None:
     library.write("a.md", "first a")
     library.write("b.md", "first b")
@@ -254,6 +256,7 @@ async def test_a_chunk_is_the_text_of_its_source_at_its_place(library: Library) 
     assert (source.title, source.length, source.mime_type) == ("Title", len(text), "text/markdown")
 
 
+@pytest.mark.slow
 async def test_a_file_that_is_excluded_now_or_not_in_the_run_stays(library: Library) -> None:
     library.write("a.md", "a")
     library.write("sub/b.md", "b")
@@ -294,6 +297,7 @@ async def test_a_missing_folder_is_reported_and_removes_no_source(library: Libra
     assert set(await library.sources()) == {"a.md"}
 
 
+@pytest.mark.slow
 async def test_files_in_a_folder_that_can_not_be_read_are_not_taken_for_vanished(
     small_desk: ModuleType, plain_folder: Path
 ) -> None:
@@ -407,6 +411,7 @@ async def test_a_document_can_hold_any_characters(library: Library) -> None:
     assert len(await library.sources()) == 3
 
 
+@pytest.mark.slow
 async def test_the_progress_adds_up(library: Library) -> None:
     for number in range(7):
         library.write(f"{number}.md", f"{number} {LONG}")
@@ -430,6 +435,7 @@ async def test_the_progress_adds_up(library: Library) -> None:
         assert progress.worked_on == progress.work
 
 
+@pytest.mark.slow
 async def test_a_file_that_was_emptied_is_a_failure_since_its_earlier_version_is_still_found(
     library: Library,
 ) -> None:
@@ -468,6 +474,7 @@ async def test_a_failing_embedder_is_raised_itself_and_what_was_written_stays(
     assert (await (await library.table()).statistics()).unindexed == 0
 
 
+@pytest.mark.slow
 async def test_a_failing_embedder_leaves_the_earlier_versions(library: Library) -> None:
     library.write("a.md", "first")
     await library.ingest()
@@ -525,6 +532,7 @@ async def test_a_collection_that_is_being_written_turns_a_run_away(
     assert _counts(await library.ingest()) == {"added": 1}
 
 
+@pytest.mark.slow
 async def test_other_chunk_sizes_make_every_source_anew(library: Library) -> None:
     library.write("a.md", LONG)
     await library.ingest()
@@ -535,6 +543,7 @@ async def test_other_chunk_sizes_make_every_source_anew(library: Library) -> Non
     assert (await library.sources())["a.md"].chunk_count > 15
 
 
+@pytest.mark.slow
 async def test_documents_that_fill_the_memory_alone_come_in_one_after_another(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -574,6 +583,7 @@ class Workers:
             self._running -= 1
 
 
+@pytest.mark.slow
 async def test_an_executor_prepares_each_new_document_once_and_several_at_the_same_time(
     library: Library,
 ) -> None:

@@ -130,6 +130,7 @@ async def test_only_what_changed_is_fetched(site: Site, desk: OriginContext) -> 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_bucket_that_cannot_be_listed_as_a_whole_is_not_taken_for_an_empty_one(
     site: Site, desk: OriginContext
@@ -169,6 +170,7 @@ async def test_without_a_key_only_who_says_so_asks_anonymously(
     assert not [path for path in site.paths if "Signature" in path or "none" in path]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_store_of_its_own_answers_as_expected(
     object_store: ObjectStore, desk: OriginContext, monkeypatch: pytest.MonkeyPatch

@@ -308,6 +308,7 @@ def certificate(folder: Path) -> Path:
 RUSSIAN = "Шапочка обязательна для всех посетителей бассейна."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stated", "meta", "encoding"),
     [
@@ -376,6 +377,7 @@ def test_an_address_as_a_path() -> None:
     assert path_below("https://example.org/%2e%2e/%2F/x") == "example.org/x"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("within_a_minute")
 def test_a_page_of_open_tags_takes_no_longer_than_its_size() -> None:
     for part in (b"<a ", b'<a href="', b"<meta ", b"<!--", b"<a href=x>"):

@@ -263,6 +263,7 @@ def test_a_damaged_file_says_which_part() -> None:
         parse(word(p("")), "a.docx")
 
 
+@pytest.mark.slow
 def test_a_part_that_would_be_too_large_is_not_unpacked() -> None:
     with pytest.raises(ParseError, match=r"would take 65 MB of memory; at most 64 MB are unpacked$") as error:
         parse(package({"word/document.xml": b" " * (65 << 20)}), "a.docx")

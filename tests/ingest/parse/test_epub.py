@@ -145,6 +145,7 @@ SAMPLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_real_books_have_the_facts_and_headings_that_a_person_sees(judged: Path, name: str) -> None:
     document = parse((judged / "office" / f"{name}.epub").read_bytes(), f"{name}.epub")

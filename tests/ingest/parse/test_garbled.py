@@ -109,6 +109,7 @@ def passages(judged: Path, language: str) -> list[str]:
     return [re.sub(r"\s+", " ", json.loads(line)["text"]) for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize(
     ("codes", "font"),

@@ -371,6 +371,7 @@ async def test_a_legacy_document_is_read_in_the_confined_process(judged: Path) -
 TABLE = tomllib.loads((Path(__file__).parents[1] / "data/office.toml").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"the office samples are not at {SAMPLES}")
 @pytest.mark.parametrize("name", TABLE)
 def test_title_and_headings_are_those_that_people_see(name: str) -> None:
