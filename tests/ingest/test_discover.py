@@ -386,7 +386,7 @@ def test_nothing_outside_is_listed_while_a_folder_becomes_a_link_and_back(tmp_pa
         (place / "deep" / name).touch()
     listed: list[str] = []
     with _swapped(folder, outside):
-        while listed.count("hr/deep/inside.md") < 200:
+        while listed.count("hr/deep/inside.md") < 1_000:
             listed += _names(_discovered(tmp_path / "papers")) or ["not there"]
     assert set(listed) == {"hr/deep/inside.md", "hr.kept/deep/inside.md", "not there"}
 
@@ -396,7 +396,7 @@ def test_a_whole_run_brings_in_nothing_of_the_outside(scripts: Scripts, tmp_path
     folder, outside = tmp_path / "papers" / "hr", tmp_path / "outside"
     for place, word in ((folder, "pendulum"), (outside, "zanzibar")):
         place.mkdir(parents=True)
-        for number in range(60):
+        for number in range(300):
             (place / f"{number}.md").write_text(f"# {word} {number}\n\nThe {word} of number {number}.")
     data = ("--data", tmp_path / "data")
     with _swapped(folder, outside):
