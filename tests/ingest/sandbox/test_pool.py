@@ -14,7 +14,7 @@ import tempfile
 import tracemalloc
 import zlib
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -73,8 +73,9 @@ def _pdf(contents: Sequence[bytes]) -> bytes:
     )
 
 
+@cache  # pages of one content are hundreds of MB in all
 def _stream(content: bytes) -> bytes:
-    packed = zlib.compress(content)
+    packed = zlib.compress(content, level=1)
     return b"<</Length %d/Filter/FlateDecode>>stream\n%s\nendstream" % (len(packed), packed)
 
 
