@@ -111,6 +111,12 @@ class Scripts:
         return self.server_forks.stand_in(self.server)
 
     @property
+    def forked_admin(self) -> str:
+        """A program that runs refdesk-admin in a fork, for tests that need the process. A signal kills it."""
+        self.forks.begin()
+        return self.forks.stand_in(str(self.folder / "refdesk-admin"))
+
+    @property
     def environment(self) -> dict[str, str]:
         return _environment(self.home)
 

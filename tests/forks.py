@@ -280,6 +280,7 @@ def _serve(listener: socket.socket) -> None:
         check = vars(importlib.import_module("rag.admin.connect.connect_check"))
         check["stdio_client"] = with_stand_in(check["stdio_client"], server[0], lambda: server[1])
     warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it runs at the fork
+    os.fsync = lambda fd: None  # noqa: ARG005 no test cuts the power; most of the time of small runs
     gc.freeze()  # else each child copies what its collector looks at
     parent = os.getppid()
     listener.settimeout(PARENT_SECONDS)
@@ -319,6 +320,9 @@ def _is_command(caller: socket.socket) -> bool:
     os.environ.update(request["environment"])
     if server := sys.modules.get("server"):
         vars(server)["PARENT"] = os.getppid()  # noted at its import, which was in another process
+    stdout = os.fdopen(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)
+    stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    vars(sys).update(stdout=stdout, __stdout__=stdout, stderr=stderr)  # the former streams began on files
     sys.argv = request["command"]
     return True
 

@@ -105,6 +105,7 @@ def inside(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         monkeypatch.setenv(name, value)
     client = with_stand_in(stdio_client, desk.scripts.server, lambda: desk.scripts.forked_server)
     monkeypatch.setattr(connect_check, "stdio_client", client)
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
     return Inside(desk.scripts, desk.data, monkeypatch, capsys)
 
 
@@ -134,7 +135,9 @@ def screen(scripts: Scripts) -> Screen:
         impatient: bool = False,
     ) -> tuple[int, str]:
         questions, pressed = dict(typed or {}), False
-        command: list[str | os.PathLike[str]] = [scripts.folder / "refdesk-admin", *arguments]
+        forked = interrupt_at is None  # what is forked is in no terminal's session, which Ctrl-C goes to
+        program = scripts.forked_admin if forked else scripts.folder / "refdesk-admin"
+        command: list[str | os.PathLike[str]] = [program, *arguments]
         child, terminal = pty.fork()
         if child == 0:
             os.execve(command[0], command, scripts.environment | {"TERM": "xterm"} | (env or {}))  # noqa: S606 our own script
@@ -150,9 +153,9 @@ def screen(scripts: Scripts) -> Screen:
                 if interrupt_at and interrupt_at in shown:
                     keyboard.write(b"\x03")
                     interrupt_at, pressed = None, True
-                for question in [one for one in questions if one.encode() in shown]:
+                for question in [text for text in questions if text.encode() in shown]:
                     keyboard.write(f"{questions.pop(question)}\n".encode())
-        _, status = os.waitpid(child, 0)
+            _, status = os.waitpid(child, 0)  # which a terminal that is closed before would hang up
         return os.waitstatus_to_exitcode(status), shown.decode()
 
     return run

@@ -163,10 +163,9 @@ def test_what_lacks_a_citation_fails_only_where_citations_are_required(case: Cas
 
 @pytest.mark.parametrize("file", [[], ["-"]])
 def test_an_answer_can_come_on_standard_input(case: Case, file: list[str]) -> None:
-    script = f"{case.desk.scripts.folder / 'refdesk-admin'}"
     for answer, code in ((f"\ufeff> thirty days [{case.id}/0]", 0), (f"\ufeff> forty [{case.id}/0]", 1)):
         run = subprocess.run(
-            [script, "cite", "check", *file, "--data", case.desk.data],
+            [case.desk.scripts.forked_admin, "cite", "check", *file, "--data", case.desk.data],
             env=case.desk.scripts.environment,
             input=answer.encode(),
             capture_output=True,

@@ -137,7 +137,7 @@ def test_a_document_can_t_move_the_cursor_of_a_terminal(desk: Desk, screen: Scre
     desk.run("ingest", tmp_path / "trap.md")
     (source,) = desk.json("sources")["sources"]
     code, shown = screen("source", source["id"], "--text", "--data", desk.data)
-    assert code == 0
+    assert code == 0, shown
     assert "trap" in shown
     assert "Nobody" in shown
     assert "\x07" not in shown

@@ -66,9 +66,8 @@ class Ingesting:
             return self.provider.embedding(request)
 
         self.provider.script = [waiting]
-        admin = self.desk.scripts.folder / "refdesk-admin"
         with subprocess.Popen(
-            [admin, "ingest", self.folder, "--json", "--data", self.desk.data],
+            [self.desk.scripts.forked_admin, "ingest", self.folder, "--json", "--data", self.desk.data],
             env=self.desk.scripts.environment | self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -366,10 +366,9 @@ def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scrip
         ["revoke", *ordered[20:], "--from", "user:bob"],
         ["grant", *ordered[10:70], "--to", "user:eve"],
     ]
-    admin = scripts.folder / "refdesk-admin"
     running = [
         subprocess.Popen(
-            [admin, "access", *command, "--data", life.desk.data],
+            [scripts.forked_admin, "access", *command, "--data", life.desk.data],
             env=scripts.environment,
             stdout=subprocess.DEVNULL,
         )
@@ -399,7 +398,7 @@ async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
         (folder / f"n{number}.md").write_text(f"# Note {number}\n\nNumber {number} of many.\n")
     for path in (early, late):
         path.write_text(secret(path.stem, "Wombats, changed."))
-    command = [str(scripts.folder / "refdesk-admin"), "ingest", str(folder), "--data", str(desk.data)]
+    command = [scripts.forked_admin, "ingest", str(folder), "--data", str(desk.data)]
     server = StdioServerParameters(
         command=scripts.forked_server,
         args=["--data", str(desk.data), "--config", str(config)],
@@ -432,7 +431,7 @@ async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
 
 def test_an_ingestion_waits_for_a_change_of_rights_that_ends_soon(life: Life, scripts: Scripts) -> None:
     life.shelve()
-    command: list[str | Path] = [scripts.folder / "refdesk-admin", "ingest", life.folder]
+    command: list[str | Path] = [scripts.forked_admin, "ingest", life.folder]
     command += ["--data", life.desk.data]
     with FileLock(life.desk.data / "locks/default.documents.lock"):  # as a change has it
         running = subprocess.Popen(command, env=scripts.environment, stdout=subprocess.DEVNULL)

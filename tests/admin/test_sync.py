@@ -293,7 +293,7 @@ def piped(origins: Origins, stream: str, *arguments: str) -> subprocess.Complete
     scripts = origins.desk.scripts
     options = ["--config", str(origins.config), "--data", str(origins.desk.data)]
     return subprocess.run(
-        [scripts.folder / "refdesk-admin", "sync", *arguments, *options],
+        [scripts.forked_admin, "sync", *arguments, *options],
         env=scripts.environment,
         input=stream,
         capture_output=True,
