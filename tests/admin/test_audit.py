@@ -309,11 +309,11 @@ def test_an_act_on_many_things_takes_several_lines(tmp_path: Path) -> None:
 
 
 def test_administrators_who_write_at_once_lose_no_line(tmp_path: Path) -> None:
-    writers = [subprocess.Popen([sys.executable, "-c", APPENDER, tmp_path, name]) for name in "abcd"]
-    assert [writer.wait(timeout=120) for writer in writers] == [0] * 4
+    writers = [subprocess.Popen([sys.executable, "-c", APPENDER, tmp_path, name]) for name in "ab"]
+    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
     ids = [line.changes[0].id for _, line in read_log(tmp_path) if line]
-    assert len(ids) == 200
-    assert set(ids) == {f"{name}-{number}" for name in "abcd" for number in range(50)}
+    assert len(ids) == 100
+    assert set(ids) == {f"{name}-{number}" for name in "ab" for number in range(50)}
 
 
 def test_a_line_that_another_writes_in_between_is_not_overwritten(

@@ -83,44 +83,28 @@ def test_a_mistake_in_the_environment_is_named(scripts: Scripts, name: str, valu
     assert words in run.stderr
 
 
-@pytest.mark.parametrize("given", range(4))
+@pytest.mark.parametrize("places", range(4))
 def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(
-    scripts: Scripts, tmp_path: Path, given: int
+    scripts: Scripts, tmp_path: Path, places: int
 ) -> None:
-    """The data folder, named in so many of three places, the weakest first."""
+    """The data folder and the settings file, named in so many of three places, the weakest first."""
     folders = [tmp_path / name for name in ("file", "environment", "flag")]
-    config = tmp_path / "refdesk" / "config.toml"
-    config.parent.mkdir()
-    config.write_text(f'data = "{folders[0]}"\n' if given else "")
-    environment = {"XDG_CONFIG_HOME": str(tmp_path)} | (
-        {"REFDESK_DATA": str(folders[1])} if given > 1 else {}
-    )
-    run = scripts.admin(
-        "config", "check", "--all", *(["--data", str(folders[2])] if given > 2 else []), env=environment
-    )
-    lines = run.stdout.splitlines()
-    folder = folders[given - 1] if given else scripts.home / "refdesk"
-    origin = ["", "", "  (from REFDESK_DATA)", "  (from --data)"][given]
-    assert lines[0] == f"Settings file: {config}"
-    assert lines[1] == f'data = "{folder}"{origin}'
-
-
-@pytest.mark.parametrize("given", range(1, 4))
-def test_the_flag_names_the_file_before_the_environment_does_before_the_default_place(
-    scripts: Scripts, tmp_path: Path, given: int
-) -> None:
     files = [tmp_path / "refdesk" / "config.toml", tmp_path / "environment.toml", tmp_path / "flag.toml"]
     files[0].parent.mkdir()
     for limit, file in enumerate(files, 1):
-        file.write_text(f"[search]\nlimit = {limit}\n")
-    environment = {"XDG_CONFIG_HOME": str(tmp_path)} | (
-        {"REFDESK_CONFIG": str(files[1])} if given > 1 else {}
-    )
-    run = scripts.admin(
-        "config", "check", *(["--config", str(files[2])] if given > 2 else []), env=environment
-    )
-    assert run.stdout.splitlines()[0] == f"Settings file: {files[given - 1]}"
-    assert f"search.limit = {given}" in run.stdout.splitlines()
+        file.write_text(f'data = "{folders[0]}"\n[search]\nlimit = {limit}\n' if places else "")
+    environment = {"XDG_CONFIG_HOME": str(tmp_path)}
+    flags: list[str | Path] = []
+    if places > 1:
+        environment |= {"REFDESK_DATA": str(folders[1]), "REFDESK_CONFIG": str(files[1])}
+    if places > 2:
+        flags = ["--data", folders[2], "--config", files[2]]
+    lines = scripts.admin("config", "check", "--all", *flags, env=environment).stdout.splitlines()
+    folder = folders[places - 1] if places else scripts.home / "refdesk"
+    origin = ["", "", "  (from REFDESK_DATA)", "  (from --data)"][places]
+    assert lines[0] == f"Settings file: {files[max(places - 1, 0)]}"
+    assert lines[1] == f'data = "{folder}"{origin}'
+    assert f"search.limit = {places or 8}" in lines
 
 
 KEY = "sk-zebrafish"

@@ -65,7 +65,7 @@ def http_desk(clock_desk: Desk, tmp_path: Path) -> Iterator[tuple[str, str]]:
     key = replace(clock_desk, data=data).run("key", "create").stdout.strip()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [clock_desk.scripts.server, "--http", "--port", str(port), "--data", str(data)]
+    command = [clock_desk.scripts.forked_server, "--http", "--port", str(port), "--data", str(data)]
     environment = clock_desk.scripts.environment | {"REFDESK_HTTP_METRICS_PORT": "0"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as server:
         try:
@@ -527,16 +527,17 @@ def outside(scripts: Scripts, home: Path, *arguments: str | Path, code: int = 0)
 
 @pytest.mark.parametrize("host", ["claude-desktop", "codex", "goose"])
 def test_a_check_starts_the_server_as_the_host_would_and_tells_what_it_sees(
-    scripts: Scripts, clock_room: Path, tmp_path: Path, host: str
+    inside: Desk, home: Path, clock_room: Path, host: str
 ) -> None:
-    entry = ("connect", host, "--name", "clocks")
-    outside(scripts, tmp_path, *entry, "--data", clock_room, "--yes")
-    shown = outside(scripts, tmp_path, *entry, "--check").stdout.splitlines()
+    assert home
+    desk, entry = replace(inside, data=clock_room), ("connect", host, "--name", "clocks")
+    desk.run(*entry, "--yes")
+    shown = desk.run(*entry, "--check").stdout.splitlines()
     reached = rf"{HOSTS[host].title} reaches refdesk \S+ \(MCP 2026-07-28\), ready after .* s\."
     assert re.fullmatch(reached, shown[0])
     assert shown[1:3] == ["Tools: search, get_source", "You can search 17 documents here:"]
     assert re.match(r"A first search took .* s and found 8 passages, the first from ", shown[-1])
-    seen = json.loads(outside(scripts, tmp_path, *entry, "--check", "--json").stdout)
+    seen = desk.json(*entry, "--check")
     assert (seen["tools"], seen["passages"]) == (["search", "get_source"], 8)
 
 
@@ -573,14 +574,12 @@ def test_an_entry_that_could_not_start_is_not_written(inside: Desk, home: Path, 
     ],
 )
 def test_a_check_says_why_a_host_would_see_nothing(
-    scripts: Scripts, tmp_path: Path, entry: dict[str, Any], words: str
+    inside: Desk, home: Path, entry: dict[str, Any], words: str
 ) -> None:
     if entry.get("command") == "refdesk":
-        entry = entry | {"command": scripts.server}
-    path = file_of("cursor", tmp_path)
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"mcpServers": {"refdesk": entry}}))
-    run = outside(scripts, tmp_path, "connect", "cursor", "--check", code=1)
+        entry = entry | {"command": inside.scripts.server}
+    file_of("cursor", home).write_text(json.dumps({"mcpServers": {"refdesk": entry}}))
+    run = inside.run("connect", "cursor", "--check", code=1)
     assert words in run.stderr
     assert run.stdout == ""
 
@@ -618,7 +617,7 @@ def test_a_check_goes_to_an_address_with_the_key_in_the_way_of_each_host(
 def test_after_an_ingestion_a_person_reads_how_to_connect_until_a_host_is(
     screen: Screen, tmp_path: Path, corpus: Path
 ) -> None:
-    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "none")}
+    env = {"HOME": str(tmp_path)}
     ingest = ("ingest", corpus / "glossary.txt", "--data", tmp_path / "my data")
     line = f"Connect an assistant: refdesk-admin connect {{}} --data '{tmp_path}/my data'"
     assert screen(*ingest, env=env)[1].splitlines()[-1] == line.format("HOST")

@@ -11,13 +11,15 @@ import subprocess
 import threading
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from rag.admin.eval_command import complaints_about
 from rag.evaluate.compare_runs import EvaluationRun, Latency, QuestionResult, Summary
+from rag.store.write.evaluation_runs import StoredRun, save_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tests.admin.conftest import Desk, Screen
@@ -35,6 +37,8 @@ QUESTIONS = {
     "pendulum": "who built the first pendulum clock?",
     "water": "timekeepers driven by falling liquid",  # none of the document's words
 }
+DRY = {"_id": "sundial", "text": QUESTIONS["sundial"]}
+WET = {"_id": "water", "text": QUESTIONS["water"]}
 SUMMARY = {"id", "set", "profile", "mode", "started_at", "queries", "left_out", "leaks"} | {
     "metrics",
     "latency_ms",
@@ -53,22 +57,22 @@ METRICS = {"nDCG@10", "MRR@10", "MAP@100", "recall@5", "recall@10", "recall@20",
 AT_MOST_SECONDS = 60  # a run that hangs is killed, and its test fails
 
 
-def write_set(folder: Path, questions: dict[str, str]) -> Path:
-    """A set in BEIR's form; every question is about the document of its id, or the first."""
+def write_set(folder: Path, *queries: Mapping[str, object], judged: str = "", **texts: str) -> Path:
+    """A set in BEIR's form; a query is about the document that it names in `doc`, or the one of its id."""
     folder.mkdir()
-    corpus = ({"_id": id_, "text": text} for id_, text in TEXTS.items())
-    queries = ({"_id": id_, "text": text} for id_, text in questions.items())
+    corpus = [{"_id": id_, "text": text} for id_, text in (TEXTS | texts).items()]
     for name, lines in (("corpus", corpus), ("queries", queries)):
         (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    judged = (f"{id_}\t{id_ if id_ in TEXTS else 'sundial'}\t1\n" for id_ in questions)
-    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    judged = judged or "".join(f"{query['_id']}\t{query.get('doc', query['_id'])}\t1\n" for query in queries)
+    (folder / "qrels.tsv").write_text(judged)
     return folder
 
 
 @pytest.fixture(scope="module")
 def clocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three questions on four documents, one of them empty; words alone don't answer the third."""
-    return write_set(tmp_path_factory.mktemp("sets") / "clocks", QUESTIONS)
+    queries = [{"_id": id_, "text": text} for id_, text in QUESTIONS.items()]
+    return write_set(tmp_path_factory.mktemp("sets") / "clocks", *queries)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +152,7 @@ def test_a_terminal_shows_bars_that_are_gone_at_the_end(desk: Desk, clocks: Path
     assert "of 4 documents" in shown
     assert "of 3 questions" in shown
     assert re.search(r"of 3 questions\r +\rRUN  SET", shown)
+    assert "documentsIngesting" not in shown
 
 
 def test_profiles_of_the_settings_are_asked_side_by_side_and_their_differences_listed(
@@ -218,6 +223,7 @@ def test_what_isn_t_kept_is_said(kept: tuple[Desk, Any], desk: Desk) -> None:
     full, _ = kept
     missing = full.run("eval", "compare", "1", "7", code=1)
     assert missing.stderr == ("refdesk-admin: There is no run 7. refdesk-admin eval runs lists all runs.\n")
+    assert "not in the range" in full.run("eval", "show", "99999999999999999999", code=2).stderr
     question = full.run("eval", "show", "1", "--question", "moondial", code=1)
     assert (
         "Run 1 has no question 'moondial'. List them with refdesk-admin eval show 1 --json."
@@ -237,6 +243,7 @@ def test_two_runs_are_compared_with_each_other(kept: tuple[Desk, Any]) -> None:
     assert lost.startswith("  Lost  1.000 -> 0.000  water")
     assert hint.endswith("eval compare 1 2 --question water")
     assert desk.json("eval", "compare", "1", "2") == printed["comparisons"][0]
+    assert desk.json("eval", "compare", "1", "2", "--question", "water") != printed["comparisons"][0]
     back = desk.json("eval", "compare", "2", "1", "--metric", "recall@5")
     assert (back["metric"], back["difference"]) == ("recall@5", pytest.approx(1 / 3))
     assert (back["won"], back["lost"]) == (["water"], [])
@@ -267,6 +274,7 @@ def test_a_metric_under_its_floor_fails_the_run(desk: Desk, clocks: Path) -> Non
         (["--mode", "dense,fuzzy"], "'fuzzy' is not one of 'dense', 'sparse', 'hybrid', 'exact'."),
         (["--fail-under", "nDCG=0.7"], "'nDCG' is not a metric. Metrics: nDCG@10, MRR@10, "),
         (["--fail-under", "nDCG@10"], "'nDCG@10' is not like nDCG@10=0.70."),
+        (["--fail-under", "nDCG@10=nan"], "'nDCG@10=nan' is not like nDCG@10=0.70."),
         (["--fail-under", "nDCG@10=high"], "'nDCG@10=high' is not like nDCG@10=0.70."),
         (["--metric", "F1"], "'F1' is not one of 'nDCG@10', "),
         (
@@ -367,7 +375,8 @@ def test_a_file_of_questions_is_never_written_over_nor_made_of_nothing(
 
 def test_runs_that_can_t_be_kept_are_printed_all_the_same(desk: Desk, clocks: Path) -> None:
     desk.data.touch()
-    run = desk.run("eval", clocks, "--fresh", "--mode", "dense,sparse", code=1)
+    run = desk.run("eval", clocks, "--fresh", "--mode", "dense,sparse", "--diff", code=1)
+    assert "compare 0 0" not in run.stdout
     assert [row.split()[:4] for row in run.stdout.splitlines()[1:3]] == [
         ["0", "clocks", "default", "dense"],
         ["0", "clocks", "default", "sparse"],
@@ -376,7 +385,7 @@ def test_runs_that_can_t_be_kept_are_printed_all_the_same(desk: Desk, clocks: Pa
 
 
 def test_a_run_that_fails_leaves_nothing_behind(desk: Desk, tmp_path: Path, scratch: Path) -> None:
-    too_long = write_set(tmp_path / "long", {"sundial": "what?", "water": "why? " * 1_000})
+    too_long = write_set(tmp_path / "long", DRY, WET | {"text": "why? " * 1_000})
     run = desk.run("eval", too_long, "--fresh", code=2)
     assert "refdesk-admin: Question water: query must have at most 4096 characters" in run.stderr
     assert "Traceback" not in run.stderr
@@ -387,7 +396,8 @@ def test_a_run_that_fails_leaves_nothing_behind(desk: Desk, tmp_path: Path, scra
 
 @pytest.mark.parametrize("at", ["Ingesting", "Asking"])
 def test_an_interrupted_run_leaves_nothing_behind(desk: Desk, tmp_path: Path, scratch: Path, at: str) -> None:
-    many = write_set(tmp_path / "many", {str(number): f"clock {number}" for number in range(2_000)})
+    clocks = ({"_id": str(number), "text": f"clock {number}", "doc": "sundial"} for number in range(2_000))
+    many = write_set(tmp_path / "many", *clocks)
     with subprocess.Popen(
         [desk.scripts.folder / "refdesk-admin", "eval", many, "--fresh", "--data", desk.data],
         env=desk.scripts.environment,
@@ -409,3 +419,94 @@ def test_an_interrupted_run_leaves_nothing_behind(desk: Desk, tmp_path: Path, sc
     assert out == ""
     assert not list(scratch.iterdir())
     assert not desk.data.exists()
+
+
+@pytest.fixture(scope="module")
+def mine(desk_at: Callable[[Path], Desk], tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Two collections with a document each."""
+    folder = tmp_path_factory.mktemp("mine")
+    desk = desk_at(folder / "data")
+    for name in ("alpha", "beta"):
+        (folder / name).mkdir()
+        (folder / name / f"{name}.md").write_text(f"The {name} clock.")
+        desk.run("ingest", folder / name, "--collection", name)
+    return desk
+
+
+def test_a_question_with_empty_quotes_only_is_left_out(mine: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "q.toml"
+    good = '[[questions]]\ntext = "alpha?"\nexpect = ["alpha.md"]\n'
+    file.write_text(f'{good}[[questions]]\ntext = "what?"\nquotes = [""]\n')
+    assert "Left out: 1" in mine.run("eval", file).stderr
+
+
+def test_a_question_about_another_collection_than_the_one_asked_is_no_leak(
+    mine: Desk, tmp_path: Path
+) -> None:
+    file = tmp_path / "q.toml"
+    file.write_text('[[questions]]\ntext = "clock?"\nexpect = ["alpha.md"]\ncollections = ["beta"]\n')
+    run = mine.scripts.admin("eval", file, "--collection", "alpha", "--data", mine.data)
+    assert "leaks" not in run.stderr
+
+
+def test_an_unknown_collection_is_found_before_anything_is_asked_and_its_question_named(
+    mine: Desk, tmp_path: Path
+) -> None:
+    file = tmp_path / "q.toml"
+    file.write_text(
+        '[[questions]]\ntext = "clock?"\nexpect = ["alpha.md"]\n'
+        '[[questions]]\nid = "second"\ntext = "clock?"\nexpect = ["alpha.md"]\ncollections = ["gamma"]\n'
+    )
+    run = mine.scripts.admin("eval", file, "--data", mine.data)
+    assert "second" in run.stderr
+
+
+def test_runs_of_another_version_are_no_traceback(desk: Desk) -> None:
+    anyio.run(save_runs, desk.data, "default", [StoredRun('{"set": "x"}', "[]")])
+    run = desk.scripts.admin("eval", "runs", "--data", desk.data)
+    assert "Traceback" not in run.stderr
+
+
+def test_a_metric_that_was_not_measured_doesn_t_hide_the_runs(desk: Desk, clocks: Path) -> None:
+    options = ["--fresh", "--mode", "dense,sparse", "--metric", "token_IoU@5"]
+    run = desk.scripts.admin("eval", clocks, *options, "--data", desk.data)
+    assert "clocks" in run.stdout or "Asking" not in run.stderr
+
+
+def test_a_set_may_have_blank_queries_and_lines_any_ids_and_documents_without_text(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """What is ingested otherwise doesn't matter to its documents, and the hint works for all ids."""
+    config = tmp_path / "desk.toml"
+    config.write_text('[ingest]\ninclude = ["*.pdf"]\n')
+    queries = (
+        DRY | {"exclude_sources": ["empty"]},
+        WET | {"_id": "it's wet"},
+        {"_id": "blank", "text": " "},
+    )
+    judged = "sundial\tsundial\t1\n\nit's wet\twater\t1\nblank\tsundial\t1\n"
+    clocks = write_set(tmp_path / "clocks", *queries, judged=judged)
+    options = ("--fresh", "--config", config, "--mode", "dense,sparse", "--diff")
+    run = desk.run("eval", clocks, *options)
+    assert "Left out: 1" in run.stderr
+    desk.run(*shlex.split(run.stdout.splitlines()[-1].removeprefix("Show one: refdesk-admin ")))
+
+
+def test_a_new_file_of_questions_can_be_read_under_its_name(clock_desk: Desk, tmp_path: Path) -> None:
+    for name in ("q.jsonl", "q"):
+        run = clock_desk.scripts.admin("eval", "new", tmp_path / name, "--data", clock_desk.data)
+        if run.returncode == 0:
+            again = clock_desk.run("eval", tmp_path / name, code=2)
+            assert "left out" in again.stderr
+
+
+def test_a_fresh_run_in_which_nothing_could_be_ingested_doesn_t_advise_fresh(
+    desk: Desk, tmp_path: Path
+) -> None:
+    judged = write_set(tmp_path / "s", DRY, **dict.fromkeys(TEXTS, ""))
+    assert "--fresh" not in desk.run("eval", judged, "--fresh", code=2).stderr
+
+
+def test_two_queries_of_one_id_are_an_error_in_every_form(desk: Desk, tmp_path: Path) -> None:
+    judged = write_set(tmp_path / "s", DRY, DRY | {"text": "what else?"})
+    desk.run("eval", judged, "--fresh", code=2)

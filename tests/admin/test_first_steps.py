@@ -292,12 +292,11 @@ def test_it_names_the_command_that_connects_a_host(demo: Run, scripts: Scripts, 
     ("file", "section"), [("claude_desktop_config.json", "mcpServers"), (".vscode/mcp.json", "servers")]
 )
 async def test_the_printed_configuration_starts_a_server_that_answers_from_any_folder(
-    demo: Run, file: str, section: str
+    scripts: Scripts, demo: Run, file: str, section: str
 ) -> None:
     entry = printed_snippets(demo)[file][section]["refdesk"]
     assert entry.get("type", "stdio") == "stdio"
-    assert Path(entry["command"]).is_absolute()
-    await assert_answers(entry, "What does _TIME_BITS=64 do?", "glibc")
+    await assert_answers(scripts, entry, "What does _TIME_BITS=64 do?", "glibc")
 
 
 @pytest.mark.anyio
@@ -319,7 +318,7 @@ async def test_with_one_s_own_files_it_asks_one_s_own_questions_and_keeps_one_s_
     entry = printed["configuration"][".vscode/mcp.json"]["servers"]["refdesk"]
     assert entry["args"] == ["--config", f"{tmp_path}/desk.toml", "--data", f"{tmp_path}/my data"]
     assert entry["env"] == {"REFDESK_SEARCH_MODE": "dense"}
-    await assert_answers(entry, "How many days off do I have?", "thirty-one")
+    await assert_answers(scripts, entry, "How many days off do I have?", "thirty-one")
 
 
 def test_files_of_which_none_can_be_read_end_it(scripts: Scripts, tmp_path: Path) -> None:
@@ -345,9 +344,11 @@ def printed_snippets(demo: Run) -> dict[str, Any]:
     return {file: json.loads(snippet) for file, snippet in snippets}
 
 
-async def assert_answers(entry: dict[str, Any], question: str, words: str) -> None:
+async def assert_answers(scripts: Scripts, entry: dict[str, Any], question: str, words: str) -> None:
+    assert entry["command"] == scripts.server
+    environment = scripts.environment | entry.get("env", {})
     server = StdioServerParameters(
-        command=entry["command"], args=entry["args"], env=entry.get("env"), cwd="/"
+        command=scripts.forked_server, args=entry["args"], env=environment, cwd="/"
     )
     async with Client(server) as client:
         result = await client.call_tool("search", {"query": question, "limit": 1})

@@ -368,7 +368,7 @@ def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scrip
     ]
     running = [
         subprocess.Popen(
-            [scripts.forked_admin, "access", *command, "--data", life.desk.data],
+            [scripts.folder / "refdesk-admin", "access", *command, "--data", life.desk.data],
             env=scripts.environment,
             stdout=subprocess.DEVNULL,
         )
