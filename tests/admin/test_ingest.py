@@ -1,7 +1,8 @@
-"""refdesk-admin ingest: what becomes of every file, and what the run's exit code says."""
+"""refdesk-admin ingest: what becomes of every file, what --dry-run tells before, and what files state."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,11 @@ from filelock import FileLock
 from rag.config.model_settings import EmbedderSettings
 from rag.ingest.report import OutcomeKind
 from rag.models.embed.local_embedder import builtin_embedder
+from rag.store.care.rehearsal import Rehearsal
+from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.make_collection import ensure_collection
+from tests.ingest.parse.packages import core, p, word
+from tests.ingest.parse.test_pdf import pdf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
     from tests.endpoint import Endpoint
+
 
 pytestmark = pytest.mark.slow
 
@@ -257,3 +263,136 @@ def test_a_collection_that_a_clock_ahead_of_ours_dated_is_not_taken_for_the_run_
     broken.write_text("no PDF")
     assert desk.scripts.admin("ingest", broken, "--data", desk.data).returncode == 1
     assert collections(desk) == ["documents"]
+
+
+READS = {"source_id", "known_sources", "records", "access", "without_vector", "writes"}
+READS |= {"source_rows", "whole_sources", "sample"}
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file with its bytes and its time."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {str(file): (file.read_bytes(), file.stat().st_mtime_ns) for file in files} | {
+        str(one): (b"", 0) for one in folder.rglob("*") if one.is_dir()
+    }
+
+
+@pytest.fixture
+def three_notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "three_notes"
+    folder.mkdir()
+    for name in "abc":
+        (folder / f"{name}.md").write_text(f"# {name}\n\nThe pendulum of {name}.\n")
+    return folder
+
+
+def test_it_tells_what_a_run_then_does_and_writes_nothing(
+    inside: Desk, three_notes: Path, tmp_path: Path
+) -> None:
+    before = contents(tmp_path)
+    first = inside.json("ingest", three_notes, "--dry-run")
+    assert contents(tmp_path) == before  # not even a data folder
+    assert first["counts"]["added"] == 3
+    everybody = first["access_changes"]["everybody in the tenant"]
+    assert everybody == {"gains": sorted(str(three_notes / f"{name}.md") for name in "abc"), "loses": []}
+
+    inside.run("ingest", three_notes)
+    (three_notes / "a.md").rename(three_notes / "d.md")
+    (three_notes / "b.md").write_text("# b\n\nAnother text.\n")
+    (three_notes / "c.md").unlink()
+    (three_notes / "e.md").write_text("# e\n\nNew.\n")
+    before = contents(inside.data)
+    told = inside.json("ingest", three_notes, "--dry-run")
+    assert contents(inside.data) == before
+    done = inside.json("ingest", three_notes)
+    assert contents(inside.data) != before  # the control
+    assert told["counts"] == done["counts"]
+    assert {kind: told["counts"][kind] for kind in ("added", "moved", "replaced", "removed")} == {
+        "added": 1,
+        "moved": 1,
+        "replaced": 1,
+        "removed": 1,
+    }
+    assert [entry["outcome"] for entry in told["files"]] == [entry["outcome"] for entry in done["files"]]
+    changes = told["access_changes"]["everybody in the tenant"]
+    assert (changes["gains"], changes["loses"]) == ([str(three_notes / "e.md")], [str(three_notes / "c.md")])
+
+
+def test_it_names_who_gains_and_who_loses(inside: Desk, three_notes: Path) -> None:
+    inside.run("ingest", three_notes, "--visibility", "restricted", "--allow", "group:hr")
+    options = ("--visibility", "restricted", "--allow", "group:it", "--set-access")
+    before = contents(inside.data)
+    shown = inside.run("ingest", three_notes, *options, "--dry-run").stdout
+    assert contents(inside.data) == before
+    a, b, c = (str(three_notes / f"{name}.md") for name in "abc")
+    assert f"group:hr would lose 3 documents: {a}, {b}, {c}\n" in shown
+    assert f"group:it would gain 3 documents: {a}, {b}, {c}\n" in shown
+    assert "Nothing was written." in shown
+    same = inside.json("ingest", three_notes, "--dry-run")
+    assert same["access_changes"] == {}
+
+
+def test_it_rehearses_records_too(inside: Desk, tmp_path: Path) -> None:
+    stream, config = tmp_path / "r.jsonl", tmp_path / "config.toml"
+    config.write_text(f'[origins.tickets]\ntype = "records"\nfile = "{stream}"\n')
+
+    def write(*allow: str) -> None:
+        access = {"visibility": "restricted", "allow": list(allow)}
+        record = {"id": "t/1", "text": "The pendulum.", "access": access}
+        head = {"refdesk": "records", "version": 1, "sync": "full"}
+        lines = (head, record, {"end": True, "count": 1})
+        stream.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    write("group:hr", "user:ann")
+    inside.run("sync", "--config", config)
+    write("group:hr", "user:bob")
+    before = contents(inside.data)
+    (told,) = inside.json("sync", "--dry-run", "--config", config)["origins"].values()
+    assert contents(inside.data) == before
+    assert told["access_changes"] == {
+        "user:ann": {"gains": [], "loses": ["origin:tickets/t/1"]},
+        "user:bob": {"gains": ["origin:tickets/t/1"], "loses": []},
+    }
+
+
+def test_a_rehearsal_overrides_all_that_a_writer_writes() -> None:
+    """A method that somebody adds to the writer must not write from a rehearsal."""
+    public = {name for name in vars(CollectionWriter) if not name.startswith("_")}
+    assert public - READS <= vars(Rehearsal).keys()
+
+
+HTML = """<html lang="de"><head><title>Web</title><meta name="author" content="Eve"><meta name="keywords"
+content="clock, oil"></head><body><p>Das Pendel einer Uhr im Netz
+heißt auf Englisch pendulum, und es schwingt immer hin und her.</p></body></html>"""
+CZECH = "Kyvadlo hodin v tomto dopise se anglicky jmenuje pendulum a pořád se kývá sem a tam."
+FRONT = "---\nauthors: [Ann, Eve]\ntags: [clock]\nlang: de\n---\n# Note\n\nA pendulum in a note.\n"
+FIELDS = ("author=string list", "keywords=string list", "language=string")
+FOUND = {
+    '{"author": "Ann"}': {"Note", "Letter"},
+    '{"author": "Eve"}': {"Note", "Web"},
+    '{"author": "Bob"}': {"Paper"},
+    '{"keywords": "oil"}': {"Web", "Letter", "Paper"},
+    '{"language": "de"}': {"Note", "Web"},
+    '{"language": "cs"}': {"Letter"},
+    '{"author": "Nobody"}': set(),
+}
+
+
+def test_author_keywords_and_language_are_fields_of_all_formats(inside: Desk, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "note.md").write_text(FRONT)
+    (docs / "page.html").write_text(HTML)
+    about = core(title="Letter", creator="Ann", keywords="oil; gears", language="cs")
+    (docs / "letter.docx").write_bytes(word(p(CZECH), core=about))
+    (docs / "paper.pdf").write_bytes(
+        pdf("A pendulum in a paper.", Title="Paper", Author="Bob", Keywords="oil, brass")
+    )
+    options = [part for one in FIELDS for part in ("--field", one)]
+    inside.run("collection", "create", "documents", *options)
+    inside.run("ingest", docs)
+    found = {
+        wanted: {one["title"] for one in inside.json("search", "pendulum", "--filter", wanted)["results"]}
+        for wanted in FOUND
+    }
+    assert found == FOUND, json.dumps(inside.json("sources"), indent=1)
