@@ -231,7 +231,7 @@ def test_another_tenant_s_run_is_neither_shown_nor_stopped(
 ) -> None:
     for tenant in ("acorn", "birch"):
         assert scripts.admin("tenant", "create", tenant, "--data", tmp_path / "desk").returncode == 0
-    with start_console(scripts, tmp_path / "desk") as running:
+    with start_console(scripts, tmp_path / "desk", program=scripts.forked_admin) as running:
         browser = running.signed_in()
         parts = [("files", (f"plan-{number}.md", b"# Plan\n\nText.\n", "")) for number in range(300)]
         assert browser.post("/ingestion", files=parts, collection="documents").status == 200
