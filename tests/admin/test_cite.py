@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.admin.conftest import Desk, Screen
@@ -37,10 +39,18 @@ class Case:
         return self.inside.run("cite", "check", self.file, *options, code=code).stdout.splitlines()
 
 
+@pytest.fixture(scope="module")
+def ingested(desk_at: Callable[[Path], Desk], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with the document. Only for copies."""
+    folder = tmp_path_factory.mktemp("cited")
+    (folder / "leave.md").write_text(TEXT)
+    desk_at(folder / "data").run("ingest", folder / "leave.md")
+    return folder / "data"
+
+
 @pytest.fixture
-def case(desk: Desk, inside: Desk, tmp_path: Path) -> Case:
-    (tmp_path / "leave.md").write_text(TEXT)
-    inside.run("ingest", tmp_path / "leave.md")
+def case(desk: Desk, inside: Desk, ingested: Path, tmp_path: Path) -> Case:
+    shutil.copytree(ingested, desk.data)
     (source,) = inside.json("sources")["sources"]
     return Case(desk, inside, source["id"], source["chunks"] - 1, tmp_path / "answer.md")
 

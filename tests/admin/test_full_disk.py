@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,19 +23,26 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def full(desk_at: Callable[[Path], Desk], small_disk: SmallDisk) -> Desk:
-    """A desk with three keys and two documents on a full disk."""
-    made = desk_at(small_disk.folder / "data")
+@pytest.fixture(scope="module")
+def base(desk_at: Callable[[Path], Desk], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two documents in docs, and with them and three keys a data folder. Only for copies."""
+    folder = tmp_path_factory.mktemp("base")
+    desk, docs = desk_at(folder / "data"), folder / "docs"
     for user in ("ann", "bob", "eve"):
-        made.run("key", "create", "--user", user)
-    docs = small_disk.folder / "docs"
+        desk.run("key", "create", "--user", user)
     docs.mkdir()
     for name in ("leave", "travel"):
         (docs / f"{name}.md").write_text(f"# {name}\n\nAll about {name}.\n")
-    made.run("ingest", docs, "--visibility", "tenant")
+    desk.run("ingest", docs, "--visibility", "tenant")
+    return folder
+
+
+@pytest.fixture
+def full(desk_at: Callable[[Path], Desk], base: Path, small_disk: SmallDisk) -> Desk:
+    """A desk with three keys and two documents on a full disk."""
+    shutil.copytree(base / "data", small_disk.folder / "data")
     small_disk.fill()
-    return made
+    return desk_at(small_disk.folder / "data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,7 @@ def test_only_a_change_that_lets_somebody_in_waits_for_room(
 
 
 def test_single_documents_can_be_removed_on_a_full_disk_also_after_a_change_of_rights(
-    full: Desk, small_disk: SmallDisk
+    full: Desk, base: Path, small_disk: SmallDisk
 ) -> None:
     full.run("access", "revoke", "*.md", "--from", "user:ann")
     small_disk.fill()
@@ -127,7 +135,7 @@ def test_single_documents_can_be_removed_on_a_full_disk_also_after_a_change_of_r
         small_disk.fill()
         assert name not in {one["title"] for one in full.json("search", "all about leave")["results"]}
     small_disk.empty()
-    full.run("ingest", small_disk.folder / "docs")
+    full.run("ingest", base / "docs")
     assert full.json("search", "all about leave", "--user", "ann")["results"] == []
     assert len(full.json("search", "all about leave", "--user", "mia")["results"]) == 2
 
@@ -188,10 +196,12 @@ def test_a_key_that_can_t_be_made_leaves_those_there_are_and_the_log_says_so(
     assert len(ids(full)) == 4
 
 
-def test_documents_and_tenants_are_removed_on_a_full_disk(full: Desk, small_disk: SmallDisk) -> None:
+def test_documents_and_tenants_are_removed_on_a_full_disk(
+    full: Desk, base: Path, small_disk: SmallDisk
+) -> None:
     titles = {one["title"] for one in full.json("search", "all about leave and travel")["results"]}
     assert titles == {"leave", "travel"}
-    full.scripts.admin("remove", small_disk.folder / "docs" / "leave.md", "--data", full.data)
+    full.scripts.admin("remove", base / "docs" / "leave.md", "--data", full.data)
     small_disk.fill()
     titles = {one["title"] for one in full.json("search", "all about leave and travel")["results"]}
     assert titles == {"travel"}
