@@ -17,9 +17,6 @@ from hypothesis import strategies as st
 from rag.admin.connect import jsonc, toml_text, yaml_text
 from rag.admin.connect.known_hosts import HOSTS, Folders, Launch, Remote
 
-pytestmark = pytest.mark.slow
-
-
 HOME = Path("/h")
 FILES = {
     "claude-desktop": (

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     MakeSearch = Callable[..., Search]
 
-pytestmark = pytest.mark.slow
-
 
 EXPLAINED = """\
 Query 1: who built it?
