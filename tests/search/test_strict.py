@@ -194,6 +194,7 @@ def small(small_desk: ModuleType) -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize(("counted", "memory_bytes"), [("strict", 0), ("strict", ROOM), ("auto", ROOM)])
+@settings(deadline=None)
 @given(case=cases())
 def test_an_answer_is_the_same_whether_or_not_there_is_what_the_asker_may_not_read(
     small: ModuleType, case: Case, counted: Counted, memory_bytes: int
