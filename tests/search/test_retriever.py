@@ -212,14 +212,14 @@ GOOD = Retrieved("a", "pendulum", 1.0, visibility="tenant")
         (lambda: anyio.sleep(60), "no answer within 0.05 seconds"),
         (None, "other than a list"),
         ("pendulum", "other than a list"),
-        ([GOOD, {"id": "b"}], "no passage"),
-        ([replace(GOOD, score=nan)], "no passage"),
-        ([replace(GOOD, score=7.0)], "no passage"),
-        ([replace(GOOD, id="")], "no passage"),
-        ([replace(GOOD, text=None)], "no passage"),  # type: ignore[arg-type]
-        ([replace(GOOD, visibility="public")], "no passage"),  # type: ignore[arg-type]
-        ([replace(GOOD, date=datetime(2020, 1, 1))], "no passage"),  # noqa: DTZ001
-        ([replace(GOOD, fields={"other": 1})], "no passage"),
+        ([GOOD, {"id": "b"}], "isn't a passage"),
+        ([replace(GOOD, score=nan)], "isn't a passage"),
+        ([replace(GOOD, score=7.0)], "isn't a passage"),
+        ([replace(GOOD, id="")], "isn't a passage"),
+        ([replace(GOOD, text=None)], "isn't a passage"),  # type: ignore[arg-type]
+        ([replace(GOOD, visibility="public")], "isn't a passage"),  # type: ignore[arg-type]
+        ([replace(GOOD, date=datetime(2020, 1, 1))], "isn't a passage"),  # noqa: DTZ001
+        ([replace(GOOD, fields={"other": 1})], "isn't a passage"),
         ([replace(GOOD, fields={"year": "soon"})], "holding what a retriever found"),
     ],
 )
