@@ -1,6 +1,7 @@
 """Admission control: rate limits and slots, for the process, for each tenant and for each user.
 
-A token bucket limits the rate. A fair queue hands out the slots that a tenant's users share.
+A token bucket limits the rate. A fair queue hands out the slots that a tenant's users share. `RequestLimits`
+holds a slot during each request, and gives the request a deadline.
 """
 
 from __future__ import annotations
@@ -8,19 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 
+from rag.config.server_settings import LimitSettings
+from rag.corpus import Principal
 from rag.errors import BusyError
 from rag.runtime import cores
 
 if TYPE_CHECKING:
-    from rag.config.server_settings import LimitSettings
-    from rag.corpus import Principal
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 
 class TokenBucket:
@@ -268,3 +270,40 @@ class Admission:
     def _reject(self, reason: str, seconds: int) -> NoReturn:
         self.rejected += 1
         raise BusyError(f"{reason} Try again in {seconds} s.", retry_seconds=seconds)
+
+
+UNLIMITED = frozenset({"initialize", "ping", "server/discover"})
+"""Methods that cost nothing and must be answered however busy the server is."""
+
+
+class RequestLimits:
+    """Middleware that waits for a slot and cancels a request after `request_seconds`, waiting included.
+
+    Clients cancel in two ways. On a connection that lasts (stdio, HTTP+SSE) they send
+    `notifications/cancelled`, and the SDK cancels the handler. Over streamable HTTP each request stands
+    alone, in both protocol eras: closing its connection cancels it (`CancelOnDisconnect`). Either way the
+    cancellation unwinds through `Admission.slot`, which releases the slot.
+    """
+
+    def __init__(
+        self, admission: Admission, limits: LimitSettings, principal_of: Callable[[Any], Principal]
+    ) -> None:
+        self._admission = admission
+        self._seconds = limits.request_seconds
+        self._principal_of = principal_of
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Run the rest of the chain in a slot and before the deadline."""
+        # The deadline is outside of the slot, so that waiting counts: the client's own timeout runs
+        # meanwhile.
+        with anyio.fail_after(self._seconds):
+            async with self._slot(ctx):
+                return await call_next(ctx)
+
+    @asynccontextmanager
+    async def _slot(self, ctx: ServerRequestContext[Any, Any]) -> AsyncIterator[None]:
+        if ctx.method in UNLIMITED or ctx.method.startswith("notifications/"):
+            yield
+            return
+        async with self._admission.slot(self._principal_of(ctx)):
+            yield

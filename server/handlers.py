@@ -1,6 +1,7 @@
-"""The handlers of the protocol's methods, independent of the transport.
+"""The handlers of the protocol's methods, and the middleware around them, independent of the transport.
 
-`create_server` also declares the extensions that the server offers.
+`create_server` also declares the extensions that the server offers. `ErrorBoundary` translates errors;
+nothing else does.
 """
 
 from __future__ import annotations
@@ -20,26 +21,33 @@ from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
 from rag.answers import MAX_REPLY_CHARS, NOTHING_ASKED, Part
-from rag.config.server_settings import FETCH, PAGE_PICTURE, ToolSettings, fetches
+from rag.config.server_settings import (
+    FETCH,
+    PAGE_PICTURE,
+    LimitSettings,
+    ServerSettings,
+    ToolSettings,
+    fetches,
+)
 from rag.corpus import Principal
-from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
+from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import open_document, open_or_list, reply_of_target
 from rag.search.reply.reply_parts import Reply
 from rag.search.reply.search_reply import NO_ROOM_CHARS, SearchReply, search_reply, with_trace
 from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
 from rag.uris import resource_uri
 from server import mcp_apps, resources, tools
-from server.protocol_middleware import ErrorBoundary, Introduction, RequestLimits, message_for
+from server.admission import Admission, RequestLimits
 from server.resources import can_complete, complete_argument, completion
 from server.schemas import argument_error, decode_json
 from server.telemetry import call_audit
+from server.telemetry.logs import current_request
 from server.tools import callable_tools, principal_through, principal_through_any
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult
 
     from rag.config.settings import Settings
-    from server.admission import Admission
     from server.intake import Intake
     from server.lazy_desk import LazyDesk
 
@@ -360,6 +368,102 @@ async def decode_arguments(ctx: Context, call_next: CallNext) -> HandlerResult:
     if ctx.method == "tools/call" and isinstance(sent, str):
         ctx = replace(ctx, params={**params, "arguments": decode_json(sent) if sent.strip() else None})
     return await call_next(ctx)
+
+
+BUSY = -32000  # JSON-RPC reserves -32000 to -32099 for servers
+
+
+def message_for(error: RefdeskError, *, remote: bool) -> str:
+    """The message of an error for the caller.
+
+    A remote caller learns what it can do, and the request id under which the operator's log has the reason. A
+    local caller is the operator, or a person at the same machine, and gets the full message.
+    """
+    if not remote or error.for_caller == str(error):
+        return str(error)
+    request = current_request.get()
+    id_ = request.id if request else "unknown"
+    return f"{error.for_caller} The operator's log has the reason under request {id_}."
+
+
+class ErrorBoundary:
+    """Middleware that turns every exception into a protocol error with a safe message."""
+
+    def __init__(self, lazy_desk: LazyDesk, limits: LimitSettings, *, remote: bool) -> None:
+        self._lazy_desk = lazy_desk
+        self._remote = remote
+        self._seconds = limits.request_seconds
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Run the rest of the chain and translate what it raises."""
+        # From the errors that a caller can act on to those that only the operator can: the latter are logged,
+        # because their reason must not leave the server.
+        try:
+            return await call_next(ctx)
+        except NotFoundError as error:
+            uri = (ctx.params or {}).get("uri")
+            raise MCPError(types.INVALID_PARAMS, str(error), None if uri is None else {"uri": uri}) from None
+        except InvalidRequestError as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from None
+        except AccessError as error:
+            raise MCPError(types.INVALID_REQUEST, str(error)) from None
+        except BusyError as error:
+            raise MCPError(BUSY, str(error), {"retryAfterMs": 1000 * error.retry_seconds}) from None
+        except RefdeskError as error:
+            log.warning("%s failed: %s", ctx.method, error)
+            raise MCPError(types.INTERNAL_ERROR, message_for(error, remote=self._remote)) from None
+        except TimeoutError:
+            log.warning("%s took over %g s", ctx.method, self._seconds)
+            message = (
+                f"The request was cancelled after {self._seconds:g} s. Ask for less at once, or again later."
+            )
+            raise MCPError(types.INTERNAL_ERROR, message) from None
+        except (MCPError, ValidationError):  # the SDK words these itself, without the caller's values
+            raise
+        except Exception:
+            log.exception("%s crashed", ctx.method)
+            raise MCPError(types.INTERNAL_ERROR, "Internal server error") from None
+        finally:
+            self._lazy_desk.first_reply.set()  # the desk opens only now: see `lazy_desk`
+
+
+INTRODUCING = frozenset({"initialize", "server/discover"})
+
+
+class Introduction:
+    """Middleware that adds an overview of readable collections to the instructions, for hosts over HTTP.
+
+    Over stdio, the instructions are the first thing that a host asks for, and it must not wait for the engine
+    (`server.lazy_desk`). There the description of the search tool has the overview, which hosts ask for next.
+    Over HTTP the engine is open before the first host connects.
+    """
+
+    def __init__(
+        self,
+        lazy_desk: LazyDesk,
+        server: ServerSettings,
+        admission: Admission,
+        principal_of: Callable[[Any], Principal],
+    ) -> None:
+        self._lazy_desk = lazy_desk
+        self._server = server
+        self._admission = admission
+        self._principal_of = principal_of
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Run the rest of the chain and complete its result."""
+        result = await call_next(ctx)
+        if ctx.method not in INTRODUCING or not isinstance(result, dict):
+            return result
+        principal = self._principal_of(ctx)
+        called = callable_tools(self._server, principal)
+        try:
+            async with self._admission.slot(principal):  # greetings need no slot, but counting documents does
+                overview = await self._lazy_desk.overview(principal_through_any(principal, called))
+        except BusyError:
+            log.info("The server is too busy to say in its instructions what it holds.")
+            return result
+        return result | {"instructions": tools.instructions(self._server, called, overview)}
 
 
 def _no_headers(_tool: str) -> None:

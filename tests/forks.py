@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import IO
 
-SEARCHING = ("rag.models.onnx", "rag.models.embed.local_embedder", "rag.search.desk")
+SEARCHING = ("rag.models.text_encoder", "rag.models.embed.local_embedder", "rag.search.desk")
 ADMIN = (
     *(
         "rag.ingest.ingest_run",

@@ -85,7 +85,7 @@ async def test_a_copy_has_a_whole_reserve_and_can_be_written(shelves: list[Shelf
 
 @pytest.mark.slow
 async def test_commands_are_forked_although_this_process_has_loaded_a_model(scripts: Scripts) -> None:
-    importlib.import_module("rag.models.onnx")
+    importlib.import_module("rag.models.text_encoder")
     assert scripts.forks.can_run(scripts.environment)
     assert scripts.forks.can_run(
         scripts.environment | {"REFDESK_LIMIT": "3", "AWS_ENDPOINT": "http://127.0.0.1"}

@@ -35,8 +35,7 @@ from rag.ingest.rights.requested_rights import RequestedAccess
 from rag.store.care.table_damage import torn_copies
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
-from rag.store.read.schema import original_id
-from rag.store.read.stored_rows import StoredSource
+from rag.store.read.schema import StoredSource, original_id
 from rag.store.write.access_claim import decided_by_origin
 from rag.store.write.access_writer import Pairs, change_access
 from rag.store.write.change_collection import copy_labels

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rag.evaluate.sets.judged_sets import Excerpt, Question
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.desk_reader import DeskReader
-    from rag.store.read.stored_rows import StoredSource
+    from rag.store.read.schema import StoredSource
 
 HALF = 0.5
 

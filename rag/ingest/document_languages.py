@@ -25,13 +25,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from anyio import to_thread
 
-from rag.corpus import USUAL_LANGUAGE, Collection, Language, LanguageChoice
+from rag.corpus import USUAL_LANGUAGE, Collection, Document, Language, LanguageChoice
 from rag.ingest.split_text import LINES, parts
 from rag.ingest.stored_document import document_of
 from rag.report.text_and_html import counted
 from rag.store.read import schema
 from rag.store.read.word_analysis import query_languages
 from rag.store.write.change_collection import change_collection
+from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.table_rows import NewSource
 from rag.text.languages import LANGUAGE, analysed_in, name_of, primary, rules_of
 from rag.text.segments import Span
 
@@ -39,10 +41,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from py3langid.langid import LanguageIdentifier
 
-    from rag.corpus import Document
     from rag.ingest.report import Outcome
-    from rag.store.write.collection_writer import CollectionWriter
-    from rag.store.write.table_rows import NewSource
 
 STRETCHES = 7  # read at even distances, so that a preface or a chapter doesn't speak for all; an odd number
 STRETCH = 400  # characters of words; 99.6 % of such texts in six languages are recognized correctly

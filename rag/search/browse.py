@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rag.corpus import Source
     from rag.search.readable_overview import CollectionOverview
     from rag.search.view import View
-    from rag.store.read.stored_rows import SourcePlace
+    from rag.store.read.schema import SourcePlace
 
 MAX_ENTRIES = 500  # of a page
 MOST_NAMED = 5  # documents in an error

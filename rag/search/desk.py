@@ -51,7 +51,7 @@ from rag.search.view import View, narrow_views
 from rag.search.why_not import SourceTrace, trace_source
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
-from rag.store.read.stored_rows import ListedSource, StoredSource
+from rag.store.read.schema import ListedSource, StoredSource
 from rag.text.flags import APART, Flag, flags_in
 from rag.uris import NOT_FOUND, split_id
 

@@ -28,7 +28,7 @@ from rag.search.gate import READS, admit, is_fault
 from rag.search.recall import Candidate, Query
 from rag.search.source_window import between_words
 from rag.search.stages.surroundings import merge_spans
-from rag.store.read.stored_rows import StoredSource
+from rag.store.read.schema import StoredSource
 from rag.store.read.text_scan import (
     MatchedSource,
     check_syntax,

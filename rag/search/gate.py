@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rag.answers import Hit
 from rag.rank.fusion import newer_first, settled_count
 from rag.runtime import concurrently
-from rag.store.read.stored_rows import StoredChunk, StoredSource, split_chunk_id
+from rag.store.read.schema import StoredChunk, StoredSource, split_chunk_id
 
 if TYPE_CHECKING:
     from rag.search.recall import Candidate, Query

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rag.search.search_plan import SearchPlan
     from rag.search.view import View
     from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import Ranking, StoredChunk
+    from rag.store.read.schema import Ranking, StoredChunk
     from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory
 
     RankingsOfTable = CollectionReader | StrictReader | StrictReaderInMemory

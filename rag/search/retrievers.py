@@ -24,7 +24,7 @@ from rag.errors import ConfigurationError, StoreError
 from rag.rank.fusion import WORD, WORDS
 from rag.store.read.attached.attached_table import TableMemory
 from rag.store.read.attached.retrieved_passages import HeldReader, attachment_of, hold_for
-from rag.store.read.stored_rows import Ranking, ScoredChunk, StoredSource
+from rag.store.read.schema import Ranking, ScoredChunk, StoredSource
 from rag.store.read.word_analysis import query_terms, stop_languages
 
 if TYPE_CHECKING:

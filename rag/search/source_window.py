@@ -22,7 +22,7 @@ from rag.uris import NOT_FOUND
 if TYPE_CHECKING:
     from rag.corpus import Chunk, Heading
     from rag.search.view import View
-    from rag.store.read.stored_rows import StoredSource
+    from rag.store.read.schema import StoredSource
 
 MOST_NAMED = 8  # headings in an error, or positions in a note
 MOST_COMPARED = 2_000  # headings that an error is compared with to name the nearest; some 50 ms

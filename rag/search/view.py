@@ -15,8 +15,15 @@ from rag.errors import InvalidRequestError
 from rag.filters.evaluators import leaf_predicate, matches, predicate
 from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, Filter, Leaf, Present, filterable, leaves, parse_filter
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.schema import contains, field_column, one_of
-from rag.store.read.stored_rows import ListedSource, SourcePlace, StoredChunk, StoredSource
+from rag.store.read.schema import (
+    ListedSource,
+    SourcePlace,
+    StoredChunk,
+    StoredSource,
+    contains,
+    field_column,
+    one_of,
+)
 from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory, strict_reader
 
 if TYPE_CHECKING:

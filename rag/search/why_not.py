@@ -15,7 +15,7 @@ from rag.search.search_plan import SearchPlan
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.search.view import View
 from rag.search.why_nothing import UNKNOWN
-from rag.store.read.stored_rows import StoredSource
+from rag.store.read.schema import StoredSource
 from rag.store.read.text_scan import chunk_places
 
 if TYPE_CHECKING:

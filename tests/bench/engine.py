@@ -17,7 +17,7 @@ from rag.store.read.catalog import collection_row
 from rag.store.read.collection_reader import REFINED, matching
 from rag.store.read.connection import connect, database_folder
 from rag.store.read.desk_reader import DeskReader
-from rag.store.read.stored_rows import CHUNK_COLUMNS
+from rag.store.read.schema import CHUNK_COLUMNS
 from rag.store.read.word_analysis import query_words
 from rag.store.write.desk_folder import note_tenant
 

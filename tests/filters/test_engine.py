@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Value
     from rag.filters.grammar import Filter
-    from rag.store.read.stored_rows import Statistics
+    from rag.store.read.schema import Statistics
     from rag.store.write.collection_writer import CollectionWriter
     from rag.store.write.table_rows import NewSource
 

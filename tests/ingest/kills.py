@@ -65,7 +65,7 @@ MODULES = (
     "rag.admin.main",
     "rag.ingest.ingest_run",
     "rag.ingest.sandbox.parser_pool",
-    "rag.models.onnx",
+    "rag.models.text_encoder",
     "rag.models.embed.local_embedder",
     "rag.search.desk",
 )

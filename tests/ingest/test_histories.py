@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rag.corpus import Collection
     from rag.ingest.report import Report
     from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import StoredSource
+    from rag.store.read.schema import StoredSource
     from rag.store.write.collection_writer import CollectionWriter
     from tests.ingest.history_oracle import Act, Document
 

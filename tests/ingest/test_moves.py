@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rag.ingest.report import Outcome, Report
     from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import StoredSource
+    from rag.store.read.schema import StoredSource
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction"), pytest.mark.slow]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import FieldType, Source
     from rag.search.desk import Desk
-    from rag.store.read.stored_rows import StoredSource
+    from rag.store.read.schema import StoredSource
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rag.search.desk import Desk
-    from rag.store.read.stored_rows import StoredSource
+    from rag.store.read.schema import StoredSource
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio

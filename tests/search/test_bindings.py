@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.search.desk import Desk
-    from rag.store.read.stored_rows import StoredSource
+    from rag.store.read.schema import StoredSource
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio

@@ -25,7 +25,7 @@ from rag.search.browse import (
 )
 from rag.search.reply.source_reply import folder_reply
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
-from rag.store.read.stored_rows import SourcePlace
+from rag.store.read.schema import SourcePlace
 
 if TYPE_CHECKING:
     import random

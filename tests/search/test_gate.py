@@ -18,7 +18,7 @@ from rag.store.read.desk_reader import DeskReader
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rag.store.read.stored_rows import StoredSource
+    from rag.store.read.schema import StoredSource
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rag.answers import Answer
     from rag.corpus import Vectors
     from rag.models.embed import Embedder, TextKind
-    from rag.store.read.stored_rows import Ranking
+    from rag.store.read.schema import Ranking
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio

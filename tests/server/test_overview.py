@@ -17,8 +17,8 @@ from rag.config.server_settings import LimitSettings
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from server.admission import Admission
+from server.handlers import Introduction
 from server.lazy_desk import LazyDesk
-from server.protocol_middleware import Introduction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

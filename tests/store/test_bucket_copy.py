@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.home import Home
-    from rag.store.read.stored_rows import StoredSource
+    from rag.store.read.schema import StoredSource
     from tests.bucket import ObjectStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

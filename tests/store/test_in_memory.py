@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Vectors
     from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.stored_rows import Ranking
+    from rag.store.read.schema import Ranking
 
 pytestmark = pytest.mark.anyio
 ALL = "(true)"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rag.store.read import rows_in_memory
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
-from rag.store.read.stored_rows import Ranking
+from rag.store.read.schema import Ranking
 from rag.store.read.word_analysis import Word
 from rag.store.read.words_in_memory import (
     MOST_TIMES,

@@ -31,7 +31,7 @@ from rag.corpus import Access, Collection, LetterCase, Principal
 from rag.errors import BusyError, ConfigurationError, RefdeskError
 from rag.store.care.folder_checks import Finding
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.stored_rows import StoredSource
+from rag.store.read.schema import StoredSource
 
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, Process, TaskGroup

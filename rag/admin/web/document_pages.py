@@ -32,7 +32,7 @@ from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskErr
 from rag.ingest.rights.requested_rights import RequestedAccess
 from rag.report.text_and_html import counted, with_tables
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.stored_rows import StoredSource
+from rag.store.read.schema import StoredSource
 from rag.uris import split_id
 
 if TYPE_CHECKING:

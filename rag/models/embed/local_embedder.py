@@ -21,9 +21,8 @@ from anyio import from_thread, to_thread
 from rag.corpus import EmbedderIdentity, Pooling, Vectors
 from rag.errors import ConfigurationError
 from rag.models.embed import TextKind, check_queries, unit_rows
-from rag.models.embed.pooling import WEIGHTS, Head, dense_layers
 from rag.models.model_folder import ModelFacts, facts_of_folder
-from rag.models.onnx import opened_model, run
+from rag.models.text_encoder import WEIGHTS, Head, dense_layers, opened_model, run
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.runtime import concurrently, cores
 

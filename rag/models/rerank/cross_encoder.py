@@ -21,10 +21,9 @@ from anyio import to_thread
 
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
-from rag.models.embed.pooling import WEIGHTS, Dense, Head, dense_layers, read_tensors
 from rag.models.model_folder import ModelFacts, check_pulled, read_facts
-from rag.models.onnx import opened_model, run
 from rag.models.rerank import logistic
+from rag.models.text_encoder import WEIGHTS, Dense, Head, dense_layers, opened_model, read_tensors, run
 from rag.models.tokenizer import opened_tokenizer, plain_encoding, special_ids
 from rag.runtime import cores
 

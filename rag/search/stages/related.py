@@ -30,7 +30,7 @@ from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import Query, fuse, recall
 from rag.search.stages.thresholds import hits_within_thresholds
-from rag.store.read.stored_rows import StoredChunk, StoredSource
+from rag.store.read.schema import StoredChunk, StoredSource
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState

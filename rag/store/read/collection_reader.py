@@ -19,7 +19,6 @@ from rag.corpus import Chunk, Collection, Language
 from rag.errors import BusyError, NotReadyError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
-from rag.store.read.access_reader import NAMES_GROUP, AccessReader
 from rag.store.read.connection import engine_errors
 from rag.store.read.rows_in_memory import (
     MemoryBudget,
@@ -29,8 +28,7 @@ from rag.store.read.rows_in_memory import (
     read_indexes,
     rounded_vectors,
 )
-from rag.store.read.sources_reader import SourcesReader
-from rag.store.read.stored_rows import (
+from rag.store.read.schema import (
     CHUNK_COLUMNS,
     ListedSource,
     Ranking,
@@ -41,6 +39,7 @@ from rag.store.read.stored_rows import (
     chunk_of_row,
     stored_chunks,
 )
+from rag.store.read.sources_reader import NAMES_GROUP, AccessReader, SourcesReader
 from rag.store.read.word_analysis import (
     MAX_TERMS,
     Word,

@@ -21,7 +21,6 @@ from rag.home import Bucket, Home
 from rag.originals import Clock
 from rag.runtime import cores
 from rag.store.read import schema
-from rag.store.read.access_reader import AccessReader
 from rag.store.read.catalog import collection_record
 from rag.store.read.collection_reader import CollectionReader, Superseded
 from rag.store.read.connection import (
@@ -32,6 +31,7 @@ from rag.store.read.connection import (
     open_if_there,
 )
 from rag.store.read.rows_in_memory import MemoryBudget
+from rag.store.read.sources_reader import AccessReader
 
 if TYPE_CHECKING:
     import lancedb

@@ -23,13 +23,14 @@ from anyio import to_thread
 from rag.corpus import Collection, Language
 from rag.store.read.collection_reader import CollectionReader, rank_words, ranking_of_copy, words_in
 from rag.store.read.rows_in_memory import Readable, RowsInMemory
-from rag.store.read.schema import TERMS, one_of
-from rag.store.read.stored_rows import (
+from rag.store.read.schema import (
     CHUNK_COLUMNS,
+    TERMS,
     Ranking,
     ScoredChunk,
     StoredChunk,
     StoredSource,
+    one_of,
     stored_chunks,
 )
 from rag.store.read.word_analysis import Word, query_languages, query_words, search_terms, stems

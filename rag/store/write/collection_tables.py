@@ -33,7 +33,7 @@ from rag.corpus import Build, Collection, FieldType, Source, Value
 from rag.errors import RefdeskError, StoreError
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, engine_errors, table_folder
-from rag.store.read.stored_rows import split_chunk_id
+from rag.store.read.schema import split_chunk_id
 from rag.store.write import table_maintenance, table_rows
 from rag.store.write.desk_folder import write_whole
 

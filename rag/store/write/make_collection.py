@@ -10,7 +10,7 @@ works on a collection works on a tag, and no old table version is kept for it. T
 - A source's id is the original's id and `tag_letters`. So a citation of a tag never shows a later text, and
   the id alone tells the original (`rag.store.read.schema.original_id`).
 - Each source has an access record as old as the tag. Readers admit those whom both this record and the
-  original's present one admit (`rag.store.read.access_reader`): the old text may never have been meant for
+  original's present one admit (`rag.store.read.sources_reader`): the old text may never have been meant for
   those who may see the present one.
 - Nothing is ingested into it, and it is searched only if it is named.
 """

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from rag.config.model_settings import EmbedderSettings
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
-from rag.models.embed.pooling import read_tensors
 from rag.models.model_folder import FACTS_FILE, ModelFacts, facts_as_json, published_facts
+from rag.models.text_encoder import read_tensors
 from rag.models.tokenizer import BUILTIN_MODEL
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from tokenizers import Tokenizer
 from rag.config.model_settings import RerankerSettings
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError
-from rag.models.embed.pooling import dense_layers
 from rag.models.model_folder import FACTS_FILE, ModelFacts, facts_as_json
 from rag.models.rerank import open_reranker
 from rag.models.rerank.cross_encoder import Norm, head_beside
+from rag.models.text_encoder import dense_layers
 from rag.models.tokenizer import BUILTIN_MODEL
 
 if TYPE_CHECKING:

@@ -15,22 +15,24 @@ from anyio import to_thread
 from rag.corpus import Access, AccessRecord, Attachment, Collection, Value
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
-from rag.store.read.access_reader import AccessReader
 from rag.store.read.attached.attached_rows import access_of, access_of_ours, revision_of
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import engine_errors
-from rag.store.read.schema import SOURCES_SCHEMA, SUMMARY_COLUMNS, begin_with, one_of
-from rag.store.read.sources_reader import WALKED
-from rag.store.read.stored_rows import (
+from rag.store.read.schema import (
     PLACE_COLUMNS,
+    SOURCES_SCHEMA,
+    SUMMARY_COLUMNS,
     ListedSource,
     Ranking,
     SourcePlace,
     Statistics,
     StoredChunk,
     StoredSource,
+    begin_with,
+    one_of,
     places_of,
 )
+from rag.store.read.sources_reader import WALKED, AccessReader
 
 if TYPE_CHECKING:
     import lancedb

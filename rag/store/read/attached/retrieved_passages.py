@@ -17,7 +17,7 @@ from rag.store.read.attached.attached_reader import AttachedReader, lowest_last
 from rag.store.read.attached.attached_table import AttachedTable, TableMemory
 from rag.store.read.attached.column_mapping import columns_of
 from rag.store.read.connection import connect_to, engine_errors
-from rag.store.read.stored_rows import CHUNK_COLUMNS, StoredChunk, stored_chunks
+from rag.store.read.schema import CHUNK_COLUMNS, StoredChunk, stored_chunks
 
 if TYPE_CHECKING:
     import anyio

@@ -1,26 +1,84 @@
-"""From a vector per token to one vector: pooling, and the dense layers that some models have behind it."""
+"""Runs text encoders in ONNX Runtime, and makes one vector of a vector per token.
+
+One text or pair per run, one thread per run. Runs without batches need no padding. So an output never depends
+on the other texts of a batch, and the throughput per core is the highest. Where the graph returns a vector
+per token, pooling and the dense layers that some models have behind it follow here.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import; otherwise it writes to the home folder
+
+import onnxruntime
+
+from rag.corpus import Pooling
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     import numpy.typing as npt
 
-    from rag.corpus import Pooling
-
-if TYPE_CHECKING:
     Rows = npt.NDArray[np.float32]
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+TYPES = {
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+    "tensor(bool)": np.bool_,
+    "tensor(float)": np.float32,
+}
+"""The types of an input that refdesk can give; masks are the ones that are not always integers."""
+
+
+def opened_model(path: Path) -> onnxruntime.InferenceSession:
+    """The graph in `path`, ready to run from any number of threads.
+
+    Raises:
+        ConfigurationError: the file is missing or invalid, or the model needs other inputs than `INPUTS` or
+            inputs of other types than `TYPES`.
+    """
+    onnxruntime.disable_telemetry_events()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.enable_mem_pattern = False  # it would cache a memory plan for every text length
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3  # errors only
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's errors have no base class of their own
+        problem = "is not a valid ONNX model" if path.is_file() else "does not exist"
+        raise ConfigurationError(f"The model {path} {problem}. Download or export it again.") from error
+    unknown = {node.name for node in session.get_inputs() if node.type not in TYPES} | {
+        node.name for node in session.get_inputs()
+    } - set(INPUTS)
+    if unknown:
+        raise ConfigurationError(
+            f"The model {path} needs the inputs {', '.join(sorted(unknown))}, which refdesk lacks. "
+            f"Use a text encoder whose inputs are some of {', '.join(INPUTS)}."
+        )
+    return session
+
+
+def run(
+    session: onnxruntime.InferenceSession, output: str, ids: Sequence[int], type_ids: Sequence[int]
+) -> npt.NDArray[np.float32]:
+    """The named output of the graph for one text or pair, given as token ids; the first axis has length 1."""
+    values = dict(zip(INPUTS, (ids, [1] * len(ids), type_ids, range(len(ids))), strict=True))
+    feed: dict[str, npt.NDArray[Any]] = {
+        node.name: np.array([values[node.name]], TYPES[node.type]) for node in session.get_inputs()
+    }
+    result: npt.NDArray[np.float32] = np.asarray(session.run([output], feed)[0], np.float32)
+    return result
+
 
 WEIGHTS = "model.safetensors"
 MAX_WEIGHTS = 1 << 26  # bytes of one layer: 4,096 x 4,096 in float32; larger ones belong into the graph
