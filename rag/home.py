@@ -95,14 +95,14 @@ class Bucket:
         Raises:
             ConfigurationError: the package is not installed, or an option is not valid.
         """
-        return self._opened(ANSWER_SECONDS)
+        return self._open_store(ANSWER_SECONDS)
 
     @cached_property
     def carrier(self) -> Any:  # noqa: ANN401 as above
         """The same for parts of large objects, which may take longer."""
-        return self._opened(PART_SECONDS)
+        return self._open_store(PART_SECONDS)
 
-    def _opened(self, seconds: int) -> Any:  # noqa: ANN401 as above
+    def _open_store(self, seconds: int) -> Any:  # noqa: ANN401 as above
         try:
             from obstore.store import from_url  # noqa: PLC0415 few desks are in a bucket
         except ModuleNotFoundError as error:

@@ -119,11 +119,11 @@ def web_address(text: str) -> str | None:
     if "@" in parts.netloc:
         return None
     netloc = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
-    encoded = (_encoded(part) for part in (parts.path, parts.query, parts.fragment))
+    encoded = (_encode(part) for part in (parts.path, parts.query, parts.fragment))
     return urlunsplit((parts.scheme, netloc, *encoded))
 
 
-def _encoded(part: str) -> str:
+def _encode(part: str) -> str:
     return quote(_BARE_PERCENT.sub("%25", part), safe=_ALLOWED)
 
 

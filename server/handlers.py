@@ -223,7 +223,7 @@ class App:
             reply = search_reply(answer, room, vectors=vectors, urls=urls)
             return with_trace(reply, answer, max_chars) if answer.trace else reply
 
-        result = await self._noted(render, arguments.max_chars or server.max_chars)
+        result = await self._with_note(render, arguments.max_chars or server.max_chars)
         if with_app:
             result.meta = mcp_apps.search_meta(
                 tool, answer.hits, (result.structured_content or {})["results"]
@@ -268,9 +268,9 @@ class App:
         desk = await self._lazy_desk.desk()
         part, after = arguments.part(), arguments.after
         target = await open_or_list(desk, principal, arguments.id, max_chars, part=part, after=after)
-        return await self._noted(partial(reply_of_target, target), max_chars)
+        return await self._with_note(partial(reply_of_target, target), max_chars)
 
-    async def _noted(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:
+    async def _with_note(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:
         """The rendered result with the intake's note, within `max_chars` and `MAX_REPLY_BYTES`."""
         note = self._intake and self._intake.note
         if not note:

@@ -71,13 +71,13 @@ def main() -> None:
     flags = argparse.Namespace(http="--http" in sys.argv)
     try:
         flags = _read_flags()
-        serve = _configured(flags)
+        serve = _configured_server(flags)
     except ConfigurationError as error:
         mistake = for_people(str(error))
         print(mistake, file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
         if flags.http or not _has_host():
             sys.exit(EXIT_USAGE)
-        serve = _misconfigured(mistake)
+        serve = _refusing_server(mistake)
     if not flags.http and sys.stdin is not None and sys.stdin.isatty():
         print(WELCOME, file=sys.stderr)  # noqa: T201 for a person, who would wait for nothing
         return
@@ -98,7 +98,7 @@ def _read_flags() -> argparse.Namespace:
     return flags
 
 
-def _configured(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
+def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     """The server that the flags and settings describe.
 
     Raises:
@@ -152,7 +152,7 @@ def _has_host() -> bool:
     return sys.stdin is not None and not sys.stdin.isatty()
 
 
-def _misconfigured(mistake: str) -> Callable[[], Awaitable[None]]:
+def _refusing_server(mistake: str) -> Callable[[], Awaitable[None]]:
     """A server that tells its host the mistake, and still exits with an error code."""
     logs.set_up("warning", audit=False)
     server = create_misconfigured_server(mistake)

@@ -165,14 +165,14 @@ def _values(overview: Sequence[CollectionOverview], name: str, beginning: str) -
     fields = [summary.fields[name] for summary in overview if name in summary.fields]
     counts: Counter[str] = Counter()
     for value, count in (pair for field in fields for pair in field.frequent):
-        if (typed_value := _shown(value)) and typed_value.lower().startswith(beginning):
+        if (typed_value := _typable(value)) and typed_value.lower().startswith(beginning):
             counts[typed_value] += count
     ranked = sorted(counts, key=lambda shown: (-counts[shown], shown))
     is_more = any(field.distinct > len(field.frequent) for field in fields)
     return completion([f"{name}={typed_value}" for typed_value in ranked], is_more=is_more)
 
 
-def _shown(value: Single) -> str:
+def _typable(value: Single) -> str:
     """A value as it can be typed; empty for text that can't be shown on a line as it is."""
     match value:
         case bool():

@@ -215,11 +215,11 @@ def _problem(name: str, kind: str, properties: Mapping[str, Any]) -> str:
         suggestion = f" Did you mean {near[0]}?" if near else ""
         return f"Unknown argument {name[:64]!r}.{suggestion} Valid arguments: {', '.join(properties)}."
     if kind == "missing":
-        return f"The argument {name} is missing. It must be {_allowed(properties[name])}."
-    return f"{name} must be {_allowed(properties[name])}."
+        return f"The argument {name} is missing. It must be {_allowed_words(properties[name])}."
+    return f"{name} must be {_allowed_words(properties[name])}."
 
 
-def _allowed(schema: Mapping[str, Any]) -> str:
+def _allowed_words(schema: Mapping[str, Any]) -> str:
     """A property's schema in words: {"type": "integer", "minimum": 0} -> "an integer of at least 0"."""
     match schema:
         case {"enum": values}:
@@ -310,13 +310,13 @@ def _fields_in_words(overview: Sequence[CollectionOverview]) -> str:
         if summary.collection.fields
     }
     if len(declared) == len(overview) and len(set(declared.values())) == 1:
-        return _shortened(declared.popitem()[1])
-    return _shortened("; ".join(f"in {name}: {fields}" for name, fields in declared.items()))
+        return _short_words(declared.popitem()[1])
+    return _short_words("; ".join(f"in {name}: {fields}" for name, fields in declared.items()))
 
 
 def _field_list(fields: Mapping[str, FieldType]) -> str:
     return ", ".join(f"{name} ({kind})" for name, kind in fields.items())
 
 
-def _shortened(text: str) -> str:
+def _short_words(text: str) -> str:
     return text if len(text) <= MAX_FIELDS_CHARS else f"{text[:MAX_FIELDS_CHARS].rpartition(', ')[0]}, …"

@@ -60,16 +60,16 @@ def callable_tools(server: ServerSettings, principal: Principal) -> tuple[ToolSe
 
 def principal_through(principal: Principal, tool: ToolSettings) -> Principal:
     """The principal with the tool's binding added."""
-    return _bound(principal, tool.binding)
+    return _with_binding(principal, tool.binding)
 
 
 def principal_through_any(principal: Principal, tools: Sequence[ToolSettings]) -> Principal:
     """The principal for resources: it reaches what at least one of the tools may show."""
     bindings = tuple(tool.binding for tool in tools)
-    return principal if OPEN in bindings else _bound(principal, Binding(any_of=bindings))
+    return principal if OPEN in bindings else _with_binding(principal, Binding(any_of=bindings))
 
 
-def _bound(principal: Principal, binding: Binding) -> Principal:
+def _with_binding(principal: Principal, binding: Binding) -> Principal:
     if binding == OPEN:
         return principal
     return replace(principal, bindings=(*principal.bindings, binding))

@@ -136,17 +136,17 @@ def predicate(principal: Principal, case: LetterCase = "allow") -> str:
     """The access rule as a SQL condition on the labels column, in parentheses."""
     mine = entries_of(principal)
     # A source without a record has only the label `-`, which neither condition mentions: it stays hidden.
-    allowed = _hold([EVERYBODY, *_signed("+", mine, exact=case != "never")])
-    denied = _signed("-", mine, exact=case == "always")
+    allowed = _hold([EVERYBODY, *_labels("+", mine, exact=case != "never")])
+    denied = _labels("-", mine, exact=case == "always")
     return f"({allowed} AND (NOT {_hold(denied)}))" if mine else allowed
 
 
 def _both(sign: str, entries: Iterable[str]) -> list[str]:
     entries = list(entries)
-    return [*_signed(sign, entries, exact=True), *_signed(sign, entries, exact=False)]
+    return [*_labels(sign, entries, exact=True), *_labels(sign, entries, exact=False)]
 
 
-def _signed(sign: str, entries: Iterable[str], *, exact: bool) -> list[str]:
+def _labels(sign: str, entries: Iterable[str], *, exact: bool) -> list[str]:
     if exact:
         return [f"{sign}{entry}" for entry in sorted({*map(normal, entries)})]
     return [f"~{sign}{entry}" for entry in sorted({*map(folded, entries)})]

@@ -111,7 +111,7 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
         check_space(settings.data, before, coming)
 
         async def approved() -> bool:
-            return trial is None or await trial.ask_after(_built(writer.collection))
+            return trial is None or await trial.ask_after(_coming_build(writer.collection))
 
         async with with_cache(settings, collection_tables.with_build(before, coming), embedder) as cached:
             done = await rebuild(
@@ -131,7 +131,7 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
     return 0 if done.switched else KEPT
 
 
-def _built(collection: Collection) -> Build:
+def _coming_build(collection: Collection) -> Build:
     assert collection.coming  # noqa: S101 for the type checker: it is complete, and searches don't use it yet
     return collection.coming
 
@@ -237,7 +237,7 @@ class Trial:
     async def ask_before(self) -> None:
         """Ask the present tables. If that fails, the new tables are measured without a comparison."""
         try:
-            self._before = await self._evaluated(None)
+            self._before = await self._evaluate(None)
         except RefdeskError as error:
             echo(f"The present tables can't be compared: {error}", err=True)
 
@@ -247,7 +247,7 @@ class Trial:
         Raises:
             RefdeskError: the questions can't be asked.
         """
-        after = await self._evaluated(coming)
+        after = await self._evaluate(coming)
         runs = [run for run in (self._before, after) if run]
         runs = await keep_runs(self._settings.data, tenant_of(self._settings), runs)
         comparison = compare(runs[0], runs[1], METRIC) if self._before else None
@@ -258,7 +258,7 @@ class Trial:
             return True
         return confirm("Use the new tables for searches from now on?")
 
-    async def _evaluated(self, coming: Build | None) -> EvaluationRun:
+    async def _evaluate(self, coming: Build | None) -> EvaluationRun:
         def seen_as(collection: Collection) -> Collection:
             is_it = collection.name == self._name and collection.coming == coming
             return collection_tables.with_build(collection, coming) if coming and is_it else collection

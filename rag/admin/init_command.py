@@ -162,18 +162,18 @@ def _public_url(answer: str) -> str:
 
 def settings_text(answers: Answers) -> str:
     """The settings file, in TOML. Its strings are written like JSON's."""
-    text = FILE.format(data=_quoted(answers.data))
+    text = FILE.format(data=_toml_string(answers.data))
     if answers.documents:
         text += ORIGIN.format(
             collection=answers.collection,
-            documents=_quoted(answers.documents),
-            collection_text=_quoted(answers.collection),
-            visibility=_quoted(answers.visibility),
+            documents=_toml_string(answers.documents),
+            collection_text=_toml_string(answers.collection),
+            visibility=_toml_string(answers.visibility),
         )
-    return text + (HTTP.format(public_url=_quoted(answers.public_url)) if answers.public_url else "")
+    return text + (HTTP.format(public_url=_toml_string(answers.public_url)) if answers.public_url else "")
 
 
-def _quoted(value: object) -> str:
+def _toml_string(value: object) -> str:
     return json.dumps(str(value), ensure_ascii=False)
 
 

@@ -52,17 +52,17 @@ def _judgement(metadata: dict[str, Any], oauth: OAuthSettings) -> tuple[Literal[
         )
     if keys != oauth.jwks_url:
         return "note", f"It has its keys at {keys!r}, not at {oauth.jwks_url!r} (oauth.jwks_url)."
-    if "S256" not in _listed(metadata, "code_challenge_methods_supported"):
+    if "S256" not in _list_of(metadata, "code_challenge_methods_supported"):
         return "note", "It doesn't say that it knows PKCE (S256), so many clients refuse to sign in there."
     registers = metadata.get("registration_endpoint") or metadata.get("client_id_metadata_document_supported")
-    vouched = ID_JAG in _listed(metadata, "authorization_grant_profiles_supported")
+    vouched = ID_JAG in _list_of(metadata, "authorization_grant_profiles_supported")
     return "ok", (
         f"clients {'can register by themselves' if registers else 'need an id from you'}; "
         f"sign-in that an identity provider vouches for (ID-JAG): {'yes' if vouched else 'no'}"
     )
 
 
-def _listed(metadata: dict[str, Any], name: str) -> list[Any]:
+def _list_of(metadata: dict[str, Any], name: str) -> list[Any]:
     value = metadata.get(name)
     return value if isinstance(value, list) else []
 

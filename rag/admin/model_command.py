@@ -63,7 +63,7 @@ async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json:
     with 1 if a file is missing or has changed.
     """
     here = installed_models(settings.models_folder)
-    chosen = {name: _found(settings, here, name) for name in names or here}
+    chosen = {name: _installed_model(settings, here, name) for name in names or here}
     wrong = {
         name: await to_thread.run_sync(wrong_files, settings.models_folder / name, facts)
         for name, facts in chosen.items()
@@ -88,7 +88,7 @@ async def remove_command(settings: Settings, *, name: str, as_json: bool) -> Non
     share the models' folder are not looked at.
     """
     if name not in unfinished_pulls(settings.models_folder):
-        _found(settings, installed_models(settings.models_folder), name)
+        _installed_model(settings, installed_models(settings.models_folder), name)
     if users := (await uses(settings)).get(name):
         raise ConfigurationError(
             f"The model {name} is in use: {', '.join(users)}. Give these another model first; for a "
@@ -101,7 +101,7 @@ async def remove_command(settings: Settings, *, name: str, as_json: bool) -> Non
         echo(f"Removed the model {name}.")
 
 
-def _found(settings: Settings, here: Mapping[str, ModelFacts], name: str) -> ModelFacts:
+def _installed_model(settings: Settings, here: Mapping[str, ModelFacts], name: str) -> ModelFacts:
     if name not in here:
         names = ", ".join(here) or "none"
         raise NotFoundError(f"There is no model {name!r} in {settings.models_folder}. Installed: {names}.")

@@ -195,7 +195,7 @@ async def pull_command(
     else:
         with open_hub(os.environ) as hub:
             with interruptible():
-                coming = _unverified(hub, model, listed, revision, own)
+                coming = _unverified_model(hub, model, listed, revision, own)
             if not trust:
                 raise ConfigurationError(
                     f"Nobody has verified {'all files of ' if listed else ''}{model} for refdesk. If you "
@@ -258,7 +258,7 @@ def _known_from_folder(listed: KnownModel, folder: Path) -> PendingModel:
     return PendingModel(listed.facts(()), files, folder.absolute())
 
 
-def _unverified(
+def _unverified_model(
     hub: Hub, model: str, listed: KnownModel | None, revision: str | None, options: dict[str, Any]
 ) -> PendingModel:
     """A model that nobody has verified, as the hub describes it; prints what the hub states."""

@@ -166,10 +166,10 @@ def figure_text(figure: Figure) -> str:
     """A figure for people: 2.74e11 bytes -> "274 GB"."""
     if figure.unit == "bytes":
         unit, size = next((name_size for name_size in BYTES if figure.value >= name_size[1]), BYTES[-1])
-        return f"{_rounded(figure.value / size)} {unit}"
-    return f"{_rounded(figure.value)} {figure.unit}".rstrip()
+        return f"{_three_digits(figure.value / size)} {unit}"
+    return f"{_three_digits(figure.value)} {figure.unit}".rstrip()
 
 
-def _rounded(value: float) -> str:
+def _three_digits(value: float) -> str:
     """Three digits, with all before the point: 1234.5 -> "1,234"; 0.01234 -> "0.0123"."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 has three digits

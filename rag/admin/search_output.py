@@ -198,9 +198,9 @@ def _names(queries: int) -> list[str]:
 
 
 def _query(query: SubQuery, name: str) -> Iterator[str]:
-    yield from _wrapped(label(query.text), f"{name}: ")
-    yield from _wrapped(one_line(query_details(query)))
-    yield from _wrapped(label(query.reason))
+    yield from _wrapped_lines(label(query.text), f"{name}: ")
+    yield from _wrapped_lines(one_line(query_details(query)))
+    yield from _wrapped_lines(label(query.reason))
 
 
 def _stages(stages: Sequence[Step]) -> Iterator[str]:
@@ -214,7 +214,7 @@ def _stages(stages: Sequence[Step]) -> Iterator[str]:
     for stage, line in zip(stages, lines, strict=True):
         yield line
         for warning in stage.warnings:
-            yield from _wrapped(one_line(warning), " ! ")
+            yield from _wrapped_lines(one_line(warning), " ! ")
     yield last
 
 
@@ -223,20 +223,20 @@ def _row(name: str, status: str, seconds: float, counted: str, usage: Usage | No
 
 
 def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep]) -> Iterator[str]:
-    yield from _wrapped(heading(hit), f"{rank}. ")
+    yield from _wrapped_lines(heading(hit), f"{rank}. ")
     yield f"   [{hit.cited}]  score {hit.score:.2f}  similarity {decimals(hit.similarity)}"
     if answer.trace:
         listings = answer.trace.listings.get(hit.chunk.id, ())
-        yield from _wrapped(listings_text(listings, queries=len(answer.trace.queries)))
-    yield from _wrapped(ranks_text(rank_changes(steps, hit.chunk.id)))
+        yield from _wrapped_lines(listings_text(listings, queries=len(answer.trace.queries)))
+    yield from _wrapped_lines(ranks_text(rank_changes(steps, hit.chunk.id)))
 
 
 def _fate(fate: SourceTrace) -> Iterator[str]:
-    yield from _wrapped(f"{label(fate.source.title)} [{fate.source.id}]:", "Expected ")
-    yield from _wrapped(one_line(f"Out at {fate.step}. {fate.reason}" if fate.step else fate.reason))
-    yield from _wrapped(ranks_text(changes(fate.ranks)))
+    yield from _wrapped_lines(f"{label(fate.source.title)} [{fate.source.id}]:", "Expected ")
+    yield from _wrapped_lines(one_line(f"Out at {fate.step}. {fate.reason}" if fate.step else fate.reason))
+    yield from _wrapped_lines(ranks_text(changes(fate.ranks)))
 
 
-def _wrapped(text: str, begins: str = "   ") -> list[str]:
+def _wrapped_lines(text: str, begins: str = "   ") -> list[str]:
     """The text wrapped into lines, the first of which starts with `begins`; none for an empty text."""
     return textwrap.wrap(text, WIDTH, initial_indent=begins, subsequent_indent="   ")

@@ -28,11 +28,11 @@ def ndcg(ranking: Sequence[str], grades: Grades, k: int) -> float:
 
     Source: Järvelin & Kekäläinen, TOIS 20(4), 2002, doi:10.1145/582415.582418.
     """
-    best = _discounted(sorted(grades.values(), reverse=True)[:k])
-    return _discounted([grades.get(item, 0) for item in ranking[:k]]) / best
+    best = _discounted_sum(sorted(grades.values(), reverse=True)[:k])
+    return _discounted_sum([grades.get(item, 0) for item in ranking[:k]]) / best
 
 
-def _discounted(gains: Iterable[int]) -> float:
+def _discounted_sum(gains: Iterable[int]) -> float:
     return sum(gain / log2(rank + 1) for rank, gain in enumerate(gains, 1))
 
 

@@ -229,10 +229,10 @@ def _scatter(first: EvaluationRun, run: EvaluationRun, comparison: Comparison) -
         f"in {run_name(first)} and in {run_name(run)}: {shares}",
     )
     keys = [tag("span", f"{count} {verdict}", class_=verdict) for verdict, count in counts.items()]
-    return tag("figure", plot, tag("figcaption", _titled(run), tag("span", *keys, class_="keys")))
+    return tag("figure", plot, tag("figcaption", _run_title(run), tag("span", *keys, class_="keys")))
 
 
-def _titled(run: EvaluationRun) -> Html:
+def _run_title(run: EvaluationRun) -> Html:
     return joined([tag("strong", run_name(run)), f" {run.summary.profile}, {run.summary.mode}"])
 
 
@@ -256,7 +256,7 @@ def _latencies(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
         marks = f"p50 {took.p50:.1f} ms, p95 {took.p95:.1f} ms"
         label = f"Latency of {counted(len(values), 'question')} in {run_name(run)}: {marks}"
         chart = latency_histogram(values, edges, tallest=tallest, latency=took, label=label)
-        yield tag("figure", tag("figcaption", _titled(run), tag("span", marks, class_="keys")), chart)
+        yield tag("figure", tag("figcaption", _run_title(run), tag("span", marks, class_="keys")), chart)
 
 
 def _header(runs: Sequence[EvaluationRun]) -> Html:

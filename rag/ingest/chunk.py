@@ -193,11 +193,11 @@ class _Cutter:
         for before, chunk in zip([None, *chunks[:-1]], chunks, strict=True):
             related = before and before.region == chunk.region
             if before and related and self._overlap and (chunk.region >= 0 or before.ends_in == chunk.path):
-                yield self._extended(chunk, before.span)
+                yield self._with_overlap(chunk, before.span)
             else:
                 yield chunk
 
-    def _extended(self, chunk: _Chunk, before: Span) -> _Chunk:
+    def _with_overlap(self, chunk: _Chunk, before: Span) -> _Chunk:
         """The chunk with the end of the one before it: whole sentences if there are any, else whole words."""
         earliest = max(self.measure.before(chunk.span.start, self._overlap), before.start + 1)
         for border in (SENTENCES, WORDS):
@@ -214,7 +214,7 @@ class _Cutter:
     def chunks(self, section: _Section) -> Iterator[_Chunk]:
         """The chunks of a section: its headings are text of the first, and context of the others."""
         outer, inner = self._frame(section.above()), self._frame(section.path)
-        for number, span in enumerate(self._filled(section, outer, inner)):
+        for number, span in enumerate(self._joined_pieces(section, outer, inner)):
             frame = self._with_header(inner if number else outer, span.start)
             yield _Chunk(span, self.measure.units(*span), frame, *2 * (section.path,))
 
@@ -252,7 +252,7 @@ class _Cutter:
             )
         return small and self.measure.fits(chunk.span.start, following.span.end, chunk.frame.room)
 
-    def _filled(self, section: _Section, first: _Frame, later: _Frame) -> list[Span]:
+    def _joined_pieces(self, section: _Section, first: _Frame, later: _Frame) -> list[Span]:
         """The pieces of a section, joined while they fit."""
         filled: list[Span] = []
         for piece in self._pieces(section, min(first, later, key=lambda frame: frame.room)):

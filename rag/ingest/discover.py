@@ -167,7 +167,7 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
     discovery = Discovery()
     left_out_folder = os.path.realpath(without) if without else None
     for requested in paths:
-        path = _resolved(requested)
+        path = _resolved_path(requested)
         if path and path.is_dir():
             is_named_already = any(path.is_relative_to(folder) for folder in discovery.folders)
             discovery.folders.append(path)
@@ -230,7 +230,7 @@ def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: s
         elif settings.include and not _matches(name, settings.include):
             continue
         elif not is_wanted(entry.path.name, settings) and not _is_recognized(entry.path, settings):
-            discovery.outcomes.append(_ignored(entry.path))
+            discovery.outcomes.append(_ignored_outcome(entry.path))
         else:
             _add(LocalFile.local(entry.path, name), discovery)
 
@@ -272,13 +272,13 @@ def _about_ignored(paths: Iterable[str], root: Path) -> Iterator[str]:
 
 
 def _link(link: Path, root: Path) -> Outcome:
-    target = _resolved(link)
+    target = _resolved_path(link)
     if target and target.is_relative_to(root):
         return Outcome(printable(link), "ignored", "a link to another path in the folder")
     return Outcome(printable(link), "skipped", "a link that points outside the folder", cause="unreadable")
 
 
-def _resolved(path: Path) -> Path | None:
+def _resolved_path(path: Path) -> Path | None:
     """The path without links; None if it can't be resolved, for example because it is being changed."""
     try:
         return Path(os.path.realpath(path))
@@ -324,7 +324,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) or fnmatchcase(last, pattern) for pattern in patterns)
 
 
-def _ignored(path: Path) -> Outcome:
+def _ignored_outcome(path: Path) -> Outcome:
     kind: LeftOut = "" if _is_sidecar(path.name) else "unsupported"
     return Outcome(printable(path), "ignored", unsupported(path.name), kind=kind)
 

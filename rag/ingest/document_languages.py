@@ -247,7 +247,7 @@ async def settle_languages(writer: CollectionWriter) -> None:
     if not writer.writes or collection.language != "auto":
         return
     tags = await _tags(writer)
-    languages = _ranked(tags.values())
+    languages = _languages_by_frequency(tags.values())
     if languages == collection.languages:
         return
     usual = replace(collection, languages=languages).usual_language
@@ -263,7 +263,7 @@ async def change_language(writer: CollectionWriter, language: LanguageChoice) ->
     """
     collection = writer.collection
     tags = await _detected_tags(writer) if language == "auto" else await _tags(writer)
-    languages = _ranked(tags.values()) if language == "auto" else (language,)
+    languages = _languages_by_frequency(tags.values()) if language == "auto" else (language,)
     coming = replace(collection, language=language, languages=languages if language == "auto" else ())
     all_languages = dict.fromkeys((*query_languages(collection), *languages, coming.usual_language))
     # Until all words are analysed again, a query must match the old analysis as well as the new one.
@@ -297,7 +297,7 @@ def language_notes(outcomes: Iterable[Outcome], collection: Collection) -> Itera
         )
 
 
-def _ranked(tags: Iterable[str]) -> tuple[Language, ...]:
+def _languages_by_frequency(tags: Iterable[str]) -> tuple[Language, ...]:
     """The rules for documents with these tags, most frequent first."""
     counts = Counter(rules_of(tag) for tag in tags if tag)
     return tuple(sorted(counts, key=lambda rules: (-counts[rules], rules)))

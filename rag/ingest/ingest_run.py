@@ -361,7 +361,7 @@ class IngestSteps:
         """The document to store; None, with a reported outcome, if it is unchanged or can't be stored."""
         try:
             self._kept_out.check(file, discovery)
-            return None if self._unchanged.has_moved(file.uri) else await self._prepared(file, discovery)
+            return None if self._unchanged.has_moved(file.uri) else await self._prepare(file, discovery)
         except NotAdmittedError as error:
             self.outcomes.finish(self._kept_out.outcome(file, error, self._earlier(file.uri)))
         except ParseError as error:
@@ -371,7 +371,7 @@ class IngestSteps:
             self.outcomes.fail(file, error, has_earlier=self._earlier(file.uri) is not None)
         return None
 
-    async def _prepared(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
+    async def _prepare(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
         stored = self._stored.get(file.uri)
         if stored and file.as_stored:
             content = as_stored(file, stored)

@@ -169,10 +169,10 @@ def with_stated_metadata(
     """
     for entries in (stated, _entries(sidecar) if sidecar else _NOTHING):
         document = _with_entries(document, entries) if entries else document
-    return _addressed(document)
+    return _with_address(document)
 
 
-def _addressed(document: Document) -> Document:
+def _with_address(document: Document) -> Document:
     address = document.metadata.get("url", "")
     if not address:
         return document

@@ -149,7 +149,7 @@ class Cluster:
         try:
             return await self._done(_vectors, self.pickled, texts)
         except _WorkerDiedError as error:
-            raise _failed(error) from error
+            raise _failure(error) from error
 
     async def _done(self, work: Callable[..., T | Exception], *arguments: object) -> T:
         task = _task(self.ray, work)
@@ -160,7 +160,7 @@ class Cluster:
         except (self.ray.exceptions.WorkerCrashedError, self.ray.exceptions.OutOfMemoryError) as error:
             raise _WorkerDiedError from error
         except (self.ray.exceptions.RayError, ConnectionError) as error:
-            raise _failed(error) from error
+            raise _failure(error) from error
         if isinstance(result, ConfigurationError):
             raise ConfigurationError(f"On a worker of the cluster: {result}")
         if isinstance(result, Exception):
@@ -178,7 +178,7 @@ class _WorkerDiedError(Exception):
     """A worker died over a task, and so did each worker that retried it."""
 
 
-def _failed(error: Exception) -> ProviderError:
+def _failure(error: Exception) -> ProviderError:
     log.debug("the cluster failed", exc_info=error)
     return ProviderError(
         f"The Ray cluster failed ({type(error).__name__}). What was stored stays; run the command again "
@@ -214,7 +214,7 @@ async def connect(address: str) -> AsyncIterator[Connection]:
     Raises:
         ConfigurationError: Ray is not installed, or no cluster answers at the address.
     """
-    ray = await to_thread.run_sync(_connected, address, abandon_on_cancel=True)
+    ray = await to_thread.run_sync(_start_ray, address, abandon_on_cancel=True)
     try:
         yield Connection(ray)
     finally:
@@ -222,7 +222,7 @@ async def connect(address: str) -> AsyncIterator[Connection]:
             await to_thread.run_sync(ray.shutdown)
 
 
-def _connected(address: str) -> Any:  # noqa: ANN401 the module, which need not be installed
+def _start_ray(address: str) -> Any:  # noqa: ANN401 the module, which need not be installed
     """The module `ray`, connected to a cluster, with usage reports off."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read at import
     if address == LOCAL and "RAY_AUTH_MODE" not in os.environ:  # else it keeps a token in the home folder

@@ -85,7 +85,7 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
     collection = await change_collection(data, tenant, name, lambda current: replace(current, coming=coming))
     await collection_tables.drop_others(data, collection)
     writer.collection = collection
-    rebuilt = await _completed(writer, coming, embedder, (*coming.chunking, *chunkings), max_tokens, progress)
+    rebuilt = await _complete(writer, coming, embedder, (*coming.chunking, *chunkings), max_tokens, progress)
     if not await approved():
         rebuilt.switched = False
         return rebuilt
@@ -97,7 +97,7 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
     return rebuilt
 
 
-async def _completed(
+async def _complete(
     writer: CollectionWriter,
     coming: Build,
     embedder: Embedder,
@@ -117,7 +117,7 @@ async def _completed(
         for id_, row in rows.items()
         if id_ in target_rows and rebuild_target.same_text(row, target_rows[id_])
     }
-    await target.describe([_described(row, target_rows[id_]) for id_, row in stay.items()])
+    await target.describe([_source_row(row, target_rows[id_]) for id_, row in stay.items()])
     missing = [id_ for id_ in rows if id_ not in stay]
     done = len(stay)
     progress(done, len(rows))
@@ -138,7 +138,7 @@ async def _completed(
     return await run.result(len(stay))
 
 
-def _described(row: Mapping[str, Any], target_row: Mapping[str, Any]) -> dict[str, Any]:
+def _source_row(row: Mapping[str, Any], target_row: Mapping[str, Any]) -> dict[str, Any]:
     """The present row of a source, as the target has it."""
     _, lacking = schema.split_digest(target_row["digest"])
     digest, _ = schema.split_digest(row["digest"])

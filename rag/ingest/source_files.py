@@ -135,15 +135,15 @@ def is_gone(path: str) -> bool:
 
 def name_of(uri: str) -> str:
     """A file's name for comparing: case-folded, in NFC."""
-    return _folded(uri).rpartition("/")[2]
+    return _fold(uri).rpartition("/")[2]
 
 
 def folder_of(uri: str) -> str:
     """A file's folder for comparing, as in `name_of`. It works for purged URIs, too."""
-    return _folded(uri).rpartition("/")[0]
+    return _fold(uri).rpartition("/")[0]
 
 
-def _folded(uri: str) -> str:
+def _fold(uri: str) -> str:
     if not is_uri(uri):
         return uri
     path = str(place_of(uri))
@@ -193,7 +193,7 @@ def open_file(path: Path) -> int:
         FileNotFoundError: the file's folder doesn't contain it.
         OSError: the file can't be opened, or a folder of the path is gone or a link.
     """
-    return _opened(path, os.O_RDONLY | _FILE)
+    return _open_descriptor(path, os.O_RDONLY | _FILE)
 
 
 def _over_own_limit(_size: int, max_bytes: int) -> ParseError:
@@ -270,7 +270,7 @@ def scan_folder(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
                 raise OSError(errno.ELOOP, "it, or a folder above it, was replaced by a link")
             yield entries
         return
-    descriptor = _opened(folder, os.O_RDONLY | _DIRECTORY | _NOFOLLOW)
+    descriptor = _open_descriptor(folder, os.O_RDONLY | _DIRECTORY | _NOFOLLOW)
     try:
         with os.scandir(descriptor) as entries:
             yield entries
@@ -278,10 +278,10 @@ def scan_folder(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
         os.close(descriptor)
 
 
-def _opened(path: Path, flags: int) -> int:
+def _open_descriptor(path: Path, flags: int) -> int:
     if not _STEPWISE:
-        return _opened_and_checked(path, flags)
-    above = _entered(path.parent)
+        return _open_and_check(path, flags)
+    above = _open_folder(path.parent)
     try:
         return os.open(path.name or path.anchor, flags, dir_fd=above)
     except OSError as error:
@@ -292,7 +292,7 @@ def _opened(path: Path, flags: int) -> int:
         os.close(above)
 
 
-def _entered(folder: Path) -> int:
+def _open_folder(folder: Path) -> int:
     """A descriptor of the folder, reached from the root part by part."""
     at = os.open(folder.anchor, _ENTER | _DIRECTORY)
     for part in folder.parts[1:]:
@@ -310,7 +310,7 @@ def _entered(folder: Path) -> int:
     return at
 
 
-def _opened_and_checked(path: Path, flags: int) -> int:
+def _open_and_check(path: Path, flags: int) -> int:
     """For platforms without `dir_fd`: open, then check that the path still leads to the opened file."""
     descriptor = os.open(path, flags)
     with suppress(OSError):

@@ -319,7 +319,7 @@ def _with_groups(text: str, table: Table, above: str) -> Table:
             group and group == name for group, name in zip(groups, names, strict=False)
         )
         if "\n" not in upper and len(groups) == len(names) and spans and related and is_header(names):
-            return table._replace(header=pipe_row(_named(groups, names)))
+            return table._replace(header=pipe_row(_columns_by_group(groups, names)))
     return table
 
 
@@ -327,7 +327,7 @@ def _cells(row: str) -> list[str]:
     return [cell.strip() for cell in row.strip().strip("|").split("|")]
 
 
-def _named(groups: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+def _columns_by_group(groups: Sequence[str], names: Sequence[str]) -> Iterator[str]:
     """The columns by their groups.
 
     Example: ["Zone", "Sales", ""] and ["Zone", "2022", "2023"] -> "Zone", "Sales 2022" and "Sales 2023".

@@ -26,10 +26,12 @@ def document_of(source: Source, outline: Sequence[Heading], text: str) -> Docume
     """
     name = PurePath(source.name).name or source.title
     likely = Document(text, source.title, source.mime_type, tuple(_likely(text, outline)))
-    return next((candidate for candidate in _parsed(text, name) if _agrees(candidate, text, outline)), likely)
+    return next(
+        (candidate for candidate in _candidates(text, name) if _agrees(candidate, text, outline)), likely
+    )
 
 
-def _parsed(text: str, name: str) -> Iterator[Document]:
+def _candidates(text: str, name: str) -> Iterator[Document]:
     suffix = PurePath(name.lower()).suffix
     if suffix in source_code.SUFFIXES:
         yield source_code.parse(text, name)
@@ -46,15 +48,15 @@ def _likely(text: str, outline: Sequence[Heading]) -> Iterator[Block]:
     """The stored headings, and between them a block for each paragraph."""
     at = 0
     for heading in outline:
-        yield from _divided(text, at, heading.start)
+        yield from _gap_blocks(text, at, heading.start)
         line = text.find("\n", heading.start)
         at = len(text) if line < 0 else line
         heading_blocks = block(text, "heading", heading.start, at, level=heading.level)
         yield from (replace(heading_block, title=heading.title) for heading_block in heading_blocks)
-    yield from _divided(text, at, len(text))
+    yield from _gap_blocks(text, at, len(text))
 
 
-def _divided(text: str, start: int, end: int) -> Iterator[Block]:
+def _gap_blocks(text: str, start: int, end: int) -> Iterator[Block]:
     for gap in _GAP.finditer(text, start, end):
         yield from _block(text, start, gap.start())
         start = gap.end()

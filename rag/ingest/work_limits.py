@@ -47,9 +47,11 @@ class Budget:
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in a thread and charge its CPU time. A thread can't be stopped over the budget."""
-        return await to_thread.run_sync(self._charged, function, args, kwargs)
+        return await to_thread.run_sync(self._run_and_charge, function, args, kwargs)
 
-    def _charged(self, function: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object]) -> T:
+    def _run_and_charge(
+        self, function: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> T:
         began = thread_time()
         try:
             return function(*args, **kwargs)

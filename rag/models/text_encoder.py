@@ -131,13 +131,13 @@ class Head:
 
     def __call__(self, output: Rows) -> Rows:
         """From shape (1, tokens, width), or (1, width) if the graph pools, to (1, dimension)."""
-        vectors = _pooled(output, self.pooling)
+        vectors = _pool(output, self.pooling)
         for layer in self.dense:
             vectors = layer(vectors)
         return vectors[:, : self.cut] if self.cut else vectors
 
 
-def _pooled(tokens: Rows, pooling: Pooling) -> Rows:
+def _pool(tokens: Rows, pooling: Pooling) -> Rows:
     match pooling:
         case "graph":
             return tokens
@@ -191,13 +191,13 @@ def _dense(folder: Path) -> Dense:
             "the publisher has other weights only, use an export whose graph returns sentence_embedding."
         ) from error
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ConfigurationError(_damaged(folder)) from error
+        raise ConfigurationError(_damage_message(folder)) from error
     if not is_layer:
-        raise ConfigurationError(_damaged(folder))
+        raise ConfigurationError(_damage_message(folder))
     return Dense(weight, bias, _ACTIVATIONS[activation])
 
 
-def _damaged(folder: Path) -> str:
+def _damage_message(folder: Path) -> str:
     return f"The dense layer in {folder} is damaged, or none that refdesk knows. Download the model again."
 
 

@@ -145,7 +145,7 @@ def is_in_word(character: str) -> bool:
 
 
 def _exact_pattern(word: str) -> str:
-    return "".join(_in_both_forms(letter, _escaped) for letter in word)
+    return "".join(_in_both_forms(letter, _escape) for letter in word)
 
 
 def _folded_pattern(word: str) -> str:
@@ -203,7 +203,7 @@ def _class(folded: str) -> str:
     letters = _letters()[0].get(folded, folded) + _ALIKE.get(folded, "")[1:]
     if plain := _FULL_WIDTH.get(ord(folded)):
         letters += _letters()[0].get(chr(plain), chr(plain))
-    return f"[{''.join(map(_escaped_in_class, letters))}]" if len(letters) > 1 else _escaped(letters)
+    return f"[{''.join(map(_escaped_in_class, letters))}]" if len(letters) > 1 else _escape(letters)
 
 
 @cache
@@ -219,7 +219,7 @@ def _letters() -> tuple[Mapping[str, str], Mapping[str, str]]:
     return single, several
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return f"\\{character}" if character in _SPECIAL else character
 
 

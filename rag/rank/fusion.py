@@ -88,12 +88,12 @@ def distribution_based_fusion(lists: Sequence[Mapping[str, float]]) -> dict[str,
     """
     scores: dict[str, float] = {}
     for scored in lists:
-        for item, score in _normalized(scored).items():
+        for item, score in _normal_scores(scored).items():
             scores[item] = scores.get(item, 0.0) + score / len(lists)
     return _best_first(scores)
 
 
-def _normalized(scores: Mapping[str, float]) -> dict[str, float]:
+def _normal_scores(scores: Mapping[str, float]) -> dict[str, float]:
     if not scores:
         return {}
     mean, span = fmean(scores.values()), 2 * DEVIATIONS * pstdev(scores.values())

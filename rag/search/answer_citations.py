@@ -292,7 +292,7 @@ async def check_answer(desk: Desk, principal: Principal, text: str) -> CheckedAn
     """
     parsed = parse_answer(text)
     ids = dict.fromkeys(map(_source_id, parsed.citations))
-    opened = {id_: extract for id_ in ids if (extract := await _opened(desk, principal, id_))}
+    opened = {id_: extract for id_ in ids if (extract := await _open_source(desk, principal, id_))}
     return CheckedAnswer(
         tuple(_citation(id_, opened.get(_source_id(id_))) for id_ in parsed.citations),
         tuple(_quote(quote, opened) for quote in parsed.quotes),
@@ -304,7 +304,7 @@ def _source_id(id_: str) -> str:
     return id_.partition("/")[0]
 
 
-async def _opened(desk: Desk, principal: Principal, source_id: str) -> Extract | None:
+async def _open_source(desk: Desk, principal: Principal, source_id: str) -> Extract | None:
     """The whole source, None if it is not readable."""
     try:
         return await desk.extract(principal, parse_id(source_id), max_chars=sys.maxsize)
@@ -313,11 +313,11 @@ async def _opened(desk: Desk, principal: Principal, source_id: str) -> Extract |
 
 
 def _citation(id_: str, extract: Extract | None) -> CheckedCitation:
-    chunks = _named(extract, id_) if extract else ()
+    chunks = _named_chunks(extract, id_) if extract else ()
     return CheckedCitation(id_, extract.source, chunks) if extract and chunks else CheckedCitation(id_)
 
 
-def _named(extract: Extract, id_: str) -> tuple[Chunk, ...]:
+def _named_chunks(extract: Extract, id_: str) -> tuple[Chunk, ...]:
     """The chunks that an id names; empty if it names another source or a missing chunk."""
     with suppress(NotFoundError):
         source_id, seqs = split_id(id_)
@@ -342,7 +342,7 @@ def _quote(quote: Quote, opened: Mapping[str, Extract]) -> CheckedQuote:
 
 def _passages(extract: Extract, cited: Sequence[str]) -> Iterator[str]:
     """The cited passages of a source; consecutive ones as one text, because a quote may span them."""
-    cited_seqs = {chunk.seq for id_ in cited for chunk in _named(extract, id_)}
+    cited_seqs = {chunk.seq for id_ in cited for chunk in _named_chunks(extract, id_)}
     for is_cited, chunks in groupby(extract.chunks, lambda chunk: chunk.seq in cited_seqs):
         if is_cited:
             yield _text_of(extract, list(chunks))

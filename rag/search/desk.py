@@ -290,7 +290,7 @@ class Desk:
             RefdeskError: as `search`.
         """
         source_id, _ = split_id(await self.resolve_name(principal, id_))
-        stored, _ = await self._located(principal, source_id)
+        stored, _ = await self._locate(principal, source_id)
         answer, state = await self._search(principal, request, trace=True)
         return answer, await trace_source(stored, answer, state)
 
@@ -315,7 +315,7 @@ class Desk:
             # asker.
             failing = [table.name for table in broken if table.visibility == "tenant"]
             request, notes = readable_request(request, views, failing)
-            plan = await self._planned(principal, request)
+            plan = await self._plan(principal, request)
             plan, unknown_sources = await self._with_sources(principal, plan)
             chosen = await narrow_views(chosen_views(principal, plan, views, failing), plan)
         state = SearchState(plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken))
@@ -341,7 +341,7 @@ class Desk:
         plan = replace(plan, sources=None if plan.sources is None else sources, exclude_sources=excluded)
         return plan, [unknown_names_note(argument, names) for argument, names in missing.items() if names]
 
-    async def _planned(self, principal: Principal, request: SearchRequest) -> SearchPlan:
+    async def _plan(self, principal: Principal, request: SearchRequest) -> SearchPlan:
         """The plan of a request, with its seed if it searches for what is related to a passage."""
         if request.related is None:
             return await to_thread.run_sync(make_plan, request, self._settings, principal)
@@ -349,7 +349,7 @@ class Desk:
         from rag.search.stages.related import request_from_seed, seed_hit  # noqa: PLC0415
 
         source_id, seqs = split_id(await self.resolve_name(principal, request.related))
-        stored, view = await self._located(principal, source_id)
+        stored, view = await self._locate(principal, source_id)
         seed = await seed_hit(stored, seqs[0] if seqs else 0, view)
         plan = await to_thread.run_sync(
             make_plan, request_from_seed(request, seed), self._settings, principal
@@ -369,7 +369,7 @@ class Desk:
             BusyError: the source was replaced during each of `READS` attempts to read it.
         """
         source_id, seqs = split_id(id_)
-        _, view = await self._located(principal, source_id)
+        _, view = await self._locate(principal, source_id)
         for _ in range(READS - 1):
             with suppress(BusyError):
                 return await extract(view, source_id, seqs, part, max_chars)
@@ -506,7 +506,7 @@ class Desk:
                 principal,
                 letter_case=case,
                 changed=await table.uncopied_records(),
-                expired=await self._expired(table)
+                expired=await self._expired_ids(table)
                 if collection.keep_days or collection.expiring
                 else frozenset(),
             )
@@ -515,7 +515,7 @@ class Desk:
         ]
         return [view for view in views if view.walls is not None]
 
-    async def _expired(self, table: CollectionReader) -> frozenset[str]:
+    async def _expired_ids(self, table: CollectionReader) -> frozenset[str]:
         """The ids of the sources that have expired."""
         expiries, now = await table.expiries(), self._reader.clock.now()
         return frozenset(id_ for id_, at in expiries.items() if at <= now)
@@ -528,7 +528,7 @@ class Desk:
             broken += [view.table.collection for view in views if view.table.failed]
         return [view for view, is_readable in zip(views, readable, strict=True) if is_readable]
 
-    async def _located(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:
+    async def _locate(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:
         """A readable source, and the view of its collection."""
         views = await self._all_views(principal)
         for view in views:

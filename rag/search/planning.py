@@ -308,7 +308,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         needle=_needle(request, settings, mode, is_bound=bool(bound.profiles)),
         contains=_contains(request, settings),
         phrases=() if mode == "exact" else _phrases(request.query),
-        unquoted=_unquoted(request.query, mode, settings),
+        unquoted=_query_without_quotes(request.query, mode, settings),
     )
     plan = _joining(plan, request)
     return plan if request.vector is None else _with_vector(plan, request.vector)
@@ -406,7 +406,7 @@ def _contains(request: SearchRequest, settings: SearchSettings) -> tuple[Needle,
     return tuple(map(needle, texts))
 
 
-def _unquoted(query: str, mode: Mode, settings: SearchSettings) -> str | None:
+def _query_without_quotes(query: str, mode: Mode, settings: SearchSettings) -> str | None:
     """The query without quotation marks, to find passages that lack a phrase; None if none may lack one."""
     if mode == "exact" or settings.engine.operator == "and" or QUOTES.isdisjoint(query):
         return None

@@ -97,10 +97,10 @@ class RetrieverReader(HeldReader):
 
     async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:  # noqa: ARG002 it goes by words in its own way
         """The retriever's passages that satisfy the predicate, with scores on the scale of BM25."""
-        return await self.attempt(self._retrieved(text, limit, where), [])
+        return await self.attempt(self._retrieve(text, limit, where), [])
 
-    async def _retrieved(self, text: str, limit: int, where: str) -> Ranking:
-        passages = await self._asked(text, limit)
+    async def _retrieve(self, text: str, limit: int, where: str) -> Ranking:
+        passages = await self._ask(text, limit)
         await self.hold(passages)
         chunks = await self.chunks_by_their_id(where)
         words = len(query_terms(text, stop_languages(self.collection)))
@@ -112,7 +112,7 @@ class RetrieverReader(HeldReader):
         ]
         return sorted(ranking, key=lambda scored: -scored.score)
 
-    async def _asked(self, query: str, limit: int) -> list[Retrieved]:
+    async def _ask(self, query: str, limit: int) -> list[Retrieved]:
         call = self.served_as.retriever.retrieve(query, limit=limit, principal=self.principal)
         answer = await self._answer(call)
         if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
@@ -230,7 +230,7 @@ def load_retrievers(settings: Mapping[str, RetrieverSettings]) -> list[Retriever
     """
     return [
         retriever_collection(
-            _loaded(name, retriever),
+            _load(name, retriever),
             retriever.tenant,
             name,
             description=retriever.description,
@@ -241,7 +241,7 @@ def load_retrievers(settings: Mapping[str, RetrieverSettings]) -> list[Retriever
     ]
 
 
-def _loaded(name: str, settings: RetrieverSettings) -> Retriever:
+def _load(name: str, settings: RetrieverSettings) -> Retriever:
     module, _, made_by = settings.call.partition(":")
     where = f"[retrievers.{name}] calls {settings.call}"
     try:

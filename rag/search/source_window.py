@@ -84,7 +84,9 @@ def _alike(titles: Sequence[str], folded: Sequence[str], name: str) -> list[int]
         folded, lambda title: name in title
     )
     if len({folded[index] for index in indexes}) > 1:
-        raise InvalidRequestError(f"Several headings match section: {_listed(titles[i] for i in indexes)}.")
+        raise InvalidRequestError(
+            f"Several headings match section: {_title_list(titles[i] for i in indexes)}."
+        )
     return indexes
 
 
@@ -138,8 +140,8 @@ def _others_note(starts: Sequence[int]) -> str:
 def _no_match_message(titles: Sequence[str], folded: Sequence[str], name: str) -> str:
     near = _with_words_of(name, folded[:MOST_COMPARED])
     if near:
-        return f"No heading matches section. Near ones: {_listed(titles[index] for index in near)}."
-    return f"No heading matches section. The first ones: {_listed(titles)}."
+        return f"No heading matches section. Near ones: {_title_list(titles[index] for index in near)}."
+    return f"No heading matches section. The first ones: {_title_list(titles)}."
 
 
 def _with_words_of(name: str, folded: Sequence[str]) -> list[int]:
@@ -154,7 +156,7 @@ def _with_words_of(name: str, folded: Sequence[str]) -> list[int]:
     return sorted((index for index, count in enumerate(shared) if count), key=lambda index: -shared[index])
 
 
-def _listed(titles: Iterable[str]) -> str:
+def _title_list(titles: Iterable[str]) -> str:
     distinct = list(dict.fromkeys(titles))
     and_more = f" and {len(distinct) - MOST_NAMED} more" if len(distinct) > MOST_NAMED else ""
     return "; ".join(distinct[:MOST_NAMED]) + and_more

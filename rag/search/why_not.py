@@ -53,9 +53,9 @@ async def trace_source(stored: StoredSource, answer: Answer, state: SearchState)
         return SourceTrace(source, "plan", f"The search doesn't cover its collection, {source.collection}.")
     listed = answer.trace.listings if answer.trace else {}
     if any(_of(source, id_) for id_ in listed):
-        return _followed(source, answer, plan)
+        return _follow(source, answer, plan)
     if not view.admits(stored):
-        return SourceTrace(source, *_excluded(source, plan))
+        return SourceTrace(source, *_exclusion(source, plan))
     if not plan.limit:
         return SourceTrace(source, "limit", "The limit is 0.")
     return SourceTrace(source, "recall", await _why_unlisted(source, view, state))
@@ -65,7 +65,7 @@ def _of(source: Source, chunk_id: str) -> bool:
     return chunk_id.partition("/")[0] == source.id
 
 
-def _excluded(source: Source, plan: SearchPlan) -> tuple[str, str]:
+def _exclusion(source: Source, plan: SearchPlan) -> tuple[str, str]:
     if source.id in plan.exclude_sources or (plan.sources is not None and source.id not in plan.sources):
         return "sources", "The request excludes this source."
     return "filter", "Its fields don't match the filter."
@@ -99,7 +99,7 @@ async def _why_unlisted(source: Source, view: View, state: SearchState) -> str:
     return " ".join([f"None of its passages is among the first {count} of a list.", *sentences])
 
 
-def _followed(source: Source, answer: Answer, plan: SearchPlan) -> SourceTrace:
+def _follow(source: Source, answer: Answer, plan: SearchPlan) -> SourceTrace:
     """The trace of a source that a ranking has."""
     steps = [step for step in answer.steps if step.hit_ids]
     last = next((step for step in reversed(steps) if _best(source, step)), steps[0])

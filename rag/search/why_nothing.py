@@ -62,7 +62,7 @@ async def explain_nothing(query: Query, state: SearchState, finds_any: FindsAny)
     if not plan.relax:
         state.note([_advice(views, impact)])
         return None
-    state.note([f"The filter excludes all results. Conditions dropped: {_called(views, impact.dropped)}."])
+    state.note([f"The filter excludes all results. Conditions dropped: {_names_of(views, impact.dropped)}."])
     return _relaxed(query, impact.dropped)
 
 
@@ -102,11 +102,11 @@ def _keeping(query: Query, positions: Collection[int]) -> Query:
 
 def _advice(views: Sequence[View], impact: Impact) -> str:
     """A note on which conditions to leave out, and which have results alone."""
-    advice = f"The filter excludes all results; without {_called(views, impact.dropped)} there are results."
+    advice = f"The filter excludes all results; without {_names_of(views, impact.dropped)} there are results."
     if len(_conditions(views)) == 1:
         return advice
     return (
-        f"{advice} Each of these conditions alone leaves results: {_called(views, impact.alone) or 'none'}."
+        f"{advice} Each of these conditions alone leaves results: {_names_of(views, impact.alone) or 'none'}."
     )
 
 
@@ -146,7 +146,7 @@ def _without_match(needle: Needle) -> str:
     return " ".join(["No document contains this.", *advice])
 
 
-def _called(views: Sequence[View], positions: Collection[int]) -> str:
+def _names_of(views: Sequence[View], positions: Collection[int]) -> str:
     parts = _conditions(views)
     return ", ".join(dict.fromkeys(called(parts[at]) for at in sorted(positions)))
 

@@ -246,7 +246,7 @@ def flags_in(text: str) -> tuple[Flag, ...]:
         hinted = lowered if pattern.startswith("(?i") else text
         if flag not in flags and (not hints or any(hint in hinted for hint in hints)):
             holds = _CHECKS.get(flag)
-            if any(holds is None or holds(match) for match in _compiled(pattern).finditer(text)):
+            if any(holds is None or holds(match) for match in _compile(pattern).finditer(text)):
                 flags.add(flag)
     return tuple(flag for flag in FLAGS if flag in flags)
 
@@ -271,7 +271,7 @@ def spans_in(text: str, chosen: Collection[Flag]) -> list[Span]:
         hinted = lowered if pattern.startswith("(?i") else text
         if flag in chosen and (not hints or any(hint in hinted for hint in hints)):
             holds = _CHECKS.get(flag)
-            matches = _compiled(pattern).finditer(text)
+            matches = _compile(pattern).finditer(text)
             spans += [_span(flag, match) for match in matches if holds is None or holds(match)]
     spans.sort(key=lambda span: (span.start, -span.end))
     return list(_apart(spans))
@@ -310,7 +310,7 @@ def _span(flag: Flag, match: re.Match[str]) -> Span:
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     """Compiled when first needed: all together take longer than the start of a server should."""
     return re.compile(pattern, re.MULTILINE)
 

@@ -141,7 +141,7 @@ class KeyVerifier(TokenVerifier):
 
     async def _current(self) -> Sequence[ApiKey]:
         """The keys as they are now; none while the file can't be trusted."""
-        version, keys = await self._stored()
+        version, keys = await self._keys_source()
         if version != self._version:
             try:
                 self._keys = keys()
@@ -151,7 +151,7 @@ class KeyVerifier(TokenVerifier):
             self._version = version
         return self._keys.keys
 
-    async def _stored(self) -> tuple[object, Callable[[], Keys]]:
+    async def _keys_source(self) -> tuple[object, Callable[[], Keys]]:
         """What changes with the key file, and how to read the keys in it.
 
         Raises:

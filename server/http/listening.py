@@ -93,7 +93,7 @@ def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
     yield logging.INFO, f"refdesk listens on {own_url(http)}{http.path}, {_reachability(http)}."
     yield logging.INFO, _accepted_clients(settings)
     try:
-        yield from _held(settings)
+        yield from _holdings(settings)
     except StoreError as error:  # a bucket that answers later is served then
         yield logging.WARNING, str(error)
     if hosts:
@@ -113,7 +113,7 @@ def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
         )
 
 
-def _held(settings: Settings) -> Iterator[tuple[int, str]]:
+def _holdings(settings: Settings) -> Iterator[tuple[int, str]]:
     if tenant_names := tenants(settings.home):
         owner = f"the tenant {tenant_names[0]}" if len(tenant_names) == 1 else f"{len(tenant_names)} tenants"
         yield logging.INFO, f"It serves the documents of {owner} in {settings.home}."

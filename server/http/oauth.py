@@ -184,13 +184,13 @@ class JwtVerifier(TokenVerifier):
         name = self._settings.groups_claim
         groups, elsewhere = claim(claims, name), claims.get("_claim_names", {})
         if not isinstance(elsewhere, dict) or not (groups is None or _are_groups(groups)):
-            raise IncompleteTokenError(f"The token's groups are malformed. {_expected(name)}")
+            raise IncompleteTokenError(f"The token's groups are malformed. {_expectation(name)}")
         # Entra marks a list that is too long for the token with _claim_names or hasgroups ("groups overage").
         too_many = name in elsewhere or claims.get("hasgroups", False) is not False
         if (groups is None or too_many) and await self._are_groups_required(tenant):
             reason = ": the issuer says that they are too many" if too_many else ""
             raise IncompleteTokenError(
-                f"The token doesn't contain all groups of its user{reason}. {_expected(name)}"
+                f"The token doesn't contain all groups of its user{reason}. {_expectation(name)}"
             )
         return frozenset(groups or ())
 
@@ -215,7 +215,7 @@ def _are_groups(value: object) -> TypeGuard[list[str]]:
     return all(isinstance(group, str) for group in value)
 
 
-def _expected(claim: str) -> str:
+def _expectation(claim: str) -> str:
     return (
         f"The issuer must send them in the claim {claim}: a list of at most {MAX_ENTRIES} names, "
         "empty for a user without groups."

@@ -120,14 +120,14 @@ class CallRecorder:
         if ctx.request_id is None:  # a notification
             return await call_next(ctx)
         call = Call(self._name(ctx), client=_client(ctx))
-        with _request_info(), call_span(ctx, call, _method(ctx)), self._recorded(ctx, call):
+        with _request_info(), call_span(ctx, call, _method(ctx)), self._record(ctx, call):
             call.principal = self._principal_of(ctx)
             result = await call_next(ctx)
             call.ids = _returned_ids(ctx, result)
             return result
 
     @contextmanager
-    def _recorded(self, ctx: ServerRequestContext[Any, Any], call: Call) -> Iterator[None]:
+    def _record(self, ctx: ServerRequestContext[Any, Any], call: Call) -> Iterator[None]:
         started, token = time.perf_counter(), _current_call.set(call)
         try:
             yield

@@ -30,10 +30,10 @@ def show_change(file: HostFile, text: str, key: str = "") -> None:
     hidden = sorted(file.secrets | ({key} if key else set()), key=len, reverse=True)
     for line in file.diff(text):
         colour = {"+": "green", "-": "red"}.get(line[0])
-        echo(reduce(_masked, hidden, line), err=True, fg=colour)
+        echo(reduce(_without_secret, hidden, line), err=True, fg=colour)
 
 
-def _masked(line: str, secret: str) -> str:
+def _without_secret(line: str, secret: str) -> str:
     """The line with a secret masked, however it is quoted. A short secret is masked only in quotes."""
     for quoted in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), f"'{secret}'"):
         line = line.replace(quoted, '"…"')

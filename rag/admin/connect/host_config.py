@@ -78,7 +78,7 @@ class HostFile:
         try:
             for keys, value in edits.items():
                 text = kind.drop(text, keys) if value is None else kind.put(text, keys, value)
-                expected = _changed(expected, keys, value)
+                expected = _values_after(expected, keys, value)
             became = kind.parse(text) or {}
         except ValueError as error:
             raise ConfigurationError(
@@ -184,15 +184,15 @@ def _format(path: Path) -> Any:  # noqa: ANN401 one of three modules with the sa
     return FORMATS[path.suffix]
 
 
-def _changed(values: Any, keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 whatever stands there
+def _values_after(values: Any, keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 whatever stands there
     """The expected values after an edit: {"a": {"b": 1}}, ("a", "c"), 2 -> {"a": {"b": 1, "c": 2}}."""
     if not keys:
         return value
     if isinstance(values, list):
         values = dict(zip(map(str, range(len(values))), values, strict=True))
-        return list(_changed(values, keys, value).values())
+        return list(_values_after(values, keys, value).values())
     members = dict(values or {})
-    below = _changed(members.pop(keys[0], None), keys[1:], value)
+    below = _values_after(members.pop(keys[0], None), keys[1:], value)
     return members if below is None else members | {keys[0]: below}
 
 

@@ -57,7 +57,7 @@ def parse(text: str) -> Any:  # noqa: ANN401 any JSON
     Raises:
         ValueError: the text isn't JSON, with or without comments. The message names the line.
     """
-    root = _parsed(text)
+    root = _root_node(text)
     return root.value if root else None
 
 
@@ -68,14 +68,14 @@ def put(text: str, path: Sequence[str], entry: Any) -> str:  # noqa: ANN401 any 
         ValueError: the text isn't JSON, or a value on the path isn't an object.
     """
     newline = "\r\n" if "\r\n" in text else "\n"
-    root = _parsed(text)
+    root = _root_node(text)
     if root is None:
-        json_text = _written(_nested(path, entry), "", INDENT, newline)
+        json_text = _json_text(_value_at_path(path, entry), "", INDENT, newline)
         return text + (newline if text and not text.endswith("\n") else "") + json_text + newline
     node, missing = _deepest(root, path)
     step = _step(text, root)
     if not missing:
-        json_text = _written(
+        json_text = _json_text(
             entry, _indentation(text, node.start), step, newline, like=text[node.start : node.end]
         )
         return text[: node.start] + json_text + text[node.end :]
@@ -83,12 +83,12 @@ def put(text: str, path: Sequence[str], entry: Any) -> str:  # noqa: ANN401 any 
         isinstance(node.value, list) and missing[0] == str(len(node.members))
     ):
         raise ValueError(f"{'.'.join(path[: len(path) - len(missing)]) or 'it'} is not an object")
-    return _inserted(text, node, missing[0], _nested(missing[1:], entry), step)
+    return _with_member(text, node, missing[0], _value_at_path(missing[1:], entry), step)
 
 
 def drop(text: str, path: Sequence[str]) -> str:
     """The text without the value at a path of keys, which must exist."""
-    root = _parsed(text)
+    root = _root_node(text)
     assert root is not None  # noqa: S101 the caller's part
     parent, _ = _deepest(root, path[:-1])
     keys = list(parent.members)
@@ -109,14 +109,14 @@ def drop(text: str, path: Sequence[str]) -> str:
     return text
 
 
-def _inserted(text: str, node: _Node, key: str, value: Any, step: str) -> str:  # noqa: ANN401 any JSON
+def _with_member(text: str, node: _Node, key: str, value: Any, step: str) -> str:  # noqa: ANN401 any JSON
     """The text with a new member at the end of an object or array."""
     newline = "\r\n" if "\r\n" in text else "\n"
     outer = _indentation(text, node.start)
     name = f"{json.dumps(key)}: " if isinstance(node.value, dict) else ""
     if not node.members:
         inner = outer + step
-        member = name + _written(value, inner, step, newline)
+        member = name + _json_text(value, inner, step, newline)
         body = text[node.start + 1 : node.end - 1].rstrip()  # comments, if anything
         return f"{text[: node.start + 1]}{body}{newline}{inner}{member}{newline}{outer}{text[node.end - 1 :]}"
     last = list(node.members.values())[-1]
@@ -124,7 +124,7 @@ def _inserted(text: str, node: _Node, key: str, value: Any, step: str) -> str:  
         member = name + json.dumps(value, ensure_ascii=False)
         return f"{text[: last.node.end]}, {member}{text[last.node.end :]}"
     inner = _indentation(text, last.start)
-    member = newline + inner + name + _written(value, inner, step, newline)
+    member = newline + inner + name + _json_text(value, inner, step, newline)
     if last.comma is not None:  # the file's own style, kept
         member += ","
     trailing = _REST_OF_LINE.match(text, last.node.end)
@@ -134,14 +134,14 @@ def _inserted(text: str, node: _Node, key: str, value: Any, step: str) -> str:  
     return f"{text[: last.node.end]}{comma}{text[last.node.end : at]}{member}{text[at:]}"
 
 
-def _nested(keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 any JSON
+def _value_at_path(keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 any JSON
     """("a", "b"), 1 -> {"a": {"b": 1}}."""
     for key in reversed(keys):
         value = {key: value}
     return value
 
 
-def _written(value: Any, indentation: str, step: str, newline: str, like: str = "\n") -> str:  # noqa: ANN401 any JSON
+def _json_text(value: Any, indentation: str, step: str, newline: str, like: str = "\n") -> str:  # noqa: ANN401 any JSON
     """A value as JSON at an indentation; on one line if the text that it replaces (`like`) is."""
     if "\n" not in like and value:
         return json.dumps(value, ensure_ascii=False)
@@ -172,7 +172,7 @@ def _deepest(node: _Node, path: Sequence[str]) -> tuple[_Node, Sequence[str]]:
     return node, ()
 
 
-def _parsed(text: str) -> _Node | None:
+def _root_node(text: str) -> _Node | None:
     tokens = _tokens(text)
     if not tokens:
         return None
@@ -183,7 +183,7 @@ def _parsed(text: str) -> _Node | None:
     except IndexError as error:
         raise ValueError("it ends too early") from error
     if at != len(tokens):
-        raise _unexpected(tokens[at])
+        raise _syntax_error(tokens[at])
     return node
 
 
@@ -195,7 +195,7 @@ def _value(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
     if token.text == "[":
         return _array(tokens, at)
     if token.kind == "mark":
-        raise _unexpected(token)
+        raise _syntax_error(token)
     return _Node(_scalar(token), token.start, token.end), at + 1
 
 
@@ -204,13 +204,13 @@ def _object(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
     while tokens[at].text != "}":
         key = tokens[at]
         if key.kind != "string":
-            raise _unexpected(key)
+            raise _syntax_error(key)
         if tokens[at + 1].text != ":":
-            raise _unexpected(tokens[at + 1])
+            raise _syntax_error(tokens[at + 1])
         node, at = _value(tokens, at + 2)
         comma = tokens[at].start if tokens[at].text == "," else None
         if comma is None and tokens[at].text != "}":
-            raise _unexpected(tokens[at])
+            raise _syntax_error(tokens[at])
         name = str(_scalar(key))
         members.pop(name, None)  # so that the last one also has the last place
         members[name] = _Member(key.start, node, comma)
@@ -226,7 +226,7 @@ def _array(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
         node, at = _value(tokens, at)
         comma = tokens[at].start if tokens[at].text == "," else None
         if comma is None and tokens[at].text != "]":
-            raise _unexpected(tokens[at])
+            raise _syntax_error(tokens[at])
         members[str(len(members))] = _Member(begins, node, comma)
         at += comma is not None
     return _Node([member.node.value for member in members.values()], start, tokens[at].end, members), at + 1
@@ -236,7 +236,7 @@ def _scalar(token: _Token) -> Any:  # noqa: ANN401 any JSON
     try:
         return json.loads(token.text)
     except ValueError as error:
-        raise _unexpected(token) from error
+        raise _syntax_error(token) from error
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -251,5 +251,5 @@ def _tokens(text: str) -> list[_Token]:
     return tokens
 
 
-def _unexpected(token: _Token) -> ValueError:
+def _syntax_error(token: _Token) -> ValueError:
     return ValueError(f"line {token.line} has {token.text[:20]!r} where it can't be")

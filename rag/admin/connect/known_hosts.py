@@ -101,13 +101,13 @@ class Folders:
     @property
     def windows(self) -> Path:
         """%APPDATA%."""
-        return self._named("APPDATA", self.home / "AppData" / "Roaming")
+        return self._folder("APPDATA", self.home / "AppData" / "Roaming")
 
     @property
     def dot_config(self) -> Path:
         """~/.config, on macOS, too."""
         standard = self.home / ".config"
-        return self._named("XDG_CONFIG_HOME", standard) if self.platform == "linux" else standard
+        return self._folder("XDG_CONFIG_HOME", standard) if self.platform == "linux" else standard
 
     @property
     def of_applications(self) -> Path:
@@ -118,9 +118,9 @@ class Folders:
 
     def own(self, variable: str, standard: str) -> Path:
         """A host's own folder in the home folder, which a variable can move."""
-        return self._named(variable, self.home / standard)
+        return self._folder(variable, self.home / standard)
 
-    def _named(self, variable: str, standard: Path) -> Path:
+    def _folder(self, variable: str, standard: Path) -> Path:
         value = self.environment.get(variable)
         return Path(value) if value else standard
 

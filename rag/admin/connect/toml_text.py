@@ -26,7 +26,7 @@ def parse(text: str) -> dict[str, Any]:
 def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
     """The text with this table at a path of two keys, replacing an existing one, or else at the end."""
     newline = "\r\n" if "\r\n" in text else "\n"
-    lines = [f"[{'.'.join(path)}]", *(f"{key} = {_written(value)}" for key, value in entry.items())]
+    lines = [f"[{'.'.join(path)}]", *(f"{key} = {_toml_value(value)}" for key, value in entry.items())]
     table = newline.join(lines) + newline
     existing = _lines(text)
     if path[1] in parse(text).get(path[0], {}) and (ours := _lines_of(existing, path)):
@@ -81,9 +81,9 @@ def _is_open(text: str) -> bool:
     return False
 
 
-def _written(value: Any) -> str:  # noqa: ANN401 any JSON
+def _toml_value(value: Any) -> str:  # noqa: ANN401 any JSON
     """A value as TOML. Strings, numbers and arrays have the same form as in JSON."""
     if isinstance(value, dict):
-        members = (f"{json.dumps(key)} = {_written(member)}" for key, member in value.items())
+        members = (f"{json.dumps(key)} = {_toml_value(member)}" for key, member in value.items())
         return f"{{ {', '.join(members)} }}" if value else "{}"
     return json.dumps(value, ensure_ascii=False)

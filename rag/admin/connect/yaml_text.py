@@ -35,7 +35,7 @@ def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
     pair = _member(yaml.compose(text, Loader=yaml.SafeLoader), above)
     if pair is None:
         text += newline if text and not text.endswith("\n") else ""
-        return f"{text}{above}:{newline}{_written(name, entry, STEP, newline)}"
+        return f"{text}{above}:{newline}{_yaml_lines(name, entry, STEP, newline)}"
     key, section = pair
     if not section.value:  # nothing below it yet
         text = text[: key.end_mark.index] + ":" + text[section.end_mark.index :]
@@ -49,7 +49,7 @@ def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
             text = text[:at] + text[end:]
     before = text[:at]
     before += newline if before and not before.endswith("\n") else ""
-    return before + _written(name, entry, column, newline) + text[at:]
+    return before + _yaml_lines(name, entry, column, newline) + text[at:]
 
 
 def drop(text: str, path: Sequence[str]) -> str:
@@ -68,7 +68,7 @@ def drop(text: str, path: Sequence[str]) -> str:
     return text
 
 
-def _written(name: str, entry: Mapping[str, Any], column: int, newline: str) -> str:
+def _yaml_lines(name: str, entry: Mapping[str, Any], column: int, newline: str) -> str:
     """A key and its mapping, indented to a column. Values are JSON, which is valid YAML."""
     inner = " " * (column + STEP)
     lines = (

@@ -121,14 +121,14 @@ def _query(query: SubQuery) -> Html:
 def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep], address: str | None) -> Html:
     """A hit: its heading, scores, lists, ranks through the stages, and the beginning of its text."""
     badge = tag("span", str(rank), class_="badge")
-    parts = joined(_isolated(heading_parts(hit)))
+    parts = joined(_isolated_parts(heading_parts(hit)))
     heading = tag("h3", badge, tag("a", parts, href=address) if address else parts)
     ranks = _ranks_list(rank_changes(steps, hit.chunk.id))
     text = tag("blockquote", with_tables(_beginning(hit.text)), dir="auto")
     return tag("article", heading, *_facts(hit, answer), ranks, text, class_="hit")
 
 
-def _isolated(parts: Sequence[str]) -> Iterator[str]:
+def _isolated_parts(parts: Sequence[str]) -> Iterator[str]:
     """The parts with commas between, each isolated, so that right-to-left text doesn't reorder the others."""
     for at, part in enumerate(parts):
         yield ", " if at else ""

@@ -48,7 +48,7 @@ def page_of(template: str, /, *, status: int = 200, **values: object) -> HTMLRes
     return HTMLResponse(render(template, **values).encode("utf-8", "replace"), status)
 
 
-def _shown(value: Any) -> Any:  # noqa: ANN401 of any expression in a template
+def _template_value(value: Any) -> Any:  # noqa: ANN401 of any expression in a template
     """The value as a template shows it: `Html` is markup already; hidden characters of text are removed."""
     if isinstance(value, Html):
         return Markup(value)  # noqa: S704 made of escaped parts
@@ -73,14 +73,14 @@ def _number(value: float) -> str:
     return f"{value:,}"
 
 
-def _joined(values: Iterable[object]) -> str:
+def _comma_list(values: Iterable[object]) -> str:
     return ", ".join(map(str, values)) or "–"
 
 
 _TEMPLATES = Environment(
     loader=FileSystemLoader(FOLDER),
     autoescape=True,
-    finalize=_shown,
+    finalize=_template_value,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -90,7 +90,7 @@ _TEMPLATES.filters |= {
     "moment": _moment,
     "day": _day,
     "number": _number,
-    "joined": _joined,
+    "joined": _comma_list,
     "counted": counted,
 }
 

@@ -122,7 +122,7 @@ def console_app(console: Console) -> Starlette:
             *pages,
             *changes,
         ],
-        middleware=[Middleware(Guard, console.door, _refused)],
+        middleware=[Middleware(Guard, console.door, _error_page)],
         exception_handlers={HTTPException: _http_error},
         lifespan=lifespan,
     )
@@ -158,7 +158,7 @@ def _sign_in(door: Door) -> Endpoint:
         if cookie is None:
             if door.has_session(request.headers):
                 return page_of("signed_in.html")
-            return _refused(403, "This address was used already, or is not the one that was printed.")
+            return _error_page(403, "This address was used already, or is not the one that was printed.")
         reply = page_of("signed_in.html")
         reply.set_cookie(door.cookie, cookie, httponly=True, samesite="strict")
         return reply
@@ -177,7 +177,9 @@ def _change(console: Console, change: Change) -> Endpoint:
     async def apply(request: Request) -> Response:
         async with request.form(max_files=MAX_FILES, max_fields=MAX_FIELDS) as form:
             if not console.door.has_form_secret(form.get(FORM_FIELD)):
-                return _refused(403, "This form is not from this console as it runs now. Nothing was done.")
+                return _error_page(
+                    403, "This form is not from this console as it runs now. Nothing was done."
+                )
             return await _safe_reply(console, checked(request, form))
 
     async def checked(request: Request, form: FormData) -> Response:
@@ -213,7 +215,7 @@ async def _safe_reply(console: Console, reply: Awaitable[Response]) -> Response:
 
 async def _http_error(_request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
-        return _refused(500, "Not possible.")
+        return _error_page(500, "Not possible.")
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
             reason = "There is no such page."
@@ -221,10 +223,10 @@ async def _http_error(_request: Request, error: Exception) -> Response:
             reason = f"{error.detail} For whole folders, run refdesk-admin ingest FOLDER."
         case _:
             reason = "Not possible."
-    return _refused(error.status_code, reason)
+    return _error_page(error.status_code, reason)
 
 
-def _refused(status: int, reason: str) -> HTMLResponse:
+def _error_page(status: int, reason: str) -> HTMLResponse:
     """An error page that shows nothing of the desk."""
     return page_of("refused.html", status=status, title=HTTPStatus(status).phrase, reason=reason)
 

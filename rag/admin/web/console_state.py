@@ -280,11 +280,11 @@ class SourceLists:
         key = collection.tenant, collection.name
         cached = self._cached.get(key)
         if cached is None or (cached.collection, cached.version) != (collection, version):
-            cached = self._cached[key] = _indexed(collection, version, await table.all_sources())
+            cached = self._cached[key] = _index_sources(collection, version, await table.all_sources())
         return cached
 
 
-def _indexed(
+def _index_sources(
     collection: Collection, version: tuple[int, int], stored: Iterable[StoredSource]
 ) -> CollectionSources:
     sources = [

@@ -52,13 +52,13 @@ async def look_through_repository(
     """
     try:
         with anyio.fail_after(origin.timeout_seconds):
-            git = await _opened(origin, folder, environment)
-            return await _discovered(git, origin, context)
+            git = await _open_repository(origin, folder, environment)
+            return await _discover(git, origin, context)
     except TimeoutError as error:
         raise FetchError(f"git was not done within {origin.timeout_seconds:g} seconds") from error
 
 
-async def _discovered(git: _Git, origin: GitOrigin, context: OriginContext) -> OriginFindings:
+async def _discover(git: _Git, origin: GitOrigin, context: OriginContext) -> OriginFindings:
     findings = OriginFindings()
     findings.discovery.whole.add(context.prefix)
     tree = await git.tree(origin.folder)
@@ -85,7 +85,7 @@ async def _discovered(git: _Git, origin: GitOrigin, context: OriginContext) -> O
                 findings.ignored(path, uri)
                 del findings.state[path]
                 continue
-            file = context.local_file(path, data, stated=_stated(path, dates), sidecar=sidecar)
+            file = context.local_file(path, data, stated=_stated_date(path, dates), sidecar=sidecar)
         except FetchError as error:
             findings.failed(path, str(error))
             findings.discovery.retained.add(uri)
@@ -119,7 +119,7 @@ def _token(path: str, tree: Mapping[str, _TreeEntry], dates: Mapping[str, str]) 
     return " ".join((tree[path].blob, sidecar.blob if sidecar else "", dates.get(path, ""))).strip()
 
 
-def _stated(path: str, dates: Mapping[str, str]) -> dict[str, str]:
+def _stated_date(path: str, dates: Mapping[str, str]) -> dict[str, str]:
     return {"date": dates[path]} if path in dates else {}
 
 
@@ -127,7 +127,7 @@ def _is_hidden(path: str, context: OriginContext) -> bool:
     return not context.settings.hidden and any(part.startswith(".") for part in path.split("/"))
 
 
-async def _opened(origin: GitOrigin, folder: Path, environment: Mapping[str, str]) -> _Git:
+async def _open_repository(origin: GitOrigin, folder: Path, environment: Mapping[str, str]) -> _Git:
     """The repository, which is cloned or brought up to date if it is elsewhere."""
     if origin.repository.startswith("/"):
         local = _Git(origin.repository, _environment(environment, "none", origin.repository))

@@ -74,7 +74,7 @@ class OriginRun:
         state = await to_thread.run_sync(self._state)
         context = self._context(beforehand, state)
         try:
-            self._findings = await self._looked(context, beforehand.rights)
+            self._findings = await self._look(context, beforehand.rights)
         except FetchError as error:
             self._findings = OriginFindings()
             self._findings.failed(f"origin:{self._name}", str(error))
@@ -82,7 +82,7 @@ class OriginRun:
             self._findings.state = {key: dict(entry) for key, entry in context.before.items()}
         return self._findings.discovery
 
-    async def _looked(self, context: OriginContext, rights: Rights) -> OriginFindings:
+    async def _look(self, context: OriginContext, rights: Rights) -> OriginFindings:
         match self._origin:
             case WebOrigin():
                 from rag.ingest.origins.web_site import look_through_site  # noqa: PLC0415 only its own type

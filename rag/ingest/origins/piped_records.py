@@ -40,11 +40,11 @@ def look_through_records(
         ConfigurationError: the file or command doesn't exist, or standard input is empty.
         FetchError: the input is not a stream of records.
     """
-    with _opened(origin, stdin, environment) as opened:
+    with _open_records(origin, stdin, environment) as opened:
         stream = Stream(opened.file, longest_line(context.settings.max_file_bytes))
         try:
             stream.begin()
-            findings = _discovered(stream, origin, context, usual)
+            findings = _discover(stream, origin, context, usual)
         except StreamError as error:
             raise FetchError(str(error)) from error
     for problem in stream.problems:
@@ -64,9 +64,7 @@ def look_through_records(
     return findings
 
 
-def _discovered(
-    stream: Stream, origin: RecordsOrigin, context: OriginContext, usual: Access
-) -> OriginFindings:
+def _discover(stream: Stream, origin: RecordsOrigin, context: OriginContext, usual: Access) -> OriginFindings:
     findings = OriginFindings()
     discovery = findings.discovery
     for record in stream.records():
@@ -148,7 +146,7 @@ class _Opened:
 
 
 @contextmanager
-def _opened(
+def _open_records(
     origin: RecordsOrigin, stdin: IO[bytes] | None, environment: Mapping[str, str]
 ) -> Iterator[_Opened]:
     if origin.command:

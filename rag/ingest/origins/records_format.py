@@ -95,7 +95,7 @@ class Stream:
         if head.get("sync") not in {"full", "changes"}:
             raise StreamError('its "sync" must be "full" (this is everything) or "changes"')
         if strange := sorted(head.keys() - {"refdesk", "version", "sync"}):
-            raise StreamError(f"its head has an unknown key: {_shown(strange[0])}")
+            raise StreamError(f"its head has an unknown key: {_short_name(strange[0])}")
         self.sync = cast("Sync", head["sync"])
 
     def records(self) -> Iterator[Record]:
@@ -116,9 +116,9 @@ class Stream:
                 readable = False
                 continue
             for problem in record.problems:
-                self._problem(f"{_shown(record.id)}: {problem}")
+                self._problem(f"{_short_name(record.id)}: {problem}")
             if record.id in record_ids:
-                self._problem(f"{_shown(record.id)} is there twice")
+                self._problem(f"{_short_name(record.id)} is there twice")
             record_ids.add(record.id)
             yield record
         self._problem("the end is missing: the stream is cut off")
@@ -188,7 +188,7 @@ def _record(entry: Fields, line: int, sync: Sync) -> Record:
         problems.append(f"nobody may see it: {error}")
         access = NOBODY
     if strange := sorted(entry.keys() - _KEYS):
-        problems.append(f"unknown key {_shown(strange[0])}")
+        problems.append(f"unknown key {_short_name(strange[0])}")
     text, path, kind = entry.get("text"), entry.get("path"), entry.get("type", "text")
     if (text is None) == (path is None) or not isinstance(text if path is None else path, str):
         problems.append('it needs "text" or "path", one of both, as a string')
@@ -196,7 +196,7 @@ def _record(entry: Fields, line: int, sync: Sync) -> Record:
     if kind not in SUFFIXES or ("type" in entry and path is not None):
         problems.append(f'its "type" must be one of {", ".join(SUFFIXES)}, and is for "text" only')
     try:
-        stated = _stated(entry)
+        stated = _stated_values(entry)
     except _InvalidError as error:
         problems.append(str(error))
         stated = {}
@@ -236,7 +236,7 @@ def _access(value: object) -> Access:
         raise _InvalidError(str(error).rstrip(".")) from error
 
 
-def _stated(entry: Fields) -> dict[str, str]:
+def _stated_values(entry: Fields) -> dict[str, str]:
     """Title, address, date and metadata, in the words of a sidecar.
 
     Raises:
@@ -251,7 +251,9 @@ def _stated(entry: Fields) -> dict[str, str]:
             raise _InvalidError(f"{key} belongs next to metadata, not in it")
         text = plain_text(value)
         if text is None:
-            raise _InvalidError(f"metadata {_shown(key)} must be a plain value, or a list of plain values")
+            raise _InvalidError(
+                f"metadata {_short_name(key)} must be a plain value, or a list of plain values"
+            )
         if text:
             stated[key] = text
     for key in _STATED & entry.keys():
@@ -263,5 +265,5 @@ def _stated(entry: Fields) -> dict[str, str]:
     return stated
 
 
-def _shown(name: str) -> str:
+def _short_name(name: str) -> str:
     return repr(name[:60])

@@ -64,7 +64,7 @@ async def look_through_bucket(
     client = Client(agent=context.agent, timeout_seconds=origin.timeout_seconds, networks=ALL_NETWORKS)
     bucket = _Bucket(client, _store(origin, context.name, is_open=is_open), origin.timeout_seconds, is_open)
     try:
-        return await _discovered(bucket, origin, context)
+        return await _discover(bucket, origin, context)
     finally:
         await client.aclose()
 
@@ -98,7 +98,7 @@ def _store(origin: S3Origin, name: str, *, is_open: bool) -> Any:  # noqa: ANN40
         ) from error
 
 
-async def _discovered(bucket: _Bucket, origin: S3Origin, context: OriginContext) -> OriginFindings:
+async def _discover(bucket: _Bucket, origin: S3Origin, context: OriginContext) -> OriginFindings:
     findings = OriginFindings()
     findings.discovery.whole.add(context.prefix)
     prefix = origin.prefix.rstrip("/") + "/" if origin.prefix else ""
@@ -215,9 +215,9 @@ class _Bucket:
         Raises:
             FetchError: they can't be listed as a whole.
         """
-        return await to_thread.run_sync(self._listed, prefix, abandon_on_cancel=True)
+        return await to_thread.run_sync(self._list_objects, prefix, abandon_on_cancel=True)
 
-    def _listed(self, prefix: str) -> dict[str, _Object]:
+    def _list_objects(self, prefix: str) -> dict[str, _Object]:
         try:
             listed = [entry for batch in self.store.list(prefix) for entry in batch]
         except Exception as error:

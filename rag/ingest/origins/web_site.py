@@ -300,10 +300,10 @@ class _Crawl:
         self._feeds = self._feeds or listed.kind == "feed"
         for entry in listed.entries:
             if url := canonical_url(entry.url):
-                self._add(_Visit(url, may_list=listed.kind == "index", hops=1, stated=_stated(entry)))
+                self._add(_Visit(url, may_list=listed.kind == "index", hops=1, stated=_feed_values(entry)))
 
 
-def _stated(entry: SitemapEntry) -> dict[str, str]:
+def _feed_values(entry: SitemapEntry) -> dict[str, str]:
     """What a feed says of a page."""
     return {key: value for key, value in (("title", entry.title), ("date", entry.date)) if value}
 

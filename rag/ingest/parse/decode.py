@@ -152,7 +152,7 @@ def decode(data: bytes, declared: str = "", *, page: bool = False) -> Decoded:
     Raises:
         ParseError: the encoding can't be detected, or the file is binary.
     """
-    decoded = _decoded(data, declared or declared_in(data, page=page))
+    decoded = _decode(data, declared or declared_in(data, page=page))
     if "\x00" in decoded.text or _has_many(_CONTROL, decoded.text):
         raise ParseError("binary data, not text", "unsupported")
     return decoded._replace(text=clean(decoded.text), hidden=hidden_count(decoded.text))
@@ -195,7 +195,7 @@ def unicode_text(data: bytes, errors: str = "strict") -> str:
 def decode_part(data: bytes, declared: str) -> Decoded:
     """The text of a part of a file; it never fails: undecodable bytes become U+FFFD, with a remark."""
     try:
-        return _decoded(data, declared)
+        return _decode(data, declared)
     except ParseError:
         text = data.decode("utf-8" if codec_of(declared) == "utf-8" else "ascii", "replace")
         lost = text.count("\ufffd")
@@ -240,7 +240,7 @@ def _mark_of(data: bytes) -> str:
     return next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
 
 
-def _decoded(data: bytes, declared: str) -> Decoded:
+def _decode(data: bytes, declared: str) -> Decoded:
     if mark := _mark_of(data):
         try:
             return Decoded(data.decode(mark), mark)
@@ -263,7 +263,7 @@ def _decoded_as_stated(data: bytes, declared: str, codec: str) -> Decoded | None
         return _decoded_ascii(data, codec)
     if (text := _strictly_decoded(data, "utf-8")) is not None and not _is_rather_eastern(data, text, codec):
         is_narrower = codec in {"", "utf-8"} or declared.lower() in {"ascii", "us-ascii"}
-        remark = "" if is_narrower else _contradicted(declared, "utf-8")
+        remark = "" if is_narrower else _encoding_remark(declared, "utf-8")
         return Decoded(text, "utf-8", remark)
     if (
         codec not in {"", "utf-8", "ascii"}
@@ -359,7 +359,7 @@ def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
         if rival_confidence >= _UNSURE * confidence and _letters(reading) != _letters(text)
     ]
     if declared:
-        remark = _contradicted(declared, codec)
+        remark = _encoding_remark(declared, codec)
     elif codec == _WESTERN:
         remark = ""
     else:
@@ -432,7 +432,7 @@ def _script(letter: str) -> str:
     return next((name for name, letters in _SCRIPTS if letters.match(letter)), "")
 
 
-def _contradicted(declared: str, codec: str) -> str:
+def _encoding_remark(declared: str, codec: str) -> str:
     return f"it states {declared!r} as its encoding, and was read as {codec}"
 
 

@@ -86,10 +86,10 @@ def listed(items: Iterable[str]) -> str:
 
     Example: ["law", "Smith, Ann"] -> 'law, "Smith, Ann"'.
     """
-    return ", ".join(_quoted(item) if "," in item or item[:1] == '"' else item for item in items)
+    return ", ".join(_quoted_item(item) if "," in item or item[:1] == '"' else item for item in items)
 
 
-def _quoted(item: str) -> str:
+def _quoted_item(item: str) -> str:
     return '"' + item.replace('"', '""') + '"'
 
 

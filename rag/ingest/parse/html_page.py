@@ -55,7 +55,7 @@ _TIME = re.compile(r"<time\b[^<>]{0,300}?\bdatetime\s?=\s?[\"']([^\"'<>]{4,40})"
 def parse(text: str, name: str) -> Document:
     """The document of a page: its main part if it marks one, otherwise all of it except boilerplate."""
     text, orders = without_hidden_orders(text)
-    page = _converted(text, _PAGE)
+    page = _convert(text, _PAGE)
     head = page.metadata.document
     content, labels, ends = without_marks(_marked_content(_main_part(text)) or _marked_content(text))
     blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
@@ -87,10 +87,10 @@ def content_of(html: str) -> str:
 
 def _marked_content(html: str) -> str:
     """The Markdown of a page, with the marks of `with_widgets_as_text`."""
-    return without_note_ids(clean(_converted(with_widgets_as_text(html), _CONTENT).content or "").strip())
+    return without_note_ids(clean(_convert(with_widgets_as_text(html), _CONTENT).content or "").strip())
 
 
-def _converted(html: str, options: ConversionOptions) -> ConversionResult:
+def _convert(html: str, options: ConversionOptions) -> ConversionResult:
     try:
         result = html_to_markdown.convert(html, options)
     except ConversionError as error:

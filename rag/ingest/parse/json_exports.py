@@ -77,7 +77,7 @@ def _parts(cell: dict[str, object], language: str) -> Iterator[str]:
             level = cell.get("level")
             yield f"{'#' * (level if isinstance(level, int) else 1)} {text}"
         case "code":
-            yield _fenced(text, language)
+            yield _fenced_block(text, language)
             outputs = cell.get("outputs")
             for output in outputs if isinstance(outputs, list) else []:
                 yield _output_text(_mapping(output))
@@ -86,22 +86,22 @@ def _parts(cell: dict[str, object], language: str) -> Iterator[str]:
 def _output_text(output: dict[str, object]) -> str:
     """An output that is text: a table as a table, an error without its traceback."""
     if output.get("output_type") in {"error", "pyerr"}:
-        return _fenced(f"{_source_text(output.get('ename'))}: {_source_text(output.get('evalue'))}", "")
+        return _fenced_block(f"{_source_text(output.get('ename'))}: {_source_text(output.get('evalue'))}", "")
     data = _mapping(output.get("data")) or output
     page = _source_text(data.get("text/html") or data.get("html"))
     if "<table" in page:
         return html_page.content_of(page[: 10 * _MAX_OUTPUT])[:_MAX_OUTPUT]
     if text := _source_text(data.get("text/markdown") or data.get("text/latex")):
         return _IMAGE.sub(r"\1", text)[:_MAX_OUTPUT]
-    return _fenced(_shortened(_source_text(data.get("text/plain") or data.get("text"))), "")
+    return _fenced_block(_short_output(_source_text(data.get("text/plain") or data.get("text"))), "")
 
 
-def _shortened(text: str) -> str:
+def _short_output(text: str) -> str:
     excess = len(text) - _MAX_OUTPUT
     return f"{text[:_MAX_OUTPUT]}\n… ({excess:,} more characters)" if excess > 0 else text
 
 
-def _fenced(text: str, language: str) -> str:
+def _fenced_block(text: str, language: str) -> str:
     text = clean(text).strip("\n")
     longest = max((len(match[1]) for match in _FENCE.finditer(text)), default=2)
     fence = "`" * (longest + 1)

@@ -299,7 +299,7 @@ class _Reader:
         text = _ESCAPED.sub(
             lambda m: self._placeholder(m[1] or ("~" if m[2] == "asciitilde" else "\\")), text
         )
-        text = _ACCENT.sub(_accented, text)
+        text = _ACCENT.sub(_accented_letter, text)
         text = _STYLED.sub("", _CITED.sub(r"[\1]", text))
         self._unknown |= dict.fromkeys(name for name in _NAME.findall(text) if name not in _KNOWN)
         for _ in range(6):  # commands within commands, the innermost first
@@ -340,6 +340,6 @@ def _first_names(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {omitted} more" if omitted > 0 else "")
 
 
-def _accented(match: re.Match[str]) -> str:
+def _accented_letter(match: re.Match[str]) -> str:
     letter = (match[2] or match[3]).removeprefix("\\")
     return unicodedata.normalize("NFC", letter + _MARKS[match[1]])

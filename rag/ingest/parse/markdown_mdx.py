@@ -180,7 +180,7 @@ def plain_markdown(text: str) -> str:
     at, depth = 0, 0
     for code in _FENCED.finditer(text):
         piece, depth = _without_jsx(text[at : code.start()], depth)
-        pieces += [piece, _dedented(code[0], depth)]
+        pieces += [piece, _without_indent(code[0], depth)]
         at = code.end()
     return "".join([*pieces, _without_jsx(text[at:], depth)[0]])
 
@@ -193,15 +193,15 @@ def _without_jsx(text: str, depth: int) -> tuple[str, int]:
     for tag in _TAG.finditer(text):
         if tag["code"]:
             continue
-        pieces.append(_dedented(text[at : tag.start()], depth))
+        pieces.append(_without_indent(text[at : tag.start()], depth))
         at = tag.end()
         label = _NAMED.search(tag["attributes"])
         pieces.append(f"\n\n**{next(filter(None, label.groups()))}**\n\n" if label else "")
         depth = max(0, depth - 1) if tag["closing"] else depth + (not tag["alone"])
-    return _GAPS.sub("\n\n", "".join([*pieces, _dedented(text[at:], depth)])), depth
+    return _GAPS.sub("\n\n", "".join([*pieces, _without_indent(text[at:], depth)])), depth
 
 
-def _dedented(text: str, depth: int) -> str:
+def _without_indent(text: str, depth: int) -> str:
     return (
         re.sub(rf"^[ \t]{{1,{_INDENT * min(depth, _DEPTH)}}}", "", text, flags=re.MULTILINE)
         if depth

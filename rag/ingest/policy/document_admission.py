@@ -92,9 +92,9 @@ class DocumentAdmission:
         admitted = Admitted(document)
         if self.personal_data:
             admitted = await budget.run(self._without_personal_data, document, name)
-        return await self._moderated(admitted, name, self.moderator) if self.moderator else admitted
+        return await self._moderate(admitted, name, self.moderator) if self.moderator else admitted
 
-    async def _moderated(self, admitted: Admitted, name: str, moderator: Moderator) -> Admitted:
+    async def _moderate(self, admitted: Admitted, name: str, moderator: Moderator) -> Admitted:
         document = admitted.document
         try:
             verdict = await moderator.verdict(document, name)

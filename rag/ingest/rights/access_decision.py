@@ -148,23 +148,23 @@ class Claims:
         Raises:
             WithheldError: the access that it requests is invalid.
         """
-        if synced := self._synced(file.uri, file.path, content):
+        if synced := self._synced_claim(file.uri, file.path, content):
             return self._within_container(synced, file)
-        claim = self._requested(file, metadata, content)
+        claim = self._requested_claim(file, metadata, content)
         if self.rights.set_access:
-            return self._decided(Situation.SET, claim, file)
+            return self._situation_claim(Situation.SET, claim, file)
         record = stored.record if stored else self._recorded.by_id.get(id_)
         stored_at = stored.uri if stored else None
         here = situation(file.uri, content, record, stored_at, is_elsewhere=self._recorded.is_elsewhere)
-        return self._decided(here, claim, file, id_, stored)
+        return self._situation_claim(here, claim, file, id_, stored)
 
     def of_moved(self, stored: KnownSource, file: LocalFile) -> Claim:
         """The claim of a source that moved and whose text stays."""
         record = stored.record
-        if synced := self._synced(file.uri, file.path, record.content):
+        if synced := self._synced_claim(file.uri, file.path, record.content):
             return self._within_container(synced, file)
-        claim = Claim(self._given(file), content=record.content, requested=record.requested)
-        return self._decided(Situation.MOVED, claim, file, stored.id, stored)
+        claim = Claim(self._run_access(file), content=record.content, requested=record.requested)
+        return self._situation_claim(Situation.MOVED, claim, file, stored.id, stored)
 
     def of_unchanged(
         self, stored: KnownSource, file: LocalFile, content: str, metadata: Mapping[str, str] | None
@@ -176,26 +176,26 @@ class Claims:
         Raises:
             WithheldError: the access that it requests is invalid.
         """
-        if synced := self._synced(stored.uri, file.path, content):
+        if synced := self._synced_claim(stored.uri, file.path, content):
             return self._within_container(synced, file)
         if metadata is not None:
-            requested = self._requested(file, metadata, content)
+            requested = self._requested_claim(file, metadata, content)
         else:
             record = stored.record
             requested = Claim(record.access, content=record.content, requested=record.requested)
         here = Situation.SET if self.rights.set_access else Situation.SAME
-        claim = self._decided(here, requested, file, stored.id, stored)
+        claim = self._situation_claim(here, requested, file, stored.id, stored)
         return claim if metadata is not None or claim.floor else None
 
     def narrowed_at_once(self, sources: Iterable[KnownSource]) -> dict[str, tuple[str, Claim]]:
         """Claims that only narrow sources whose origin decides, with their URIs, by id."""
         claims = (
-            (stored, self._synced(stored.uri, place_of(stored.uri), stored.record.content))
+            (stored, self._synced_claim(stored.uri, place_of(stored.uri), stored.record.content))
             for stored in sources
         )
         return {stored.id: (stored.uri, until_stored(claim)) for stored, claim in claims if claim}
 
-    def _requested(self, file: LocalFile, metadata: Mapping[str, str], content: str) -> Claim:
+    def _requested_claim(self, file: LocalFile, metadata: Mapping[str, str], content: str) -> Claim:
         """What a new document gets: by command, folders and rules, and by its own request."""
         inside = container_places(file.uri)
         return self.rights.claim(file.path, metadata, content, around=inside, requests=file.requests)
@@ -204,7 +204,7 @@ class Claims:
         """Whether the origin of the document at a URI decides who may see it."""
         return uri.partition("#")[0] in self._by_origin
 
-    def _synced(self, uri: str, path: Path, content: str) -> Claim | None:
+    def _synced_claim(self, uri: str, path: Path, content: str) -> Claim | None:
         """The claim of a document whose origin decides who may see it, or of its part; None for others."""
         by_origin = self._by_origin.get(uri.partition("#")[0])
         if by_origin is None:
@@ -215,7 +215,7 @@ class Claims:
         here = Situation.ORIGIN_SET if self.rights.set_access else Situation.ORIGIN
         return Claim(access, TABLE[here].policy, content=content)
 
-    def _decided(
+    def _situation_claim(
         self,
         here: Situation,
         requested: Claim,
@@ -230,7 +230,7 @@ class Claims:
         policy = Policy.NARROW if narrows else row.policy
         if stored and row.policy is Policy.KEEP and not (narrows and here is Situation.MOVED):
             by_command = self.rights.command is not None
-            self.report.note_kept(stored.record.access, self._given(file), by_command=by_command)
+            self.report.note_kept(stored.record.access, self._run_access(file), by_command=by_command)
         if row.floor:
             self.report.note_narrowing(file.uri, floor)
         return self._within_container(replace(requested, policy=policy, floor=floor.ids), file)
@@ -259,7 +259,7 @@ class Claims:
             case Place.ALWAYS:
                 return True
             case Place.SAYS:
-                return self._given(file) is not None
+                return self._run_access(file) is not None
             case Place.CHANGED:
                 return self._rights_changed(file)
             case Place.OLD_PLACE:
@@ -279,33 +279,33 @@ class Claims:
 
     # What command, folders and rules give a place, now and before.
 
-    def _given(self, file: LocalFile) -> Access | None:
+    def _run_access(self, file: LocalFile) -> Access | None:
         return self.rights.of_path(file.path, around=container_places(file.uri))
 
-    def _given_before(self, uri: str) -> Access | None:
+    def _earlier_access(self, uri: str) -> Access | None:
         return self.rights.of_path(place_of(uri), by_command=False, around=container_places(uri))
 
     def _rights_differ(self, before: str, file: LocalFile) -> bool:
         """Whether a document's place gives other rights than the URI where it was before."""
         if before == file.uri:
             return False
-        access = self._given(file)
+        access = self._run_access(file)
         if before.startswith(PURGED):  # nobody knows any more what its path gave
             return access is not None
-        return access is not None and not same_access(self._given_before(before), access)
+        return access is not None and not same_access(self._earlier_access(before), access)
 
     def _rights_at(self, uri: str) -> Hashable:
         """A key for `_rights_differ`: URIs with equal keys gave the same rights."""
         if uri.startswith(PURGED):
             return PURGED
-        access_before = self._given_before(uri)
+        access_before = self._earlier_access(uri)
         return access_before and (access_before.visibility, access_before.allow, access_before.deny)
 
     def _rights_changed(self, file: LocalFile) -> bool:
         """Whether this run gives a place other rights than the place had before."""
         earlier, outer = replace(self.rights, folders=self._recorded.folders), container_places(file.uri)
         before = earlier.of_path(file.path, by_command=False, around=outer)
-        access = self._given(file)
+        access = self._run_access(file)
         return access is not None and not same_access(before, access)
 
     # What folders were ingested with: it counts for what appears in them later.

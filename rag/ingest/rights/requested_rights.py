@@ -88,7 +88,7 @@ class Rights:
         usual, requested_access = Access(self.usual, revision=1), None
         if around and not (access or outer):
             access = usual  # like its container
-        for request in [*map(_parsed, outer), *([_parsed(own_entries)] if own_entries else [])]:
+        for request in [*map(_request_in, outer), *([_request_in(own_entries)] if own_entries else [])]:
             record = request.record("tenant")
             requested_access = narrower(requested_access, record) if requested_access else record
             access = narrower(access, record) if access else request.record(self.usual)
@@ -175,7 +175,7 @@ def _matches(path: Path, pattern: str) -> bool:
     return fnmatchcase(whole.casefold(), pattern.casefold())
 
 
-def _parsed(entries: Mapping[str, str]) -> RequestedAccess:
+def _request_in(entries: Mapping[str, str]) -> RequestedAccess:
     """The access that a document requests. Raises if unreadable (fail closed): it may ask to be hidden."""
     for key, value in entries.items():
         if not value:

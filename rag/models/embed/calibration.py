@@ -118,7 +118,7 @@ async def measured_calibration(embedder: Embedder) -> Calibration:
     """
     languages = [await _in_language(embedder, pairs) for pairs in PAIRS_BY_LANGUAGE.values()]
     unrelated, related = max(languages, key=_difference)
-    return Calibration(_bounded(unrelated), round(related, 3) if related - unrelated > APART else None)
+    return Calibration(_within_bounds(unrelated), round(related, 3) if related - unrelated > APART else None)
 
 
 def _difference(cosines: tuple[float, float]) -> float:
@@ -149,8 +149,8 @@ def unrelated_cosine(sources: Sequence[str], vectors: Vectors) -> float | None:
     first, second = random.integers(0, len(vectors), (2, PAIRS))
     apart = names[first] != names[second]
     cosines = np.einsum("ij,ij->i", vectors[first[apart]], vectors[second[apart]])
-    return _bounded(float(np.quantile(cosines, QUARTILE))) if len(cosines) else None
+    return _within_bounds(float(np.quantile(cosines, QUARTILE))) if len(cosines) else None
 
 
-def _bounded(unrelated: float) -> float:
+def _within_bounds(unrelated: float) -> float:
     return round(min(max(unrelated, 0.0), MAX_UNRELATED), 3)

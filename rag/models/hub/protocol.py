@@ -134,7 +134,7 @@ class Hub:
                 f"The hub {self.endpoint} redirects in circles. Check HF_ENDPOINT."
             ) from error
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            raise self._unreached(error) from error
+            raise self._network_error(error) from error
 
     def _refuse(self, error: HfHubHTTPError, repository: str) -> NoReturn:
         url, status = error.response.url, error.response.status_code
@@ -144,14 +144,14 @@ class Hub:
                 f"{url.host} can't answer now (HTTP {status}). Run the same command again."
             ) from error
         if isinstance(error, GatedRepoError) or status == HTTPStatus.FORBIDDEN:
-            refusal = self._gated(repository)
+            refusal = self._licence_message(repository)
         elif isinstance(error, RepositoryNotFoundError):
             refusal = (
                 f"The hub {self.endpoint} has no model {repository}, or it is private. Check the name. For a "
                 "private model, set HF_TOKEN to a token that may read it."
             )
         elif status == HTTPStatus.UNAUTHORIZED:
-            refusal = self._gated(repository)
+            refusal = self._licence_message(repository)
         elif isinstance(error, RevisionNotFoundError):
             refusal = f"The model {repository} has no such revision. See {self.page(repository)}/commits."
         elif status == HTTPStatus.NOT_FOUND:
@@ -159,7 +159,7 @@ class Hub:
             refusal = f"{self.endpoint} has no file {url.path}. {mirror}"
         raise ConfigurationError(refusal) from error
 
-    def _gated(self, repository: str) -> str:
+    def _licence_message(self, repository: str) -> str:
         token = "The token in HF_TOKEN may not read it" if self.token else "HF_TOKEN is not set"
         return (
             f"The model {repository} is given only to people who have accepted its licence. {token}. Accept "
@@ -167,7 +167,7 @@ class Hub:
             "HF_TOKEN to it."
         )
 
-    def _unreached(self, error: Exception) -> LaterError | ConfigurationError:
+    def _network_error(self, error: Exception) -> LaterError | ConfigurationError:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return ConfigurationError(
                 f"{self.endpoint} can't be trusted: no authority that this machine knows signed its "

@@ -59,7 +59,7 @@ def shown_metadata(source: Source, fields: Mapping[str, Value] = NO_FIELDS) -> d
     entries: dict[str, Any] = {}
     room = MAX_METADATA_CHARS
     for key, value in source.metadata.items():
-        name, typed = label(key), _typed(fields[key]) if key in fields else label(value)
+        name, typed = label(key), _json_value(fields[key]) if key in fields else label(value)
         size = len(name) + len(typed if isinstance(typed, str) else dumps(typed, ensure_ascii=False))
         if size <= room:
             room -= size
@@ -67,7 +67,7 @@ def shown_metadata(source: Source, fields: Mapping[str, Value] = NO_FIELDS) -> d
     return entries
 
 
-def _typed(value: Value) -> str | int | float | bool | list[str]:
+def _json_value(value: Value) -> str | int | float | bool | list[str]:
     """The value of a declared field as JSON has it."""
     match value:
         case str():
@@ -205,7 +205,7 @@ def assemble_context(hits: Sequence[Hit], *, budget: int, token_spans: TokenSpan
     fits, it is truncated after a token. Citations count.
     Example: "[mfzq/3]\nThe text.\n\n[mfzq/7]\nAnother one."
     """
-    text, passages = _joined(hits, budget, token_spans)
+    text, passages = _joined_passages(hits, budget, token_spans)
     spans = token_spans(text)
     # Token counts don't add up: a tokenizer may split the end of a text differently once the rest is gone. So
     # `reach` only limits where to cut, and each cut is counted again, from the longest to the shortest.
@@ -222,7 +222,7 @@ def assemble_context(hits: Sequence[Hit], *, budget: int, token_spans: TokenSpan
     )
 
 
-def _joined(hits: Sequence[Hit], room: int, token_spans: TokenSpans) -> tuple[str, list[Span]]:
+def _joined_passages(hits: Sequence[Hit], room: int, token_spans: TokenSpans) -> tuple[str, list[Span]]:
     """Passages under their citations, and their spans; stops after the first one that exceeds `room`."""
     text, passages = "", []
     for hit in hits:

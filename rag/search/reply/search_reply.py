@@ -111,7 +111,7 @@ def search_reply(
     while count > 1 and len(reply.compact()) > max_chars:
         count -= 1
         reply = _first_hits(count, answer, hits)
-    return reply if len(reply.compact()) <= max_chars else _truncated(reply, max_chars)
+    return reply if len(reply.compact()) <= max_chars else _truncate(reply, max_chars)
 
 
 def _first_hits(count: int, answer: Answer, hits: Sequence[HitRecord]) -> SearchReply:
@@ -179,7 +179,7 @@ def _context_notes(context: Context) -> list[str]:
     return notes
 
 
-def _truncated(reply: SearchReply, max_chars: int) -> SearchReply:
+def _truncate(reply: SearchReply, max_chars: int) -> SearchReply:
     notes = [*reply.notes, "The passage is truncated; open its id to read all of it."]
     results = [hit.model_copy(update={"tokens": None}) for hit in reply.results]
     reply = reply.model_copy(update={"notes": notes, "results": results})

@@ -94,11 +94,11 @@ def disarm(text: str, *, from_prose: bool = False) -> str:
     places = _places(visible)
     outside = _outside_code(visible, places) if places and len(visible) <= MAX_PARSED else places
     if len(outside) < len(places):
-        careful = _spaced(visible, outside)
+        careful = _with_spaces(visible, outside)
         before = ("",) if from_prose else ("", "```\n", "~~~\n")
         if all(_is_inert(opened + careful) for opened in before):
             return careful
-    return _spaced(visible, places)
+    return _with_spaces(visible, places)
 
 
 def alteration_notes(texts: Iterable[tuple[str, str]]) -> list[str]:
@@ -128,7 +128,7 @@ def label(text: str) -> str:
     if not visible.isprintable():  # most labels are, and a reply has dozens of them
         visible = without_hidden("".join(c if c.isprintable() or c in JOINERS else " " for c in visible))
     line = " ".join(visible.split())
-    line = _spaced(line, _places(line))
+    line = _with_spaces(line, _places(line))
     return line if len(line) <= MAX_LABEL_CHARS else line[: MAX_LABEL_CHARS - 1] + "…"
 
 
@@ -145,7 +145,7 @@ def with_line_numbers(text: str, first: int) -> str:
     return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), first))
 
 
-def _spaced(text: str, places: Sequence[int]) -> str:
+def _with_spaces(text: str, places: Sequence[int]) -> str:
     """`text` with a space at each of these positions."""
     borders = [0, *places, len(text)]
     return " ".join(text[start:end] for start, end in pairwise(borders))

@@ -225,7 +225,7 @@ def _statements(hit: Hit) -> list[Excerpt]:
 
 def _first(parts: Sequence[Excerpt], hit: Hit) -> Excerpt:
     """The first of the parts; for a hit of white space only, its shown part."""
-    return _shortened((parts or shown_parts(hit))[0], [])
+    return _short_excerpt((parts or shown_parts(hit))[0], [])
 
 
 def _by_words(parts: Sequence[Excerpt], query: str, languages: Sequence[Language]) -> Excerpt | None:
@@ -234,7 +234,7 @@ def _by_words(parts: Sequence[Excerpt], query: str, languages: Sequence[Language
     scores = shared_rarity([with_name_forms(part.text) for part in parts], terms)
     if not any(scores):
         return None
-    return _shortened(parts[scores.index(max(scores))], terms)
+    return _short_excerpt(parts[scores.index(max(scores))], terms)
 
 
 async def _by_meaning(
@@ -251,12 +251,12 @@ async def _by_meaning(
     if isinstance(similarities, str):
         return similarities
     return {
-        id_: _shortened(max(of_hit, key=lambda part: similarities[part.text]), [])
+        id_: _short_excerpt(max(of_hit, key=lambda part: similarities[part.text]), [])
         for id_, of_hit in parts.items()
     }
 
 
-def _shortened(part: Excerpt, terms: Sequence[str]) -> Excerpt:
+def _short_excerpt(part: Excerpt, terms: Sequence[str]) -> Excerpt:
     """A part that is too long, cut to a window around the line with most words of the query."""
     if len(part.text) <= MAX_SNIPPET_CHARS:
         return part

@@ -209,15 +209,15 @@ async def more_queries(
         try:
             match stage:
                 case MultiQueryStage():
-                    drafts = await _paraphrases(_required(chat, stage), question, stage, used)
+                    drafts = await _paraphrases(_chat_of(chat, stage), question, stage, used)
                 case PlannerStage(queries=most):
-                    planner = _required(chat, stage)
+                    planner = _chat_of(chat, stage)
                     drafts = await plan_queries(
                         planner, question, max_queries=most, collections=collections, today=today, used=used
                     )
                 case CustomStage():
                     drafts = await custom_queries(stage, question)
-            return _merged(queries, drafts, stage, collections)
+            return _merge(queries, drafts, stage, collections)
         except CustomError as error:
             cause = str(error).removesuffix(".")
         except ProviderError as error:
@@ -227,7 +227,7 @@ async def more_queries(
     return QueriesMade(tuple(queries), (warning,), failed=True)
 
 
-def _required(chat: Chat | None, stage: QueryStage) -> Chat:
+def _chat_of(chat: Chat | None, stage: QueryStage) -> Chat:
     if chat is None:
         raise ConfigurationError(f"The stage {stage.stage} needs a chat model: name one as chat.model.")
     return chat
@@ -246,7 +246,7 @@ async def _paraphrases(
     return [SubQuery(text, PARAPHRASE_WEIGHT, IN_OTHER_WORDS) for text in reply.queries]
 
 
-def _merged(
+def _merge(
     queries: Sequence[SubQuery],
     drafts: Sequence[SubQuery],
     stage: QueryStage,

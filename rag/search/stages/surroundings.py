@@ -156,12 +156,12 @@ async def _source_with_surroundings(
     # belongs to the former version, and gets no surroundings from this one.
     chunks = [hit.chunk for hit in hits if source.text[hit.chunk.start : hit.chunk.end] == hit.chunk.text]
     try:
-        return _joined(hits, await around(source, chunks), source.text)
+        return _join(hits, await around(source, chunks), source.text)
     except BusyError:  # it was replaced since its text was read
         return list(hits)
 
 
-def _joined(hits: Sequence[Hit], around: Mapping[Chunk, _Surroundings], text: str) -> list[Hit]:
+def _join(hits: Sequence[Hit], around: Mapping[Chunk, _Surroundings], text: str) -> list[Hit]:
     """Each hit with its surroundings as the excerpt; hits that share these become the first of them."""
     expanded: list[Hit] = []
     places: dict[Span, int] = {}

@@ -113,7 +113,7 @@ def lacks_evidence(hits: Sequence[Hit], query: Query, plan: SearchPlan) -> bool:
     if near and not identify:
         return False  # comparing words takes longer
     had = [
-        words_in_text(words_by_language[language], _described(hit, plan), language)
+        words_in_text(words_by_language[language], _hit_text(hit, plan), language)
         for hit, language in zip(first, languages, strict=True)
     ]
     there = {word.text for words in had for word in words}
@@ -144,7 +144,7 @@ def _words(query: str, language: Language) -> ValuesView[Word]:
     }.values()
 
 
-def _described(hit: Hit, plan: SearchPlan) -> str:
+def _hit_text(hit: Hit, plan: SearchPlan) -> str:
     """The title, headings and shown chunks of a hit."""
     texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
     return "\n".join([hit.source.title, *hit.chunk.section, *texts])

@@ -139,7 +139,7 @@ class CollectionReader(SourcesReader):
             columns = [*CHUNK_COLUMNS, "vector", "_distance", *(["_rowid"] if self.memory else [])]
             hits = await self._table(query.where(where).select(columns).limit(limit))
         if self.memory:
-            return _measured(hits, vector)
+            return _measure(hits, vector)
         return _ranking(stored_chunks(hits), 1.0 - hits["_distance"].to_numpy())
 
     async def _is_narrow(self, where: str) -> bool:
@@ -389,7 +389,7 @@ def ranking_of_copy(rows: RowsInMemory, positions: Positions, scores: npt.NDArra
     return _ranking(stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores)
 
 
-def _measured(rows: pa.Table, vector: npt.NDArray[np.float32]) -> Ranking:
+def _measure(rows: pa.Table, vector: npt.NDArray[np.float32]) -> Ranking:
     """Rank rows as `RowsInMemory.nearest` does, so that results are the same before and after the copy."""
     vectors = rounded_vectors(schema.vectors_of(rows))
     similarities = cosines(vectors, vector)

@@ -120,9 +120,9 @@ class DeskReader:
                 await self._make_room()
                 reader = self._open.get(key)
                 if reader is None or reader.collection != collection:
-                    reader = self._open[key] = await self._opened(collection)
+                    reader = self._open[key] = await self._open_collection(collection)
                     if await self._make_room():
-                        reader = self._open[key] = await self._opened(collection)
+                        reader = self._open[key] = await self._open_collection(collection)
         return reader
 
     async def warm(self) -> None:
@@ -141,7 +141,7 @@ class DeskReader:
         if self._memory:
             await self._memory.close()
 
-    async def _opened(self, collection: Collection) -> CollectionReader:
+    async def _open_collection(self, collection: Collection) -> CollectionReader:
         key, build = (collection.tenant, collection.name), collection.build
         with engine_errors("opening a collection"):
             database = cast("lancedb.AsyncConnection", self._roomy or self.database)

@@ -128,7 +128,7 @@ class RowsInMemory:
 
     def vectors(self, positions: Positions) -> Vectors:
         """The vectors of these rows, as `rounded_vectors` has them."""
-        return _joined(self.coarse[positions], self.fine[positions], self.scales[positions])
+        return _join(self.coarse[positions], self.fine[positions], self.scales[positions])
 
     async def nearest(
         self, vector: npt.NDArray[np.float32], limit: int, among: Positions
@@ -165,7 +165,7 @@ class RowsInMemory:
 
 def rounded_vectors(vectors: Vectors) -> Vectors:
     """Vectors rounded as in memory, so that scores are the same whether a copy exists or not."""
-    return _joined(*_split(vectors))
+    return _join(*_split(vectors))
 
 
 def cosines(vectors: Vectors, vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -446,7 +446,7 @@ def _addresses(rows: pa.Table) -> npt.NDArray[np.uint64]:
     return np.sort(rows["_rowid"].to_numpy())
 
 
-def _joined(
+def _join(
     coarse: npt.NDArray[np.int8], fine: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]
 ) -> Vectors:
     """The inverse of `_split`."""

@@ -261,9 +261,9 @@ class SourcesReader:
     async def _with_access(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, StoredSource]:
         """The sources of rows, by id, with their access records."""
         access = await self._access.records(row["id"] for row in rows)
-        return {row["id"]: self._stored(row, access[row["id"]]) for row in rows}
+        return {row["id"]: self._stored_source(row, access[row["id"]]) for row in rows}
 
-    def _stored(self, row: Mapping[str, Any], access: Access | None) -> StoredSource:
+    def _stored_source(self, row: Mapping[str, Any], access: Access | None) -> StoredSource:
         fields = schema.fields_record(row["fields"], self.collection.fields)
         return StoredSource(self._source(row), row["generation"], access, fields)
 

@@ -105,7 +105,11 @@ def settle(
     if record is None:
         return replace(fresh, access=_first_revision(narrower(fresh.access, *floor)))
     replaces = claim.policy is Policy.REPLACE
-    access = _replaced(record, claim, floor, overtaken=overtaken) if replaces else _kept(record, claim, floor)
+    access = (
+        _replacing_access(record, claim, floor, overtaken=overtaken)
+        if replaces
+        else _kept_access(record, claim, floor)
+    )
     updated = replace(fresh, access=record.access, copied=record.copied, former=_former(record, fresh))
     return updated if same_access(record.access, access) else revised(updated, access)
 
@@ -127,7 +131,7 @@ def _by_origin(
         access = narrower(fresh.access, *floor)
         return replace(fresh, access=_first_revision(access), requested=_note(1, None))
     revision = record.access.revision if record.access else 0
-    noted, limit = _noted(record.requested)
+    noted, limit = _origin_note(record.requested)
     if noted != revision:
         limit = record.access or _NOBODY
     if claim.policy is Policy.SYNC_ALL and not overtaken:
@@ -147,7 +151,7 @@ def _note(revision: int, limit: Access | None) -> str:
     return json.dumps({"origin": revision, "by_hand": lists})
 
 
-def _noted(requested: str) -> tuple[int | None, Access | None]:
+def _origin_note(requested: str) -> tuple[int | None, Access | None]:
     """The revision that the origin made, None if it made none, and the access that was set by hand."""
     read = json.loads(requested) if requested else {}
     lists = read.get("by_hand")
@@ -156,17 +160,17 @@ def _noted(requested: str) -> tuple[int | None, Access | None]:
 
 def decided_by_origin(record: AccessRecord) -> bool:
     """Whether the origin of a document decides who may see it, with each sync."""
-    return _noted(record.requested)[0] is not None
+    return _origin_note(record.requested)[0] is not None
 
 
-def _replaced(
+def _replacing_access(
     record: AccessRecord, claim: Claim, floor: Iterable[Access | None], *, overtaken: bool
 ) -> Access | None:
     access = narrower(record.access, claim.access) if overtaken else claim.access
     return narrower(access, *floor)
 
 
-def _kept(record: AccessRecord, claim: Claim, floor: Iterable[Access | None]) -> Access | None:
+def _kept_access(record: AccessRecord, claim: Claim, floor: Iterable[Access | None]) -> Access | None:
     access = narrower(record.access, *floor)
     if claim.requested_access and claim.requested != record.requested:
         # A request narrows once, when it changes. If an unchanged request applied in every run, it would

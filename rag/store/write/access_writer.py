@@ -317,7 +317,7 @@ class CollectionAccess:
         """
         async with self._locked() as table:
             stored = await table.of(copies)
-            await table.put([_mended(record, copies[id_]) for id_, record in stored.items()])
+            await table.put([_mend(record, copies[id_]) for id_, record in stored.items()])
 
     async def remember_folders(self, folders: Mapping[str, Access]) -> None:
         """Record the access that folders, by URI, were ingested with; it applies to later files in them."""
@@ -412,7 +412,7 @@ class CollectionAccess:
         return f"(collection = {literal(self._collection.name)})"
 
 
-def _mended(record: AccessRecord, copy: Access | None) -> AccessRecord:
+def _mend(record: AccessRecord, copy: Access | None) -> AccessRecord:
     if copy is None or record.access is None or copy.revision <= record.access.revision:
         return replace(record, copied=False)
     return revised(replace(record, access=copy), narrower(record.access, copy))

@@ -245,7 +245,7 @@ class CollectionWriter:
         """The chunk rows of these sources that have no vector."""
         with engine_errors("reading chunks"):
             rows = await self._chunks.query().where(schema.one_of("source_id", ids)).to_arrow()
-        return _chosen(rows, schema.vectors_of(rows), zero=True)
+        return _chosen_rows(rows, schema.vectors_of(rows), zero=True)
 
     async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:
         """Store the vectors that aren't zero in the `rows` that `without_vector` returned for these sources.
@@ -259,7 +259,7 @@ class CollectionWriter:
             if vectors.any():
                 self._changed = True
                 upsert = self._chunks.merge_insert("id").when_matched_update_all()
-                await upsert.execute(_chosen(filled, vectors, zero=False))
+                await upsert.execute(_chosen_rows(filled, vectors, zero=False))
             lacking = Counter((await self.without_vector(ids))["source_id"].to_pylist())
             counts = {id_: lacking[id_] for id_ in ids}
             await self._note_without_vector(counts)
@@ -492,7 +492,7 @@ def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
         yield batch
 
 
-def _chosen(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:
+def _chosen_rows(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:
     """The rows whose vector is zero, or, without `zero`, isn't. `vectors` are in the order of the rows."""
     return rows.filter(pa.array([zero != bool(vector.any()) for vector in vectors], pa.bool_()))
 

@@ -249,10 +249,10 @@ def decompressed_rtf(data: bytes) -> bytes:
         return data[_HEADER.size : _HEADER.size + size]
     if kind != _COMPRESSED:
         raise ParseError("its rich text is damaged")
-    return _decompressed(data[_HEADER.size :], size)
+    return _decompress(data[_HEADER.size :], size)
 
 
-def _decompressed(packed: bytes, size: int) -> bytes:
+def _decompress(packed: bytes, size: int) -> bytes:
     window = bytearray(_USUAL.rjust(_WINDOW))  # followed by the decompressed bytes
     remaining = iter(packed)
     for flags in remaining:

@@ -134,7 +134,7 @@ def _linear(part: Element) -> str:  # noqa: PLR0911 a table
         case "t":
             return (part.text or "").replace(_APPLIED, " ")
         case "f":
-            return f"{_grouped(part, 'num')}/{_grouped(part, 'den')}"
+            return f"{_in_parentheses(part, 'num')}/{_in_parentheses(part, 'den')}"
         case "sSup" | "sSub" | "sSubSup" | "sPre":
             return _linear_child(part, "e") + _script(part, "_", "sub") + _script(part, "^", "sup")
         case "rad":
@@ -163,13 +163,13 @@ def _linear_child(part: Element, name: str) -> str:
     return linear(inner) if inner is not None else ""
 
 
-def _grouped(part: Element, name: str) -> str:
+def _in_parentheses(part: Element, name: str) -> str:
     text = _linear_child(part, name)
     return text if text.isalnum() else f"({text})"
 
 
 def _script(part: Element, sign: str, name: str) -> str:
-    return f"{sign}{_grouped(part, name)}" if _linear_child(part, name) else ""
+    return f"{sign}{_in_parentheses(part, name)}" if _linear_child(part, name) else ""
 
 
 T = TypeVar("T")

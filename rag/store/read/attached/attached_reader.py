@@ -237,7 +237,10 @@ class AttachedReader(CollectionReader):
         if beginning is not None:
             rows = rows.filter(begin_with(rows, beginning))
         for start in range(0, rows.num_rows, WALKED):
-            yield [self._stored(row, access.get(row["id"])) for row in rows.slice(start, WALKED).to_pylist()]
+            yield [
+                self._stored_source(row, access.get(row["id"]))
+                for row in rows.slice(start, WALKED).to_pylist()
+            ]
             await anyio.lowlevel.checkpoint()
 
     async def places(self, where: str) -> list[SourcePlace]:
@@ -260,7 +263,7 @@ class AttachedReader(CollectionReader):
     async def _attributes_of_all(self) -> Mapping[str, Mapping[str, Value]]:
         with engine_errors("reading an attached table"):
             rows = await self._rows(self._sources.query().select(SUMMARY_COLUMNS))
-        return {row["id"]: self._stored(row, None).attributes for row in rows}
+        return {row["id"]: self._stored_source(row, None).attributes for row in rows}
 
     async def statistics(self) -> Statistics:
         """Numbers for operators."""

@@ -174,7 +174,7 @@ class AttachedQuery:
 
     async def to_arrow(self, *, timeout: timedelta | None = None) -> pa.Table:  # noqa: ASYNC109 the engine's
         """The rows."""
-        return await self._converted(await (await self._filtered_query()).to_arrow(timeout=timeout))
+        return await self._convert(await (await self._filtered_query()).to_arrow(timeout=timeout))
 
     async def to_batches(self, *, max_batch_length: int) -> AsyncIterator[pa.RecordBatch]:
         """The rows, some at a time. Rows of the same id may come apart."""
@@ -183,7 +183,7 @@ class AttachedQuery:
 
     async def _each(self, batches: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
         async for batch in batches:
-            for converted in (await self._converted(pa.Table.from_batches([batch]))).to_batches():
+            for converted in (await self._convert(pa.Table.from_batches([batch]))).to_batches():
                 yield converted
 
     async def _filtered_query(self) -> Any:  # noqa: ANN401 as in `__init__`
@@ -191,7 +191,7 @@ class AttachedQuery:
         condition = " AND ".join(f"({part})" for part in conditions)
         return self._query.where(condition)
 
-    async def _converted(self, rows: pa.Table) -> pa.Table:
+    async def _convert(self, rows: pa.Table) -> pa.Table:
         table = self._table
         if not self._names:  # expressions
             return rows
