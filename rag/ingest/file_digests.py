@@ -94,7 +94,7 @@ def recipe_of(cuts: str) -> str:
 
 def _digest(data: bytes, cut: str) -> str:
     """A digest of the bytes and the chunking: "a7…/254". A rebuild can change the latter."""
-    return recut(digest_of(data), cut)
+    return digest_with_cut(digest_of(data), cut)
 
 
 def chunking_of(name: str, chunkings: Iterable[Chunking], max_tokens: int) -> Chunking:
@@ -123,7 +123,7 @@ def cut_key(chunking: Chunking, window: int) -> str:
     return "/".join(map(str, parts))
 
 
-def recut(digest: str, cut: str) -> str:
+def digest_with_cut(digest: str, cut: str) -> str:
     """The digest of the same bytes with another chunking: ("a7/254", "99") -> "a7/99"."""
     return f"{digest.partition('/')[0]}/{cut}"
 

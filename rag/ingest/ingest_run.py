@@ -153,8 +153,8 @@ class Executor(Protocol):
     def texts_at_once(self) -> int:
         """How many texts to hand to the embedder together."""
 
-    async def chunked(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
-        """As `Preparation.chunked`.
+    async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+        """As `Preparation.chunk`.
 
         Raises:
             ProviderError: the executor failed.
@@ -169,9 +169,9 @@ class LocalExecutor:
     tasks_per_lane: int = 1
     texts_at_once: int = EMBED_AT_ONCE
 
-    async def chunked(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
-        """As `Preparation.chunked`."""
-        return await preparation.chunked(content, budget)
+    async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+        """As `Preparation.chunk`."""
+        return await preparation.chunk(content, budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class IngestSteps:
         self._recorded = Recorded(records, writer.ids.purged)
         self._claims = Claims(instructions.rights, self._recorded, self._id_of)
         self.outcomes = Outcomes(progress)
-        self._unchanged = UnchangedSources(writer, self._claims, self.outcomes, self._preparation.parsed)
+        self._unchanged = UnchangedSources(writer, self._claims, self.outcomes, self._preparation.parse)
         self._bytes = ByteProgress({}, progress)
         self._back_pressure = BackPressure(self._executor.workers)
         self._stored: dict[str, KnownSource] = {}
@@ -299,7 +299,7 @@ class IngestSteps:
         if not new_files or not self._stored:
             return
         contents = {
-            file.uri: content for file in new_files if (content := await self._preparation.digests(file))
+            file.uri: content for file in new_files if (content := await self._preparation.read_digests(file))
         }
         digests = {uri: content.content_digest for uri, content in contents.items()}
         self._recorded.note_new(digests.values())
@@ -384,7 +384,7 @@ class IngestSteps:
             await self._unchanged.keep(stored, content)
             return None
         budget = discovery.budget(file.uri, self._settings.parse_timeout_seconds)
-        chunked = await self._executor.chunked(self._preparation, content, budget)
+        chunked = await self._executor.chunk(self._preparation, content, budget)
         earlier, id_ = self._earlier(file.uri), self._id_of(file.uri)
         claim = self._claims.of_document(file, chunked.stated, content.content_digest, id_, earlier)
         self.outcomes.remark(file.uri, *chunked.remarks)

@@ -91,13 +91,13 @@ class UnchangedSources:
     """The sources of a run whose text stays.
 
     Moves are written by `move`, before anything else of the run. Access is written by `settle`, at its end:
-    only then is it known who may see the containers. `parsed` parses the content of a file.
+    only then is it known who may see the containers. `parse` parses the content of a file.
     """
 
     writer: CollectionWriter
     claims: Claims
     outcomes: Outcomes
-    parsed: Callable[[FileContent], Awaitable[Document]]
+    parse: Callable[[FileContent], Awaitable[Document]]
     _to_move: dict[str, tuple[KnownSource, SourceMove]] = field(default_factory=dict)
     _to_claim: dict[str, tuple[OutcomeKind, KnownSource, Claim]] = field(default_factory=dict)
     _moved: set[str] = field(default_factory=set)
@@ -161,7 +161,7 @@ class UnchangedSources:
         """The claim of a source whose access may change: by the run, its own request or what contains it."""
         rights, metadata = self.claims.rights, None
         if rights.asks(source.record.requested) and not self.claims.is_synced(source.uri):
-            metadata = (await self.parsed(content)).metadata if rights.of_documents else {}
+            metadata = (await self.parse(content)).metadata if rights.of_documents else {}
         return self.claims.of_unchanged(source, content.file, content.content_digest, metadata)
 
     async def settle(self) -> None:

@@ -136,14 +136,14 @@ class Preparation:
         admission = self.admission.recipe + scanned
         return await read_content(file, max_bytes=self.settings.max_file_bytes, cut=cut, admission=admission)
 
-    async def digests(self, file: LocalFile) -> FileContent | None:
+    async def read_digests(self, file: LocalFile) -> FileContent | None:
         """The digests of a file, without its bytes; None if it is unreadable, which `read` reports later."""
         try:
             return replace(await self.read(file), data=b"", sidecar=b"")
         except ParseError:
             return None
 
-    async def parsed(self, content: FileContent, budget: Budget | None = None) -> Document:
+    async def parse(self, content: FileContent, budget: Budget | None = None) -> Document:
         """The document in a file, with the metadata of its sidecar and container.
 
         Raises:
@@ -155,7 +155,7 @@ class Preparation:
         parsed = await parse_safely(content.data, name, budget=budget, ocr_seconds=self._ocr_seconds)
         return with_stated_metadata(parsed, content.sidecar, content.file.stated)
 
-    async def chunked(self, content: FileContent, budget: Budget) -> Chunked:
+    async def chunk(self, content: FileContent, budget: Budget) -> Chunked:
         """The document in a file, as admitted, in passages that fit the embedder.
 
         Everything except moderation is charged to the file's budget.
@@ -166,8 +166,8 @@ class Preparation:
             NotAdmittedError: a policy keeps it out, or it has expired.
         """
         language = partial(to_thread.run_sync, load)  # the first time, loading takes as long as parsing
-        parsed = cast("Document", (await concurrently((partial(self.parsed, content, budget), language)))[0])
-        admitted = await self.admission.admitted(parsed, content.file, content.state, budget)
+        parsed = cast("Document", (await concurrently((partial(self.parse, content, budget), language)))[0])
+        admitted = await self.admission.admit(parsed, content.file, content.state, budget)
         document = await budget.run(with_language, admitted.document)
         fields, complaints = declared_fields(_all_metadata(document), self.declared)
         flags = await budget.run(flags_in, _all_text(document))

@@ -122,21 +122,21 @@ class Cluster:
             ConfigurationError: no worker can start, or they differ.
         """
         try:
-            await self._done(_checked, self.pickled)
+            await self._done(_start_error, self.pickled)
         except (ProviderError, _WorkerDiedError) as error:
             raise ConfigurationError(
                 "No worker of the Ray cluster can begin. Install the same refdesk[ray] on every node of it."
             ) from error
 
-    async def chunked(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
-        """As `Preparation.chunked`, on a worker.
+    async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+        """As `Preparation.chunk`, on a worker.
 
         Raises:
             ProviderError: the cluster failed.
         """
         elsewhere = replace(preparation, embedder=cast("Embedder", None))  # a model stays where it is opened
         try:
-            return await self._done(_chunked, self.pickled, pickle.dumps(elsewhere), content, budget)
+            return await self._done(_chunk, self.pickled, pickle.dumps(elsewhere), content, budget)
         except _WorkerDiedError as error:
             raise ParseError(f"{RETRIES + 1} workers of the cluster died over it", "crashed") from error
 
@@ -299,7 +299,7 @@ def _preparation(model: bytes, elsewhere: bytes) -> Preparation:
     return replace(cast("Preparation", pickle.loads(elsewhere)), embedder=_place(model).embedder)  # noqa: S301 the same
 
 
-def _checked(model: bytes) -> Exception | bool:
+def _start_error(model: bytes) -> Exception | bool:
     """True if this worker can start, else the error."""
     try:
         return bool(_place(model))
@@ -307,11 +307,11 @@ def _checked(model: bytes) -> Exception | bool:
         return error
 
 
-def _chunked(model: bytes, elsewhere: bytes, content: FileContent, budget: Budget) -> Chunked | Exception:
+def _chunk(model: bytes, elsewhere: bytes, content: FileContent, budget: Budget) -> Chunked | Exception:
     """A document in passages. What is wrong with it is returned: Ray would log what is raised."""
     try:
         preparation = _preparation(model, elsewhere)
-        return _place(model).portal.call(preparation.chunked, content, budget)
+        return _place(model).portal.call(preparation.chunk, content, budget)
     except (RefdeskError, NotAdmittedError) as error:
         return error
 

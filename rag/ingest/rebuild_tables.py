@@ -20,7 +20,7 @@ from rag.corpus import Access, Build, Chunking, Collection, Passage
 from rag.ingest.chunk import passages
 from rag.ingest.chunk_vectors import calibration, vectors_of_texts
 from rag.ingest.document_languages import foreign_parts, is_within
-from rag.ingest.file_digests import chunking_of, cut_key, cut_of, limit_of, recut
+from rag.ingest.file_digests import chunking_of, cut_key, cut_of, digest_with_cut, limit_of
 from rag.ingest.split_text import Reading
 from rag.ingest.stored_document import document_of
 from rag.models.embed import Embedder
@@ -146,7 +146,7 @@ def _source_row(row: Mapping[str, Any], target_row: Mapping[str, Any]) -> dict[s
     return {
         **row,
         "chunk_count": target_row["chunk_count"],
-        "digest": schema.digest_value(recut(digest, cut), lacking),
+        "digest": schema.digest_value(digest_with_cut(digest, cut), lacking),
     }
 
 
@@ -219,15 +219,15 @@ class _Rebuild:
         new_passages = passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
         self.rebuilt.recut += 1
         # With the digest that it had, the next ingestion stores it anew.
-        digest = source.digest if paged else recut(source.digest, cut)
+        digest = source.digest if paged else digest_with_cut(source.digest, cut)
         new_passages = _with_pages(new_passages, stored) if paged else new_passages
-        return stored.recut(new_passages, digest, self.access.get(source.id), collection)
+        return stored.with_passages(new_passages, digest, self.access.get(source.id), collection)
 
     def _as_it_is(self, stored: WholeSource) -> WholeSource:
         self.rebuilt.copied += 1
         places = zip(stored.bodies, stored.spans, strict=True)
         spans = self.embedder.token_spans
-        return stored.counted(
+        return stored.with_token_counts(
             [len(spans(text[len(text) - (end - start) :])) for text, (start, end) in places]
         )
 

@@ -106,11 +106,11 @@ class Chat:
         from rag.models.endpoint import RefusedError  # noqa: PLC0415 imports openai, which open_chat has done by now
 
         try:
-            return await self.endpoint.answer(lambda: self._sent({**request, "temperature": 0}, used))
+            return await self.endpoint.answer(lambda: self._send({**request, "temperature": 0}, used))
         except RefusedError:  # reasoning models refuse any temperature but their default
-            return await self.endpoint.answer(lambda: self._sent(request, used))
+            return await self.endpoint.answer(lambda: self._send(request, used))
 
-    async def _sent(self, request: Mapping[str, object], used: Callable[[Usage], None]) -> bytes:
+    async def _send(self, request: Mapping[str, object], used: Callable[[Usage], None]) -> bytes:
         used(Usage(requests=1))
         completions = self.endpoint.client.chat.completions.with_raw_response
         added = self.settings.options.body or None

@@ -117,7 +117,7 @@ class RetrieverReader(HeldReader):
         answer = await self._answer(call)
         if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
             raise StoreError("The retriever returned something other than a list of passages.")
-        return [self._checked(passage) for passage in list(answer)[:limit]]
+        return [self._check_passage(passage) for passage in list(answer)[:limit]]
 
     async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
         """The sources of this request; other passages of the retriever are fetched if it is an `Opener`."""
@@ -134,7 +134,7 @@ class RetrieverReader(HeldReader):
     async def _opened(self, retriever: Opener, id_: str) -> None:
         answer = await self._answer(retriever.passage(id_, principal=self.principal))
         if answer is not None:
-            passage = self._checked(answer)
+            passage = self._check_passage(answer)
             if passage.id != id_:
                 raise StoreError("The retriever gave another passage than the one that it was asked for.")
             await self.hold([passage])
@@ -161,7 +161,7 @@ class RetrieverReader(HeldReader):
             log.debug("the retriever raised %s:\n%s", type(error).__name__, where)
             raise StoreError(f"The retriever raised {type(error).__name__}.") from error
 
-    def _checked(self, passage: object) -> Retrieved:
+    def _check_passage(self, passage: object) -> Retrieved:
         """The passage, after a check.
 
         Raises:

@@ -31,7 +31,7 @@ import rag.ingest.ray_cluster
 from rag.config.model_settings import EmbedderOptions, EmbedderSettings
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError
-from rag.ingest.ray_cluster import Model, _checked, _place, _preparation, _vectors
+from rag.ingest.ray_cluster import Model, _place, _preparation, _start_error, _vectors
 from rag.models.embed import open_embedder
 from rag.runtime import install_command
 
@@ -231,7 +231,7 @@ def a_worker(*, but: frozenset[int] = frozenset()) -> psutil.Process:
     while time.monotonic() < give_up:
         for one in psutil.process_iter():
             with suppress(psutil.NoSuchProcess, psutil.ZombieProcess, IndexError):
-                if one.cmdline()[0].startswith(("ray::_chunked", "ray::_vectors")) and one.pid not in but:
+                if one.cmdline()[0].startswith(("ray::_chunk", "ray::_vectors")) and one.pid not in but:
                     return one
         time.sleep(0.01)
     raise AssertionError("no worker of Ray works")
@@ -393,7 +393,7 @@ def test_what_goes_to_a_cluster_and_back_makes_the_same_rows(
     assert "21 added" in run.stdout
     assert rows(begun) == rows(alone)
     works = {pickle.loads(one)[0].__name__ for one in fake_ray.given}  # noqa: S301 our own
-    assert works == {"_checked", "_chunked", "_vectors"}
+    assert works == {"_start_error", "_chunk", "_vectors"}
     assert fake_ray.inits[0][0] == "local"
     assert fake_ray.inits[-1] == ("down",)
 
@@ -405,7 +405,7 @@ def test_a_document_over_which_workers_die_is_skipped_and_the_others_come_in(
         (tmp_path / f"{name}.md").write_text(f"# A {name} clock\n\nIt ticks.\n")
 
     def deadly(work: str, arguments: tuple[Any, ...]) -> Exception | None:
-        dies = work == "_chunked" and b"deadly" in arguments[2].data
+        dies = work == "_chunk" and b"deadly" in arguments[2].data
         return FakeRay.DiedError() if dies else None
 
     fake_ray.fails = deadly
@@ -426,7 +426,7 @@ def test_nodes_without_refdesk_are_told_what_they_lack_and_nothing_is_made(
     assert not inside.json("status")["collections"]
 
 
-@pytest.mark.parametrize("work", ["_chunked", "_vectors"])
+@pytest.mark.parametrize("work", ["_chunk", "_vectors"])
 def test_a_cluster_that_fails_ends_the_run_in_words_and_the_next_one_finishes_it(
     inside: Inside, fake_ray: FakeRay, tmp_path: Path, work: str
 ) -> None:
@@ -548,10 +548,10 @@ async def test_a_worker_with_another_refdesk_or_model_refuses_to_work() -> None:
     ]
     with closed_places():
         for model in wrong:
-            error = await anyio.to_thread.run_sync(_checked, pickle.dumps(model))
+            error = await anyio.to_thread.run_sync(_start_error, pickle.dumps(model))
             assert isinstance(error, ConfigurationError)
             assert "Install the same ones" in str(error)
-        assert await anyio.to_thread.run_sync(_checked, pickle.dumps(right)) is True
+        assert await anyio.to_thread.run_sync(_start_error, pickle.dumps(right)) is True
         texts = ["a clock", "a longer text about clocks", "x"]
         there = await anyio.to_thread.run_sync(_vectors, pickle.dumps(right), texts)
         assert np.array_equal(there, await embedder.embed(texts, "document"))  # type: ignore[arg-type]

@@ -573,12 +573,12 @@ class Workers:
     at_once: set[int] = field(default_factory=set)
     _running: int = 0
 
-    async def chunked(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+    async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
         self.names.append(content.file.name)
         self._running += 1
         self.at_once.add(self._running)
         try:
-            return await preparation.chunked(content, budget)
+            return await preparation.chunk(content, budget)
         finally:
             self._running -= 1
 

@@ -144,7 +144,7 @@ async def test_a_bucket_that_holds_something_else_is_left_alone(
     assert held(bucket) == before
 
 
-@pytest.mark.parametrize("step", ["_sent", "check"])
+@pytest.mark.parametrize("step", ["_send", "check"])
 @pytest.mark.usefixtures("copied")
 async def test_of_two_copies_at_once_the_one_that_began_last_goes_on(
     data: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -163,7 +163,7 @@ async def test_of_two_copies_at_once_the_one_that_began_last_goes_on(
         return real(*arguments)
 
     monkeypatch.setattr(bucket_copy._Target, step, interrupted)  # noqa: SLF001 the same
-    expected = BusyError if step == "_sent" else StoreError
+    expected = BusyError if step == "_send" else StoreError
     with pytest.raises(expected):
         await copy_to_bucket(data, bucket)
     assert (await copy_to_bucket(other, bucket)).objects

@@ -266,14 +266,14 @@ async def test_a_full_disk_keeps_no_revocation_from_the_bucket(
 async def test_a_disk_that_is_full_meanwhile_is_said_and_the_fetch_goes_on_later(
     data: Path, bucket: Bucket, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, new = bucket_fetch._fetched, small_disk.folder / "new"  # noqa: SLF001 when the folder is prepared
+    real, new = bucket_fetch._fetch_all, small_disk.folder / "new"  # noqa: SLF001 when the folder is prepared
 
     def fetched(source: Bucket, folder: Path) -> dict[str, int]:
         small_disk.fill()
         return real(source, folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr(bucket_fetch, "_fetched", fetched)
+        patch.setattr(bucket_fetch, "_fetch_all", fetched)
         with pytest.raises(StoreError, match=r"No space left on device\. Free some disk space"):
             await fetch_from_bucket(bucket, new)
     assert not (new / "key").exists()

@@ -73,7 +73,7 @@ class DocumentAdmission:
         policies = json.dumps(dict(self.personal_data), sort_keys=True) if self.personal_data else ""
         return policies + (self.moderator.recipe if self.moderator else "")
 
-    async def admitted(
+    async def admit(
         self, document: Document, file: LocalFile, state: FileState | None, budget: Budget
     ) -> Admitted:
         """The document as it will be stored. `state` is that of its file.

@@ -259,7 +259,7 @@ def _merge(
     for draft in drafts[:max_queries]:
         if _is_query(draft.text):
             try:
-                query = _checked(draft, collections)
+                query = _check_draft(draft, collections)
                 twin = merged.get(_key(query), query)
                 merged[_key(query)] = replace(twin, planned=twin.planned or query.planned)
             except InvalidRequestError as error:
@@ -279,7 +279,7 @@ def _key(query: SubQuery) -> Hashable:
     return words, frozenset(query.collections), json.dumps(query.filter, sort_keys=True)
 
 
-def _checked(draft: SubQuery, collections: Sequence[Collection]) -> SubQuery:
+def _check_draft(draft: SubQuery, collections: Sequence[Collection]) -> SubQuery:
     """The draft, checked and normalized.
 
     Raises:

@@ -297,12 +297,12 @@ class _Target:
         """Send these files, except those that the bucket already has."""
         check_turn(self.bucket, self.turn)
         with ThreadPoolExecutor(SENDERS) as threads:
-            notes = dict(zip(names, threads.map(self._sent, names), strict=True))
+            notes = dict(zip(names, threads.map(self._send, names), strict=True))
         self.sent += sum(self.notes.get(name) is not note for name, note in notes.items())
         self.notes |= notes
         self.present |= {name: (note.size, note.tag) for name, note in notes.items()}
 
-    def _sent(self, name: str) -> _Note:
+    def _send(self, name: str) -> _Note:
         try:
             with (self.data / name).open("rb") as file:
                 digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()

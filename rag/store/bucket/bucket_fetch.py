@@ -59,7 +59,7 @@ async def fetch_from_bucket(bucket: Bucket, data: Path) -> Fetched:
     prepare(data)
     with locked(data, "catalog", seconds=WAIT_SECONDS):
         _check_room(data)
-        sizes = await to_thread.run_sync(_fetched, bucket, data)
+        sizes = await to_thread.run_sync(_fetch_all, bucket, data)
         reader = DeskReader(data, timeout_seconds=WAIT_SECONDS)
         documents = {
             f"{tenant}/{collection.name}": await (await reader.open(collection)).source_count()
@@ -85,7 +85,7 @@ def _holds(path: Path) -> bool:
     return path.is_file() or any(file.is_file() for file in path.rglob("*"))
 
 
-def _fetched(bucket: Bucket, data: Path) -> dict[str, int]:
+def _fetch_all(bucket: Bucket, data: Path) -> dict[str, int]:
     """Fetch all objects into their places. Returns their sizes by name."""
     turn = last_turn(bucket)
     token = token_of(bucket, turn)

@@ -210,13 +210,13 @@ class WholeSource:
         starts, ends = (cast("list[int]", self.table[name].to_pylist()) for name in ("start", "end"))
         return list(zip(starts, ends, strict=True))
 
-    def counted(self, tokens: Sequence[int]) -> WholeSource:
+    def with_token_counts(self, tokens: Sequence[int]) -> WholeSource:
         """The source with these numbers of tokens in its chunks."""
         column = self.table.schema.get_field_index("tokens")
         field = self.table.schema.field("tokens")
         return replace(self, table=self.table.set_column(column, field, pa.array(tokens, pa.int32())))
 
-    def recut(
+    def with_passages(
         self, passages: Sequence[Passage], digest: str, access: Access | None, collection: Collection
     ) -> WholeSource:
         """The source with these passages as chunks, and the digest that tells how it was cut."""
