@@ -158,7 +158,7 @@ def is_unnamed(name: str) -> bool:
     programs also give to RTF, web pages and newer formats.
     """
     suffix = _suffix(name)
-    return suffix not in SUFFIXES and (not PurePath(name).suffix or suffix in _OLDER_OFFICE)
+    return suffix in _OLDER_OFFICE or (suffix not in SUFFIXES and not PurePath(name).suffix)
 
 
 def is_supported(name: str, *, with_ocr: bool = False) -> bool:
