@@ -232,7 +232,7 @@ def test_what_a_person_or_the_host_set_beside_the_entry_stays(
 def test_what_came_out_otherwise_than_meant_is_not_written(inside: Desk, home: Path) -> None:
     path = file_of("codex", home)
     path.parent.mkdir(exist_ok=True)
-    text = '[mcp_servers.refdesk]\ncommand = \'a\'\n[other]\nnote = """\n[mcp_servers.refdesk]\n"""\n'
+    text = "mcp_servers = { refdesk = { command = 'a' } }\n"
     path.write_text(text)
     for arguments in (["--remove"], ["--yes"]):
         run = inside.run("connect", "codex", *arguments, code=2)
