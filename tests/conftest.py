@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 FilledOnce: TypeAlias = "Callable[[str, Callable[[Path], object]], tuple[Path, Any]]"
 
 sys.dont_write_bytecode = False  # else each worker rewrites the assertions of all files anew, for 5 s of CPU
-# More: pytest tests/filters --hypothesis-profile=default (100 examples each), =thorough or =million.
+# More: pytest tests/filters --hypothesis-profile=nightly (100 examples each), =thorough or =million.
 settings.register_profile("quick", max_examples=10, deadline=None)  # no test fails by the clock
+settings.register_profile("nightly", max_examples=100, deadline=None, print_blob=True)
 settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
 settings.register_profile("million", max_examples=100_000, deadline=None, print_blob=True)
 settings.load_profile("quick")  # --hypothesis-profile is read later, and wins
@@ -71,7 +72,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     by_day = settings.default.max_examples < NIGHTLY_EXAMPLES  # type: ignore[union-attr]  # there always is one
-    nightly = pytest.mark.skip(reason="runs each night, with --hypothesis-profile=default")
+    nightly = pytest.mark.skip(reason="runs each night, with --hypothesis-profile=nightly")
     for item in items:
         if by_day and item.get_closest_marker("nightly"):
             item.add_marker(nightly)

@@ -43,7 +43,7 @@ STAGES = {
     for stage in get_args(QueryStage) + get_args(HitStage)
     for name in get_args(stage.model_fields["stage"].annotation)
 }
-OF_OTHER_TOOLS = {"--upgrade", "--hypothesis-profile=default", "--hypothesis-profile=thorough"}  # uv, pytest
+OF_OTHER_TOOLS = {"--upgrade", "--hypothesis-profile=nightly", "--hypothesis-profile=thorough"}  # uv, pytest
 OF_THE_PROTOCOL = {"server/discover"}  # a method of MCP, not a file
 
 PAGES = [

@@ -1,7 +1,7 @@
 """D9, H7: two hundred people ask at once, under the same ids, and leave when they like. Each gets their own.
 
 Hundreds of calls over HTTP in both eras, some of them over streams: 800, and 10,000 with
---hypothesis-profile=default. With CALLS=100000 in the environment there are as many.
+--hypothesis-profile=nightly. With CALLS=100000 in the environment there are as many.
 """
 
 from __future__ import annotations

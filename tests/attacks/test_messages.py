@@ -1,6 +1,6 @@
 """D12, D13: whatever is sent in place of a message, the server says what is wrong with it and goes on.
 
-Hundreds of mutated messages over each transport: 500, and 20,000 with --hypothesis-profile=default. With
+Hundreds of mutated messages over each transport: 500, and 20,000 with --hypothesis-profile=nightly. With
 MESSAGES=100000 in the environment there are as many, with MESSAGE=1234 that one is sent alone.
 """
 

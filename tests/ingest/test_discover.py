@@ -231,8 +231,9 @@ def test_names_of_any_bytes_are_found_and_shown_on_one_printable_line(tmp_path: 
 
 @given(st.binary(min_size=1))
 def test_a_path_is_shown_as_valid_text_on_one_line_whatever_its_bytes(name: bytes) -> None:
-    shown = printable(os.fsdecode(name))
-    assert printable(f"{os.fsdecode(name)}\ufe01\u3164") == shown
+    shown = printable(f"{os.fsdecode(name)}a")
+    # A selector of variants stays behind Han, and is invisible behind a letter.
+    assert printable(f"{os.fsdecode(name)}a\ufe01\u3164") == shown
     shown.encode()
     assert shown.isprintable()
 

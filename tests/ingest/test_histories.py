@@ -2,7 +2,7 @@
 
 The rules are those of `tests/ingest/history_oracle.py`, told in English at its top. The steps drive the
 library itself: real files, real tables, real runs, and one desk that is open over the whole history.
-5,000 steps: `pytest tests/ingest/test_histories.py --hypothesis-profile=default`; even more with `thorough`.
+5,000 steps: `pytest tests/ingest/test_histories.py --hypothesis-profile=nightly`; even more with `thorough`.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def test_changed_documents_and_rights_count_after_a_copy_and_rights_alone_after_
     made = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--group", "hr", "--data", world.data)
     late = tmp_path / "late.md"
     late.write_text("# late\n\nA pendulum, late.\n")
-    admin("ingest", late, *of_acorn)
+    admin("ingest", late, "--visibility", "tenant", *of_acorn)
     assert copy().returncode == 0
     remote = listen(NOWHERE, more=store.serving | EACH_REQUEST)
     assert remote.titles(made["key"]) == {"open", "secret", "late"}
@@ -159,15 +159,15 @@ def test_of_two_machines_that_copy_at_once_the_later_wins_and_no_copy_is_torn(
         for data in (world.data, other):
             file = tmp_path / f"{data.name}-{number}.md"
             file.write_text(f"# {data.name}-{number}\n\nA pendulum.\n")
-            admin("ingest", file, "--tenant", "acorn", "--data", data)
+            admin("ingest", file, "--visibility", "tenant", "--tenant", "acorn", "--data", data)
         with ThreadPoolExecutor(2) as threads:
-            done = list(threads.map(lambda data: copy(data=data), (world.data, other)))
-        for one in done:
-            assert one.returncode == 0 or "Another copy to" in one.stderr, one.stderr
-        assert {one.returncode for one in done} & {0}
+            copies = list(threads.map(lambda data: copy("--replace", data=data), (world.data, other)))
+        for ended in copies:
+            refused = any(said in ended.stderr for said in ("Another copy to", "anybody else write to it"))
+            assert ended.returncode == 0 or refused, ended.stderr
         last = (world.data, other)[number % 2]
-        assert copy(data=last).returncode == 0
+        assert copy("--replace", data=last).returncode == 0
         theirs = {f"{last.name}-{earlier}" for earlier in range(number + 1)}
         assert remote.titles(world.bob) == {"open"} | theirs
-    assert copy(data=other).returncode == 0
+    assert copy("--replace", data=other).returncode == 0
     assert copy(data=other).stdout.splitlines()[-1].startswith("Sent 0, deleted 0;")

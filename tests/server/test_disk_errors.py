@@ -1,7 +1,7 @@
 """A disk that answers with errors (EIO): what commands and a running server say, and what is left.
 
 A small library (eio.c) that is loaded before the program makes reads, writes or syncs of chosen files fail.
-By default some kinds of errors are tried; all are with `--hypothesis-profile=default`, each night.
+By default some kinds of errors are tried; all are with `--hypothesis-profile=nightly`, each night.
 """
 
 from __future__ import annotations
