@@ -140,12 +140,16 @@ LONGEST_TOKEN = 16  # characters; WordPiece may count a longer unknown word as o
 
 @dataclass(frozen=True, slots=True)
 class RemoteEmbedder:
-    """An embedder behind HTTP. Its token counts are estimates, because its tokenizer isn't available here."""
+    """An embedder behind HTTP. Its token counts are estimates, because its tokenizer isn't available here.
+
+    `control` is its vector of `CONTROL`, for the cache of embeddings; None if it was opened without a probe.
+    """
 
     identity: EmbedderIdentity
     model: VectorModel
     tokens: Tokens
     size: BatchSize
+    control: Vectors | None = None
 
     @property
     def window(self) -> int:
@@ -251,7 +255,7 @@ async def remote_embedder(
             json.dumps(body, sort_keys=True, ensure_ascii=False) if body else "",
         )
         size = BatchSize(settings.batch_size, settings.batch_size, BATCH_TOKENS)
-        yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size)
+        yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size, control)
 
 
 async def _probe(model: VectorModel) -> Vectors:
