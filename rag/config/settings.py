@@ -246,7 +246,7 @@ class SearchSettings(Section):
     limit: Limit = 8
     candidates: Candidates = 50
     detail: Detail = "passage"
-    statistics: Counting = "auto"
+    statistics: Counting = "collection"
     must_contain: Texts = ()
     relax: bool = False
     degrade: bool = True

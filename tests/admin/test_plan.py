@@ -49,7 +49,7 @@ def test_a_plan_is_what_one_computes_by_hand(name: str, value: float) -> None:
 
 
 def test_a_collection_whose_rows_fit_into_memory_asks_the_bucket_less() -> None:
-    assert figures(2_700_000, collections=23)["requests to a bucket"].value == 10 * 2_628_000 * 4
+    assert figures(2_700_000, collections=30)["requests to a bucket"].value == 10 * 2_628_000 * 4
     assert figures(2_700_000)["requests to a bucket"].value == 10 * 2_628_000 * 134
 
 
