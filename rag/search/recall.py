@@ -206,8 +206,9 @@ async def _empty_ranking() -> Ranking:
 async def _readers(views: Sequence[View], plan: SearchPlan) -> Mapping[CollectionReader, RankingsOfTable]:
     """The reader of each table: one of readable rows only, or the table itself.
 
-    Strict statistics cost next to nothing where rows are in memory. Until a copy is complete, the engine
-    makes them, which is slower, so that no moment reveals what others don't.
+    Strict statistics cost next to nothing where rows are in memory, but the engine's estimate lengths. So a
+    plan that is strict always goes through the engine: otherwise the moment in which a copy is complete would
+    tell how much there is to copy.
     """
     by_table = {view.table: view for view in views}
     strict = [
@@ -216,7 +217,8 @@ async def _readers(views: Sequence[View], plan: SearchPlan) -> Mapping[Collectio
         if plan.statistics == "strict"
         or (plan.statistics == "auto" and table.memory is not None and table.memory.expects_copy)
     ]
-    readers = await concurrently([view.strict for view in strict])
+    in_memory = plan.statistics == "auto"
+    readers = await concurrently([partial(view.strict, in_memory=in_memory) for view in strict])
     return {table: table for table in by_table} | {
         view.table: reader for view, reader in zip(strict, readers, strict=True)
     }

@@ -24,7 +24,7 @@ from rag.store.read.schema import (
     field_column,
     one_of,
 )
-from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory, strict_reader
+from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory, readable_only, strict_reader
 
 if TYPE_CHECKING:
     from rag.needles.needle import Needle
@@ -106,9 +106,14 @@ class View:
     def _sees(self, record: Access | None) -> bool:
         return access.visible(self.principal, record, self.letter_case)
 
-    async def strict(self) -> StrictReader | StrictReaderInMemory:
-        """A reader of only those rows that the principal may read, whatever the request."""
+    async def strict(self, *, in_memory: bool = False) -> StrictReader | StrictReaderInMemory:
+        """A reader of only those rows that the principal may read, whatever the request.
+
+        Where rows are in memory, it may use them: its scores differ a little from those through the engine.
+        """
         readable = self._unnarrowed
+        if not in_memory:
+            return await readable_only(self.table, readable.where, readable.admits)
         asker = (self.principal, self.letter_case)  # the rest of what decides is in the predicate
         return await strict_reader(self.table, readable.where, readable.admits, asker)
 
