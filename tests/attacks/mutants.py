@@ -523,5 +523,15 @@ def may_succeed(given: Any) -> bool:  # noqa: ANN401 any JSON
     if given["method"] != "tools/call":
         return True
     params = given.get("params") or {}
-    allowed = ARGUMENTS.get(str(params.get("name")))
-    return allowed is not None and set(params.get("arguments") or {}) <= allowed
+    allowed, arguments = ARGUMENTS.get(str(params.get("name"))), _arguments(params.get("arguments"))
+    return allowed is not None and isinstance(arguments, dict) and {*arguments} <= allowed
+
+
+def _arguments(sent: Any) -> Any:  # noqa: ANN401 any JSON
+    """What a tool is called with: some hosts send it as JSON in a string, and some encode that twice."""
+    while isinstance(sent, str) and sent.strip() not in {"", "null"}:
+        decoded = understood(sent)
+        if decoded is None:
+            return sent
+        sent = decoded
+    return {} if sent is None or isinstance(sent, str) else sent

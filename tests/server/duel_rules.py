@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 Json: TypeAlias = "dict[str, Any]"
 """An object as a client sends it, or as it comes back."""
@@ -130,10 +130,14 @@ class Duel:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """All papers by tenant and id, and which of them each person sees."""
+    """All papers by tenant and id, and which of them each person sees.
+
+    `knows` says whether the model of the server knows a word of a query.
+    """
 
     papers: Mapping[str, Mapping[str, Paper]]
     seen: Mapping[Person, Mapping[str, Paper]]
+    knows: Callable[[str], bool] = lambda _query: True
 
     def readable(self, person: Person) -> set[str]:
         """The collections in which the person sees anything."""
@@ -173,10 +177,13 @@ class Library:
     def passages(self, person: Person, asked: Json) -> set[str] | None:
         """The passages that a search without a limit must show; in mode sparse, those with a word of it.
 
-        Parts of names are words, too. In mode exact, those in which it begins.
+        Mode hybrid searches by words alone where the model knows no word of the query. Parts of names are
+        words, too. In mode exact, those in which it begins.
         """
         papers = self.matches(person, asked)
-        is_exact = asked.get("mode") == "exact"
+        mode = asked.get("mode", "hybrid")
+        is_exact = mode == "exact"
+        by_words = mode == "sparse" or (mode == "hybrid" and not self.knows(asked["query"]))
         if papers is None or (is_exact and asked["query"] == INVISIBLE):
             return None
         if is_exact:
@@ -186,7 +193,7 @@ class Library:
             id_
             for paper in papers
             for id_, words in paper.passages.items()
-            if asked.get("mode") != "sparse" or wanted & named(" ".join(words))
+            if not by_words or wanted & named(" ".join(words))
         }
 
     def opened(self, duel: Duel) -> tuple[Paper, int | None] | None:
