@@ -458,6 +458,22 @@ def test_what_stands_for_many_records_narrows_as_all_of_them_do(
         assert len(asked[0][0].ids) <= 2 * 3 * 3 < len(asked[1][0].ids)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2, -1])
+def test_of_many_equal_records_the_others_recognize_the_document_of_each(place: int) -> None:
+    """One record of a kind wouldn't do: it may be the document's own, which says nothing about others."""
+    equal = [
+        AccessRecord(f"id{number}", "documents", f"{HERE}/{number}.md", ONLY_HR, "same")
+        for number in range(access_history.FEW + 1)
+    ]
+    known, document = Recorded({record.id: record for record in equal}), equal[place]
+    for narrowing in (
+        known.same_content(document.id, "same", OPEN, folder_of),
+        known.could_be(document.uri, OPEN),
+    ):
+        assert narrowing.ids
+        assert document.id not in narrowing.ids
+
+
 def test_of_many_records_few_are_kept_for_each_new_document() -> None:
     known = Recorded(records(10_000, [ACCESSES[2]]))
     narrowings = [

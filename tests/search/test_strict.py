@@ -237,18 +237,30 @@ async def test_a_hidden_document_moves_visible_scores_unless_statistics_are_stri
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("counted", "memory_bytes"), [("strict", 0), ("auto", ROOM)])
 async def test_what_its_own_record_hides_counts_for_nothing_though_the_engine_still_lets_it_through(
-    shelf: Shelf, mode: Mode
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, mode: Mode, counted: Counted, memory_bytes: int
 ) -> None:
+    monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 0.0)
     for name in ("one", "two"):
         await shelf.put(name, f"pendulum {name}", "clock and watch")
-    asked = "pendulum two"
-    alone = await _best(shelf, asked, mode, statistics="strict", candidates=10)
+
+    async def best(statistics: Counted) -> list[tuple[str, float]]:
+        reader = DeskReader(shelf.data, timeout_seconds=15, memory_bytes=memory_bytes)
+        plan = SearchSettings(statistics=statistics, candidates=10)
+        desk, asked = Desk(reader, shelf.small.BagOfWords(), plan), SearchRequest("pendulum two", mode=mode)
+        await desk.search(GUEST, asked)
+        await shelf.small.rows_in_memory(desk)
+        answer = await desk.search(GUEST, asked)
+        await reader.close()
+        return [(hit.chunk.text, hit.score) for hit in answer.hits]
+
+    alone = await best(counted)
     hidden = await shelf.put("three", *["pendulum two"] * 30, access=Access("restricted"))
     chunks = await (await connect(shelf.data)).open_table(schema.chunks_table("default", "documents"))
     await chunks.update({"labels": ["*"]}, where=schema.one_of("source_id", [hidden.id]))
-    assert await _best(shelf, asked, mode, statistics="strict", candidates=10) == alone
-    assert await _best(shelf, asked, mode, statistics="collection", candidates=10) != alone
+    assert await best(counted) == alone
+    assert await best("collection") != alone
 
 
 @pytest.mark.anyio
