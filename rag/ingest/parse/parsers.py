@@ -122,8 +122,6 @@ if xberg_formats.is_installed():
 SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
 """Suffixes of supported files, in lower case; those without a dot are whole file names."""
 
-
-_OLDER_OFFICE = frozenset({".doc", ".dot", ".ppt", ".pps"})
 _SHEETS = (*xls.SUFFIXES, *xlsx.SUFFIXES)
 LEFT_OUT = "left_out"
 """The metadata that names what is missing from a document's text."""
@@ -154,11 +152,12 @@ def format_of(data: bytes, name: str) -> str:
 def is_unnamed(name: str) -> bool:
     """Whether the format must be sniffed from the content.
 
-    The name has no suffix and isn't one like README, or it has the suffix of an older office format, which
-    programs also give to RTF, web pages and newer formats.
+    The name has no suffix and isn't one like README, or it has the suffix of an office format of the extra,
+    which programs also give to RTF, web pages, newer formats and, in add-ins, to workbooks. Such a file is
+    read by its content whether or not the extra is installed.
     """
     suffix = _suffix(name)
-    return suffix in _OLDER_OFFICE or (suffix not in SUFFIXES and not PurePath(name).suffix)
+    return suffix in xberg_formats.OFFICE_SUFFIXES or (suffix not in SUFFIXES and not PurePath(name).suffix)
 
 
 def is_supported(name: str, *, with_ocr: bool = False) -> bool:

@@ -16,8 +16,10 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_parts import clean, first_heading, title_line
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 
+OFFICE_SUFFIXES = (".doc", ".dot", ".ppt", ".pps", ".pot", ".xlsb", ".xla", ".xlam")
+"""Of Microsoft Office. Files of these names often have the content of a format with a parser of ours."""
 SUFFIXES = (
-    *(".doc", ".dot", ".ppt", ".pps", ".pot", ".xlsb", ".xla", ".xlam", ".rtf"),  # Microsoft Office
+    *OFFICE_SUFFIXES,
     *(".pages", ".numbers", ".key"),  # iWork
     *(".wpd", ".wp", ".wp5", ".wp6", ".hwp", ".hwpx", ".fodg"),  # other offices
     *(".typ", ".typst", ".dj", ".djot"),  # markup

@@ -26,6 +26,7 @@ from rag.ingest.parse.parsers import (
     sniffed_suffix,
     without_encoded_data,
 )
+from rag.ingest.parse.zip_package import OLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -347,6 +348,11 @@ MAIL = b"From: ann@example.org\nTo: bob@example.org\nMessage-ID: <1@x>\nSubject:
 NOTEBOOK = b'{"cells": [{"cell_type": "markdown", "source": ["text"]}], "nbformat": 4}'
 
 
+def _compound(stream: str) -> bytes:
+    """The beginning of an OLE file, and the name of a stream."""
+    return OLE + stream.encode("utf-16-le")
+
+
 def _zipped(name: str, data: bytes = b"") -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -371,7 +377,14 @@ def _zipped(name: str, data: bytes = b"") -> bytes:
         (_zipped("word/document.xml"), "letter.xlsx", ".docx"),
         (_zipped("word/document.xml"), "letter.doc", ".docx"),
         (b"{\\rtf1 text}", "letter.doc", ".rtf"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "WordDocument".encode("utf-16-le"), "letter.doc", ".doc"),
+        (_compound("WordDocument"), "letter.doc", ".doc"),
+        (_zipped("ppt/presentation.xml"), "talk.pot", ".pptx"),
+        (_compound("PowerPoint Document"), "talk.pot", ".pot"),
+        (_zipped("xl/workbook.xml"), "book.xlsb", ".xlsx"),
+        (_zipped("xl/workbook.bin"), "book.xlsb", ".xlsb"),
+        (_zipped("xl/workbook.xml"), "book.xlam", ".xlsx"),
+        (_compound("Workbook"), "book.xla", ".xls"),
+        (b"<html><table>", "book.xla", ".html"),
         (b'<?xml version="1.0"?><article/>', "paper", ".xml"),
         (b"<html>", "page.md", ".md"),
         (MAIL, "mail.txt", ".txt"),
