@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 import re
+import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -104,22 +105,80 @@ def name_of(path: Sequence[str]) -> str:
 
 
 def line_of(path: tuple[str, ...], text: str) -> int | None:
-    """The 1-based line of a TOML text, formatted in the usual way, nearest to where a path begins."""
-    section: tuple[str, ...] = ()
-    tables = Counter[tuple[str, ...]]()
+    r"""The 1-based line of a valid TOML text, however it is formatted, nearest to where a path begins.
+
+    Example: ("server", "tools", "1", "name") in "server.tools = [\n{name = 'a'},\n{name = 'b'}]" -> 3.
+    """
     nearest, depth = None, 0
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*(\[\[?)([^\[\]]+)\]", line):
-            section = tuple(part.strip() for part in header[2].split("."))
-            if header[1] == "[[":
-                tables[section] += 1
-                section = (*section, str(tables[section] - 1))
-        name = re.match(r"\s*([\w-]+)\s*=", line)
-        here = (*section, name[1]) if name else section
+    for here, line in _lines_of_keys(text):
         common = min(len(here), len(path))
         if common > depth and here[:common] == path[:common]:
-            nearest, depth = number, common
+            nearest, depth = line, common
     return nearest
+
+
+def _lines_of_keys(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The path of every table, value and item of a list, and the line that it begins in."""
+    section: tuple[str, ...] = ()
+    tables = Counter[tuple[str, ...]]()
+    for line, statement, lines_of_items in _statements(text):
+        # The parser knows all ways to write a key: "quoted", dotted.like.this, in an = {inline = "table"}.
+        paths = list(_paths_in(tomllib.loads(statement)))
+        if not statement.lstrip().startswith("["):
+            for path in paths:
+                index = next((part for part in path if isinstance(part, int)), len(lines_of_items))
+                yield (*section, *map(str, path)), (*lines_of_items[index:], line)[0]
+            continue
+        section, is_item = (), statement.lstrip().startswith("[[")
+        header = [part for part in paths[-1] if isinstance(part, str)]
+        for place, key in enumerate(header, 1):
+            section = (*section, key)
+            tables[section] += is_item and place == len(header)
+            section = (*section, str(tables[section] - 1)) if tables[section] else section
+        yield section, line
+
+
+def _paths_in(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The paths of a parsed value's tables, lists and values, each before what is inside it."""
+    if path:
+        yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inner:
+        yield from _paths_in(part, (*path, key))
+
+
+_TOKEN = re.compile(
+    r'"""(?:[^\\"]|\\.|"(?!""))*+"{3,5}|'  # a string of several lines can end with two quotes of its own
+    r"'''(?:[^']|'(?!''))*+'{3,5}|"
+    r'"(?:[^\\"]|\\.)*+"|'
+    r"'[^']*+'|"
+    r"#[^\n]*+|"
+    r"[\[\]{},\n]|"
+    r"""[^\[\]{},\n"'#]++""",
+    re.DOTALL,
+)
+
+
+def _statements(text: str) -> Iterator[tuple[int, str, list[int]]]:
+    """Each header and assignment of a TOML text: its first line, its text, and the lines of its items."""
+    line = first = 1
+    begin = depth = 0
+    items: list[int] = []
+    in_list = awaits_item = False
+    for token in _TOKEN.finditer(text):
+        sign = token[0]
+        if awaits_item and sign.strip() and sign[0] not in "#]},":
+            items.append(line)
+            awaits_item = False
+        depth += (sign in {"[", "{"}) - (sign in {"]", "}"})
+        in_list |= sign == "[" and depth == 1
+        awaits_item |= in_list and depth == 1 and sign in {"[", ","}
+        line += sign.count("\n")
+        if sign == "\n" and depth == 0:
+            yield first, text[begin : token.end()], items
+            first, begin, items = line, token.end(), []
+            in_list = awaits_item = False
+    yield first, text[begin:], items
 
 
 def suggestion(name: str, candidates: Iterable[str], *, cutoff: float = 0.75) -> str:

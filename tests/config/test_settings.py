@@ -304,6 +304,39 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
     assert "can't be read: Is a directory." in _complaint(tmp_path)
 
 
+TWO_TOOLS = "[[server.tools]]\nname = 'a'\n[[server.tools]]\nname = 'b'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("data = 'd'\nsearch = {limit = 300}\n", 2),
+        ("data = 'd'\n'search' = {stages = [{stage = 'dedupe'}, {stage = 'late'}]}\n", 2),
+        ("data = 'd'\nsearch.limit = 300\n", 2),
+        ("data = 'd'\nsearch . 'limit' = 300\n", 2),
+        ("[search]\nlimit = 3\nthresholds.min_similarity = 3\n", 3),
+        ('[search]\n"limit" = 300\n', 2),
+        ("data = 'd'\n [ 'search' ] # see [server]\n\tlimit = 300\n", 3),
+        ("[server]\ntools = [\n  # two\n  {name = 'a'},\n\n  {name = 'b', limit = 300},\n]\n", 6),
+        ("server.tools = [{name = 'a'}, {name = 'b'},\n {name = '[', limit = 300}]\n", 2),
+        ("[server]\ntools = [{name = 'a'}\n, {name = 'b', limit = 300}]\n", 3),
+        ("server = {tools = [{name = 'a'},\n {name = 'b', limit = 300}]}\n", 1),
+        (f"{TWO_TOOLS}limit = 300\n", 5),
+        (f"{TWO_TOOLS}[server.tools.opener]\nnam = 'c'\n", 6),
+        (f"{TWO_TOOLS}opener.nam = 'c'\n", 5),
+        (f"{TWO_TOOLS}opener = {{nam = 'c'}}\n", 5),
+        ('[server]\ninstructions = """\n[search]\nlimit = 3\\"""""\n[search]\nlimit = 300\n', 6),
+        ("[server]\ninstructions = '''\n[search]\nlimit = 3'''\n[search]\nlimit = 300", 6),
+        ("server.profiles = [\n  'fast',\n  'theirs',\n]\n", 1),
+        ("[server]\nprofiles = [\n  'fast',\n  3,\n]\n", 4),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
+    write: Write, tmp_path: Path, text: str, line: int
+) -> None:
+    assert _complaint(write(text)).startswith(f"{tmp_path}/config.toml, line {line}: ")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -479,7 +512,7 @@ def test_no_message_about_a_wrong_value_is_that_of_the_validation_library(
             "[search.profiles.wide.fusion]\nalpha = 'x'\n",
             "line 2: search.profiles.wide.fusion.alpha must be a number,",
         ),
-        ("[oauth.tenants]\n'A B' = 'A B'\n", "line 1: oauth.tenants.A B: 'A B' is not a valid name"),
+        ("[oauth.tenants]\n'A B' = 'A B'\n", "line 2: oauth.tenants.A B: 'A B' is not a valid name"),
         ("[access]\nrules = [{ path = 3 }]\n", "line 2: access.rules.path must be a string, not 3."),
         ("[[access.rules]]\nallow = ['user:a']\n", "line 1: access.rules.path is missing."),
         (
