@@ -216,11 +216,11 @@ class App:
         call_audit.current_call().degraded = answer.degraded
         server = self._settings.server
         vectors = server.include_vectors if arguments.vectors is None else arguments.vectors
-        urls = server.openai_compat
+        urls, brief = server.openai_compat, not server.full_results
 
         def render(max_chars: int) -> SearchReply:
             room = max_chars - NO_ROOM_CHARS if answer.trace else max_chars
-            reply = search_reply(answer, room, vectors=vectors, urls=urls)
+            reply = search_reply(answer, room, vectors=vectors, urls=urls, brief=brief)
             return with_trace(reply, answer, max_chars) if answer.trace else reply
 
         result = await self._with_note(render, arguments.max_chars or server.max_chars)

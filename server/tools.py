@@ -40,7 +40,7 @@ from rag.errors import ConfigurationError
 from rag.search.agents import SEARCH, SEARCH_DESCRIPTION, SOURCE, SOURCE_DESCRIPTION, line_range
 from rag.search.planning import LIMITS, make_plan
 from rag.search.readable_overview import CollectionOverview, overview_text
-from rag.search.reply.search_reply import SearchReply
+from rag.search.reply.search_reply import FULL_ONLY, SearchReply
 from rag.search.reply.source_reply import FetchReply, SourceReply
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
@@ -317,7 +317,8 @@ def tool_pair(
         search["properties"]["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."
     search_replies, source_replies = reply_schema(SearchReply), reply_schema(SourceReply)
     of_results = search_replies["properties"]["results"]["items"]["properties"]
-    for name in ("matches", "match_count"):  # of mode exact; they say themselves what they are
+    left_out = () if server.full_results else FULL_ONLY
+    for name in ("matches", "match_count", *left_out):  # those of mode exact say themselves what they are
         del of_results[name]
     if not server.include_vectors and "vectors" not in defaults.overrides:
         del of_results["vector"]

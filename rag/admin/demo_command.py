@@ -64,7 +64,8 @@ async def demo_command(
     answers = await _ask(server, questions or QUESTIONS)
     if as_json:
         replies = [
-            {"question": question} | reply.model_dump(exclude_none=True) for question, reply in answers
+            {"question": question} | reply.model_dump(exclude_none=True, exclude_unset=True)
+            for question, reply in answers
         ]
         print_json({"counts": report.counts, "answers": replies, "configuration": snippets(server)})
         return 0

@@ -83,6 +83,7 @@ class ServerSettings(Section):
     icon: WebAddress = ""
     max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 16_000
     include_vectors: bool = False
+    full_results: bool = False
     profiles: tuple[Name, ...] = ()
     explain: bool = False
     field_values: bool = True

@@ -37,7 +37,13 @@ SIZES = frozenset({CHARS})
 
 def default_reply(answer: Answer, server: ServerSettings) -> SearchReply:
     """The reply of the tool `search` by default. The answer must come from `Desk.with_warnings`, as there."""
-    return search_reply(answer, server.max_chars, vectors=server.include_vectors, urls=server.openai_compat)
+    return search_reply(
+        answer,
+        server.max_chars,
+        vectors=server.include_vectors,
+        urls=server.openai_compat,
+        brief=not server.full_results,
+    )
 
 
 def shown_metrics(question: ResolvedQuestion, reply: SearchReply) -> dict[str, float]:

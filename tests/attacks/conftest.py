@@ -521,7 +521,8 @@ def start(scripts: Scripts, started: list[Asker]) -> Iterator[Start]:
         overtaken: bool = False,
     ) -> Asker:
         principal = {f"REFDESK_PRINCIPAL_{key}": value for key, value in PRINCIPALS[name].items()}
-        settings = scripts.environment | {"REFDESK_SERVER_LOG_LEVEL": "info"} | principal | dict(env or {})
+        more = {"REFDESK_SERVER_LOG_LEVEL": "info", "REFDESK_SERVER_FULL_RESULTS": "true"}
+        settings = scripts.environment | more | principal | dict(env or {})
         settings |= scripts.serving(world.data) | ALL_EVIDENCE
         command: list[str | Path] = [scripts.server, "--data", world.data]
         secrets, forks = _secrets(world, name), scripts.server_forks

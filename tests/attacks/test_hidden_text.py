@@ -119,7 +119,8 @@ def data(scripts: Scripts, tmp_path: Path) -> Path:
 async def test_what_a_client_is_given_hides_and_fetches_nothing(
     scripts: Scripts, data: Path, tmp_path: Path
 ) -> None:
-    env = scripts.environment | {"REFDESK_SERVER_OPENAI_COMPAT": "true", "REFDESK_SERVER_EXPLAIN": "true"}
+    enabled = ("OPENAI_COMPAT", "EXPLAIN", "FULL_RESULTS")
+    env = scripts.environment | {f"REFDESK_SERVER_{name}": "true" for name in enabled}
     server = StdioServerParameters(command=scripts.forked_server, args=["--data", str(data)], env=env)
     with anyio.fail_after(60):
         async with Client(server) as client:

@@ -391,7 +391,7 @@ def test_h5_hundreds_of_lines_at_once_are_all_answered_within_bounds(
         process = psutil.Process(wire.process.pid)
         before = process.memory_info().rss
         for number in range(LINES):
-            uri = hit["uri"]
+            uri = f"refdesk://{hit['collection']}/{hit['id']}"
             wire.send(number, "resources/read", {"uri": uri if number % 10 == 0 else f"{uri}9"})
         answers = [wire.read() for _ in range(LINES)]
         assert {answer["id"] for answer in answers} == set(range(LINES))

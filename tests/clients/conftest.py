@@ -150,7 +150,7 @@ def expected(doors: Doors) -> Message:
     hit = found["structuredContent"]["results"][0]
     first = doors.result("resources/list")
     rest = doors.result("resources/list", cursor=first["nextCursor"])
-    uri = hit["uri"]
+    uri = f"refdesk://{hit['collection']}/{hit['id']}"
     nowhere = f"{uri}999"
     assert doors.ask("resources/read", uri=nowhere)["error"]["code"] == -32602
     return {

@@ -145,6 +145,7 @@ EVERY_SETTING = {
     "search.fusion.method": ("rrf", "rrf"),
     "search.fusion.alpha": ("0.7", 0.7),
     "server.include_vectors": ("true", True),
+    "server.full_results": ("true", True),
     "search.overrides": ("limit", ("limit",)),
     "search.engine.operator": ("and", "and"),
     "server.explain": ("true", True),

@@ -83,8 +83,8 @@ async def test_a_question_finds_the_passage_that_answers_it_and_how_to_cite_it(c
     hits = (await search(client, "Who invented the pendulum clock?"))["results"]
     hit = next(hit for hit in hits if "Huygens" in hit["text"])
     assert hit["title"] == "The pendulum and the escapement"
-    assert (hit["uri"], hit["collection"]) == (f"refdesk://documents/{hit['id']}", "documents")
-    assert json.dumps(hit).count(hit["id"]) == 2
+    assert hit["collection"] == "documents"
+    assert json.dumps(hit).count(hit["id"]) == 1
     assert 0.3 < hit["similarity"] <= 1
     assert 0 < hit["score"] <= 1
 
@@ -124,7 +124,7 @@ async def test_every_citation_leads_back_to_its_passage(client: Client, question
     hits = (await search(client, question, limit=4, max_chars=50_000))["results"]
     assert len(hits) == 4
     for hit in hits:
-        for name in (hit["id"], hit["uri"]):
+        for name in (hit["id"], f"refdesk://documents/{hit['id']}"):
             around = await opened(client, name)
             assert hit["text"] in around["text"]
             assert around["id"] == hit["id"].partition("/")[0]
@@ -134,7 +134,6 @@ async def test_every_citation_leads_back_to_its_passage(client: Client, question
         assert alone["text"] == await read(client, f"refdesk://documents/{hit['id']}") == hit["text"]
         uris = [f"refdesk://documents/{id_}" for id_ in passages(hit["id"])]
         assert [chunk["uri"] for chunk in alone["chunks"]] == uris
-        assert (alone["start"], alone["end"]) == (hit["start"], hit["end"])
         assert all([await read(client, uri) in hit["text"] for uri in uris])
         source = await opened(client, hit["id"].partition("/")[0], max_chars=100_000)
         assert source["title"] == hit["title"]
@@ -182,13 +181,14 @@ async def test_every_place_that_takes_an_id_takes_the_names_that_a_reply_shows(c
     source_id = hit["id"].partition("/")[0]
     source = await opened(client, source_id)
     path, title = source["metadata"]["path"], source["title"]
-    names = [source_id, hit["id"], f" [{hit['id']}]\n", hit["uri"], source["uri"], path, f"documents/{path}"]
+    uri = f"refdesk://documents/{hit['id']}"
+    names = [source_id, hit["id"], f" [{hit['id']}]\n", uri, source["uri"], path, f"documents/{path}"]
     within = await search(client, "second", sources=[source_id])
     for name in [*names, title, title.upper()]:
         assert await search(client, "second", sources=[name]) == within, name
         assert (await opened(client, name))["id"] == source_id, name
         (shown,) = (await client.read_resource(name)).contents
-        assert str(shown.uri) in {hit["uri"], source["uri"]}, name
+        assert str(shown.uri) in {uri, source["uri"]}, name
 
 
 async def test_a_collection_can_be_named_and_an_unreadable_one_is_an_error(client: Client) -> None:
@@ -326,7 +326,7 @@ def test_a_hit_that_holds_orders_or_personal_data_is_flagged_wherever_it_is_show
     assert flags == {"evil.md": ["instructions"], "letter.md": ["phone", "email"], "plain.md": []}
     table = scripts.admin("sources", "--flags", "--data", data).stdout
     assert "phone, email" in table
-    wire = start(data)
+    wire = start(data, env={"REFDESK_SERVER_FULL_RESULTS": "true"})
     wire.begin()
     told = wire.tool("search", {"query": "pendulum", "detail": "passage"})["structuredContent"]
     schemas = {one["name"]: one["outputSchema"] for one in wire.result("tools/list")["tools"]}

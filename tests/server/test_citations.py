@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
 
+FULL = {"REFDESK_SERVER_FULL_RESULTS": "true"}
 QUESTIONS = ("Who invented the pendulum clock?", "leap seconds", "when did Britain drop eleven days?")
-SETTINGS = '[server]\nopenai_compat = true\n[[search.stages]]\nstage = "{}"\n'
+SETTINGS = '[server]\nopenai_compat = true\nfull_results = true\n[[search.stages]]\nstage = "{}"\n'
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,14 @@ def opened(
         return wires[stage]
 
     return of
+
+
+@pytest.fixture(scope="module")
+def wire(lasting_start: Start, clock_room: Path) -> Wire:
+    """A server on the demo corpus that says where in its document each result stands."""
+    wire = lasting_start(clock_room, env=FULL)
+    wire.begin()
+    return wire
 
 
 def found(wire: Wire, **more: object) -> list[Message]:
@@ -214,7 +223,7 @@ async def client(scripts: Scripts, folder: Path) -> AsyncIterator[Client]:
     run = scripts.admin("ingest", folder, "--data", data)
     assert run.returncode == 0, run.stderr
     server = StdioServerParameters(
-        command=scripts.forked_server, args=["--data", str(data)], env=scripts.environment
+        command=scripts.forked_server, args=["--data", str(data)], env=scripts.environment | FULL
     )
     async with Client(server, read_timeout_seconds=60) as client:
         yield client

@@ -263,7 +263,7 @@ async def record(library: Library, embedder: BagOfWords, data: Path, home: Home)
     logging.getLogger().addHandler(log)
     for kind in ("usual", "relaxed", "tools"):
         relaxed, tools = kind == "relaxed", kind == "tools"
-        of_server = ServerSettings(tools=_tools()) if tools else ServerSettings()
+        of_server = ServerSettings(full_results=True, tools=_tools() if tools else (ToolSettings(),))
         settings = Settings(data=data, limits=limits, server=of_server)
         reader = DeskReader(home, timeout_seconds=ANSWER_SECONDS)
         desk = Desk(reader, embedder, SearchSettings(relax=relaxed, thresholds=EVERYTHING_IS_EVIDENCE))
@@ -470,6 +470,7 @@ async def test_servers_that_are_started_for_somebody_say_the_same(  # noqa: PLR0
         "REFDESK_PRINCIPAL_USER": person.user or "",
         "REFDESK_PRINCIPAL_GROUPS": ",".join(person.groups),
         "REFDESK_SEARCH_RELAX": str(relaxed).lower(),
+        "REFDESK_SERVER_FULL_RESULTS": "true",
         "REFDESK_SEARCH_THRESHOLDS_MIN_EVIDENCE": "0",  # made-up words are none
     }
     server = StdioServerParameters(

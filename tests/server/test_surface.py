@@ -233,6 +233,7 @@ overrides = [
 profiles = ["default", "fast", "precise"]
 explain = true
 include_vectors = true
+full_results = true
 openai_compat = true
 """
 CONFIGURATIONS: dict[str, tuple[str, bool]] = {

@@ -155,7 +155,7 @@ async def sides(
 async def _server(small: ModuleType, data: Path, tool: ToolSettings, asker: Principal) -> Any:  # noqa: ANN401 the SDK's
     overrides = ["mode", "limit", "candidates", "vectors", "thresholds"]
     search = SearchSettings.model_validate({"statistics": "strict", "overrides": overrides, "relax": True})
-    published = ServerSettings(tools=(tool,), explain=True, include_vectors=True)
+    published = ServerSettings(tools=(tool,), explain=True, include_vectors=True, full_results=True)
     settings = Settings(data=data, search=search, server=published)
     desk = Desk(DeskReader(data, timeout_seconds=15), small.BagOfWords(), search)
     return create_server(

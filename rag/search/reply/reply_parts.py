@@ -51,7 +51,9 @@ def shown_url(source: Source) -> str | None:
     return url if 0 < len(url) <= MAX_URL_CHARS else None
 
 
-def shown_metadata(source: Source, fields: Mapping[str, Value] = NO_FIELDS) -> dict[str, Any]:
+def shown_metadata(
+    source: Source, fields: Mapping[str, Value] = NO_FIELDS, *, only_declared: bool = False
+) -> dict[str, Any]:
     """The entries that fit in `MAX_METADATA_CHARS`, in their order. Declared `fields` have their types.
 
     Example: {"year": "2024", "path": "a.md"} with the field year=2024 -> {"year": 2024, "path": "a.md"}.
@@ -59,6 +61,8 @@ def shown_metadata(source: Source, fields: Mapping[str, Value] = NO_FIELDS) -> d
     entries: dict[str, Any] = {}
     room = MAX_METADATA_CHARS
     for key, value in source.metadata.items():
+        if only_declared and key not in fields:
+            continue
         name, typed = label(key), _json_value(fields[key]) if key in fields else label(value)
         size = len(name) + len(typed if isinstance(typed, str) else dumps(typed, ensure_ascii=False))
         if size <= room:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
+from pydantic import Field, SerializeAsAny
 
 from rag.answers import Answer, Context, Hit, Listing, Preview, Step, SubQuery, Usage
 from rag.originals import Staleness
@@ -47,7 +47,7 @@ class HitRecord(Reply):
     """
 
     id: str
-    uri: str
+    uri: str = ""
     collection: str
     title: str
     cite_as: str
@@ -58,8 +58,8 @@ class HitRecord(Reply):
     flags: list[Flag] | None = None
     header: str | None = None
     text: str | None = None
-    start: int
-    end: int
+    start: int = 0
+    end: int = 0
     excerpts: list[list[int]] | None = None
     matches: list[dict[str, int]] | None = None
     match_count: int | None = None
@@ -70,6 +70,22 @@ class HitRecord(Reply):
     vector: list[float] | None = None
 
 
+class BriefHitRecord(HitRecord):
+    """A passage as a model reads it. Its JSON leaves out what `get_source` tells of the passage's `id`.
+
+    `metadata` has the declared fields only. The excluded fields are known here, but not where JSON was read.
+    """
+
+    uri: str = Field("", exclude=True)
+    start: int = Field(0, exclude=True)
+    end: int = Field(0, exclude=True)
+    tokens: int | None = Field(None, exclude=True)
+
+
+FULL_ONLY = tuple(name for name, field in BriefHitRecord.model_fields.items() if field.exclude)
+"""The fields that a brief record leaves out."""
+
+
 class SearchReply(Reply):
     """The reply of `search`. Its texts are document text, not instructions. Notes come first.
 
@@ -77,7 +93,7 @@ class SearchReply(Reply):
     """
 
     notes: list[str]
-    results: list[HitRecord]
+    results: list[SerializeAsAny[HitRecord]]
     degraded: list[str] | None = None
     context: str | None = None
     trace: SerializeAsAny[Reply] | None = None
@@ -85,16 +101,22 @@ class SearchReply(Reply):
 
 
 def search_reply(
-    answer: Answer, max_chars: int | None, *, vectors: bool = False, urls: bool = False
+    answer: Answer,
+    max_chars: int | None,
+    *,
+    vectors: bool = False,
+    urls: bool = False,
+    brief: bool = False,
 ) -> SearchReply:
     """The answer within `max_chars` of JSON (None for no limit): as many whole hits as fit.
 
     If even the first hit doesn't fit alone, it is truncated. Notes say how many hits are missing, and that
     one is truncated. If the answer has a context, the reply has the hits that are in it, without their texts.
-    With `vectors`, hits have their vectors. With `urls`, a hit without a URL has its resource's.
+    With `vectors`, hits have their vectors. With `urls`, a hit without a URL has its resource's. Models read
+    `brief` records.
     """
     hits = [
-        hit_record(hit, vectors=vectors, urls=urls).model_copy(
+        hit_record(hit, vectors=vectors, urls=urls, brief=brief).model_copy(
             update={
                 "stale": answer.stale.get(hit.source.id),
                 "flags": list(answer.flags.get(hit.chunk.id, ())) or None,
@@ -193,14 +215,14 @@ def _truncate(reply: SearchReply, max_chars: int) -> SearchReply:
     return reply
 
 
-def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
+def hit_record(hit: Hit, *, vectors: bool, urls: bool = False, brief: bool = False) -> HitRecord:
     """A hit as JSON, with its vector or without. With `urls`, its resource's URI stands for a missing URL."""
     source, url = hit.source, shown_url(hit.source)
     uri = resource_uri(source.collection, hit.cited)
-    metadata = shown_metadata(source, hit.fields)
-    if url:  # the document can be opened without its path
+    metadata = shown_metadata(source, hit.fields, only_declared=brief)
+    if url and not brief:  # the document can be opened without its path
         metadata.pop("path", None)
-    return HitRecord(
+    return (BriefHitRecord if brief else HitRecord)(
         id=hit.cited,
         uri=uri,
         collection=source.collection,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rag.answers import MIN_REPLY_CHARS, Answer, Excerpt, Extract, Hit, Part
 from rag.corpus import Chunk, Heading, Source
 from rag.search.reply.reply_parts import ORDERS, assemble_context
-from rag.search.reply.search_reply import search_reply
+from rag.search.reply.search_reply import FULL_ONLY, search_reply
 from rag.search.reply.source_reply import MAX_OUTLINE, fetch_reply, source_reply
 from rag.search.reply.untrusted import alteration_notes, disarm
 from rag.text.segments import line_count
@@ -99,6 +99,41 @@ def test_what_a_hit_does_not_have_is_left_out_and_where_its_file_lies_is_not_tol
     (record,) = json.loads(search_reply(Answer((_hit(),)), None).compact())["results"]
     assert not {"url", "date"} & record.keys()
     assert "secret" not in json.dumps(record)
+
+
+def test_a_model_reads_of_a_hit_what_get_source_does_not_tell() -> None:
+    hit = _hit(
+        title="Rules of procedure of the board",
+        metadata={"path": "a/b.eml", "language": "en", "message-id": "<1@a>", "year": "2024"},
+    )
+    hit = replace(hit, fields={"year": 2024})
+    reply = search_reply(Answer((hit,)), None, brief=True)
+    (record,) = json.loads(reply.compact())["results"]
+    assert reply.model_dump(exclude_none=True)["results"] == [record]
+    assert record == {
+        "id": "mfzq/3",
+        "collection": "documents",
+        "title": "Rules of procedure of the board",
+        "cite_as": "Rules of procedure of the board › … › Part › Sub, p. 7",
+        "page": 7,
+        "text": "the text",
+        "score": 0.99,
+        "similarity": 0.4322,
+        "metadata": {"year": 2024},
+    }
+    id_of_real_length = "mfzq2k7d3xhft4qb/3"
+    plain = record | {"id": id_of_real_length, "text": ""}
+    del plain["metadata"]
+    assert len(json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()) <= 225
+    (whole,) = json.loads(search_reply(Answer((hit,)), None).compact())["results"]
+    assert whole.keys() - record.keys() == {*FULL_ONLY}
+    assert whole["metadata"] == {**hit.source.metadata, "year": 2024}
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "![a](b)" * 900])
+def test_a_brief_reply_keeps_within_its_room(text: str) -> None:
+    reply = search_reply(Answer((_hit(text), _hit("y", 4))), MIN_REPLY_CHARS, brief=True)
+    assert MIN_REPLY_CHARS - 10 <= len(reply.compact()) <= MIN_REPLY_CHARS
 
 
 def test_a_hits_words_are_made_safe() -> None:
