@@ -1,87 +1,31 @@
-"""`refdesk`: read flags and settings, set up the log, and serve over stdio or HTTP.
+"""`refdesk`: read the flags, then start the server that they ask for.
 
-What HTTP needs, and the reader of a folder, are imported only where they are used: a local server must answer
-its host's first message within a fraction of a second.
-
-A local server with wrong settings doesn't exit. Hosts show why a call failed, but seldom what a program wrote
-before it ended. So a substitute server speaks the protocol, lists its tools, and answers every call with what
-is wrong.
+Nothing here imports the protocol, so that --version and --help are answered at once.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
-import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 
-import anyio
-from mcp import MCPError, types
-from mcp.server.lowlevel import Server
+from rag.errors import ConfigurationError
 
-from rag.access.keys import keys_in
-from rag.access.names import DEFAULT_TENANT
-from rag.access.tenants import LocalAsker, tenants
-from rag.config.load import asker_flags, config_path, load_settings
-from rag.config.server_settings import LimitSettings, ToolSettings, check_exposure
-from rag.config.settings import Settings
-from rag.config.settings_checks import loose_permissions
-from rag.corpus import Principal
-from rag.errors import ConfigurationError, StoreError
-from rag.home import data_folder_problem
-from rag.runtime import share_arenas
-from rag.text.invisible import for_people
-from server import stdio, tools
-from server.admission import Admission
-from server.handlers import Context, create_server
-from server.lazy_desk import LazyDesk
-from server.telemetry import call_audit, logs
-
-if TYPE_CHECKING:
-    from server.intake import Intake
-
-EXIT_USAGE = 2
-WELCOME = """\
-refdesk serves your documents to AI assistants over the Model Context Protocol. An assistant's host starts it
-and talks to it over standard input. You started it at a terminal, so there is nobody to talk to.
-
-  refdesk-admin                 shows the next step
-  refdesk-admin connect         connects a host: Claude, VS Code, Cursor and others
-  refdesk-admin search "..."    searches from here, as an assistant would
-  refdesk --http                serves assistants over HTTP
-"""
 HELP = "Run refdesk --help for its options."
-
-log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Serve MCP over stdio, or over HTTP with --http.
-
-    If the configuration is wrong, a server that listens ends at once. A local one tells its host first.
-    """
-    stdio.fill_closed()
-    share_arenas()
-    flags = argparse.Namespace(http="--http" in sys.argv)
+    """Serve MCP over stdio, or over HTTP with --http."""
+    flags, mistake = argparse.Namespace(http="--http" in sys.argv), None
     try:
         flags = _read_flags()
-        serve = _configured_server(flags)
     except ConfigurationError as error:
-        mistake = for_people(str(error))
-        print(mistake, file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
-        if flags.http or not _has_host():
-            sys.exit(EXIT_USAGE)
-        serve = _refusing_server(mistake)
-    if not flags.http and sys.stdin is not None and sys.stdin.isatty():
-        print(WELCOME, file=sys.stderr)  # noqa: T201 for a person, who would wait for nothing
-        return
-    anyio.run(serve)
+        mistake = error
+    from server.start import start  # noqa: PLC0415 --version and --help have ended the process by now
+
+    start(flags, mistake)
 
 
 def _read_flags() -> argparse.Namespace:
@@ -96,121 +40,6 @@ def _read_flags() -> argparse.Namespace:
         mistake = f"no option {unknown[0]}" if unknown else "no arguments without an option"
         raise ConfigurationError(f"refdesk has {mistake}. {HELP}")
     return flags
-
-
-def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
-    """The server that the flags and settings describe.
-
-    Raises:
-        ConfigurationError: the settings are invalid or contradict the flags.
-    """
-    overrides = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
-    asker = {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
-    settings = load_settings(flags.config, os.environ, overrides | asker)
-    intake = None
-    if flags.documents is not None:
-        settings, intake = _with_documents(settings, flags)
-    if flags.http and settings.http.authentication:
-        _check_no_asker(asker)
-    if settings.server.traces:
-        call_audit.export_spans()
-    serve = _remote(settings) if flags.http else _local(settings, intake)
-    logs.set_up(settings.server.log_level, audit=flags.http)
-    for warning in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):
-        log.warning(warning)
-    if not intake and (problem := data_folder_problem(settings.home)):
-        log.warning(problem)
-    return serve
-
-
-def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Settings, Intake]:
-    """The settings with the data folder of --documents, and the intake that fills it.
-
-    Raises:
-        ConfigurationError: --documents is empty, or used with --http or a bucket.
-    """
-    from server import intake  # noqa: PLC0415 few servers need it
-
-    if flags.http:
-        raise ConfigurationError(
-            "--documents is for one host over stdio. With --http, ingest by refdesk-admin ingest."
-        )
-    if settings.storage.uri:
-        raise ConfigurationError("--documents needs a data folder, and storage.uri names a bucket.")
-    if not flags.documents.strip():
-        raise ConfigurationError("--documents is empty. Name the folder of documents.")
-    folder = Path(os.path.abspath(flags.documents))  # noqa: PTH100 it needn't exist now
-    data = flags.data or intake.data_of(folder, settings)
-    values = {"--data": data, "--config": flags.config, "--tenant": flags.tenant}
-    options = [str(part) for name, value in values.items() if value for part in (name, value)]
-    settings = settings.model_copy(update={"data": data})
-    return settings, intake.Intake(folder, options)
-
-
-def _has_host() -> bool:
-    """Whether a host is at standard input, and not a person at a terminal, who reads standard error."""
-    return sys.stdin is not None and not sys.stdin.isatty()
-
-
-def _refusing_server(mistake: str) -> Callable[[], Awaitable[None]]:
-    """A server that tells its host the mistake, and still exits with an error code."""
-    logs.set_up("warning", audit=False)
-    server = create_misconfigured_server(mistake)
-    return partial(stdio.serve, server, Admission(LimitSettings()), exit_code=EXIT_USAGE)
-
-
-def _check_no_asker(asker: Mapping[str, object]) -> None:
-    """Reject flags that would have no effect.
-
-    Raises:
-        ConfigurationError: one of --tenant, --user and --group is given.
-    """
-    if any(value is not None for value in asker.values()):
-        raise ConfigurationError(
-            "--tenant, --user and --group have no effect here: http.authentication is set, so the key or "
-            "token of each request says who is asking. Leave them out."
-        )
-
-
-def _local(settings: Settings, intake: Intake | None) -> Callable[[], Awaitable[None]]:
-    """One host over standard input and output. `intake` begins once the desk has opened, or failed to."""
-    asker = LocalAsker(settings)
-    asker.principal()  # a wrong tenant ends the start
-    lazy_desk = LazyDesk(settings)
-    admission = Admission(settings.limits, wait_forever=True)
-    server = create_server(lazy_desk, settings, admission, lambda _context: asker.principal(), intake=intake)
-
-    async def warm_up() -> None:
-        await lazy_desk.warm_up()
-        if intake:
-            await intake.run()
-
-    return partial(stdio.serve, server, admission, warm_up=warm_up)
-
-
-def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
-    """Any number of clients over HTTP."""
-    from server.http import application as http  # noqa: PLC0415 a local server starts faster without
-    from server.http import auth, callers, listening  # noqa: PLC0415 the same
-    from server.telemetry import call_audit, metrics  # noqa: PLC0415 the same
-
-    check_exposure(settings.http, settings.oauth)
-    with suppress(StoreError):  # a bucket that answers later is served then
-        tenants(settings.home)  # another user's folder, or loose keys, end the start
-        keys_in(settings.home)
-    lazy_desk = LazyDesk(settings)
-    backend = auth.auth_backend(settings, auth.groups_matter_check(settings, lazy_desk))
-    listener = listening.listen(settings.http)
-    admission = Admission(settings.limits)
-    measurements = metrics.Metrics(admission, lazy_desk, settings.home)
-    if settings.http.metrics_port:
-        measurements.listen(settings.http.metrics_port)
-    server = create_server(
-        lazy_desk, settings, admission, callers.bearer_principal, measurements.measure, remote=True
-    )
-    refusal_log = call_audit.RefusalLog(measurements.count_refusal)
-    app = http.http_app(server, lazy_desk, settings, backend, admission, refusal_log)
-    return partial(http.serve, app, listener, settings, admission, refusal_log)
 
 
 class _Flags(argparse.ArgumentParser):
@@ -248,39 +77,3 @@ def _flags() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, metavar="PORT", help="port to listen on, with --http")
     parser.add_argument("--version", action="version", version=f"refdesk {version('refdesk')}")
     return parser
-
-
-EXPLANATION = "refdesk can't work, because its configuration is wrong. {} Correct that, then restart refdesk."
-
-
-def create_misconfigured_server(mistake: str) -> Server[Any]:
-    """A protocol server whose every answer is the mistake."""
-    explanation = EXPLANATION.format(mistake)
-
-    async def list_tools(_context: Context, _params: object) -> types.ListToolsResult:
-        listed = tools.tool_pair(Settings(), ToolSettings(), Principal(DEFAULT_TENANT), ())
-        return types.ListToolsResult(tools=listed)
-
-    async def call_tool(_context: Context, _params: object) -> types.CallToolResult:
-        return types.CallToolResult(content=[types.TextContent(text=explanation)], is_error=True)
-
-    async def list_prompts(_context: Context, _params: object) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=[tools.PROMPT])
-
-    async def refuse(_context: Context, _params: object) -> NoReturn:
-        raise MCPError(types.INTERNAL_ERROR, explanation)
-
-    return Server(
-        "refdesk",
-        title="Reference desk",
-        version=version("refdesk"),
-        instructions=explanation,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_prompts=list_prompts,
-        on_get_prompt=refuse,
-        on_list_resources=refuse,
-        on_list_resource_templates=refuse,
-        on_read_resource=refuse,
-        on_completion=refuse,
-    )

@@ -212,7 +212,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory, parser: str) -> Iterator[S
     forks, environment = _beside("forks"), _environment(home)
     folder = Path(sysconfig.get_path("scripts"))
     script = str(folder / "refdesk")
-    commands = {f"rag.admin.{module}" for module in rag.admin.main.COMMANDS.values()}
+    commands = {f"rag.admin.{module}" for module, _ in rag.admin.main.COMMANDS.values()}
     with (
         closing(forks.Forks(environment, forks.SERVER)) as server,
         closing(

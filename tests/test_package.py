@@ -175,7 +175,7 @@ getattr(refdesk_scripts, sys.argv[3])()
 
 
 @pytest.mark.parametrize(
-    ("script", "module"), [("refdesk_admin", "rag.admin.command_line"), ("refdesk", "server.handlers")]
+    ("script", "module"), [("refdesk_admin", "rag.admin.terminal"), ("refdesk", "server.handlers")]
 )
 def test_an_interruption_while_modules_are_imported_ends_a_command_silently(script: str, module: str) -> None:
     program = [sys.executable, "-c", INTERRUPTED, module, str(ROOT / ".build"), script]
@@ -298,7 +298,7 @@ def test_the_project_asks_for_none_either(wheel: ZipFile) -> None:
         "rag.errors",
         "rag.config.settings",
         "rag.search.reply.search_reply",
-        "server.main",
+        "server.start",
     ],
 )
 def test_what_the_server_imports_before_its_first_answer_brings_no_engine_and_no_model(module: str) -> None:
@@ -306,6 +306,32 @@ def test_what_the_server_imports_before_its_first_answer_brings_no_engine_and_no
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert module in run.stdout.split()
     assert not HEAVY & set(run.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        ("refdesk", "--version"),
+        ("refdesk", "--help"),
+        ("refdesk-admin", "--version"),
+        ("refdesk-admin", "--help"),
+    ],
+)
+def test_neither_the_version_nor_the_help_imports_the_settings_or_the_protocol(
+    command: str, asked: str
+) -> None:
+    door = command.replace("-", "_")
+    program = f"""
+import atexit, sys, refdesk_scripts
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+sys.argv = [{command!r}, {asked!r}]
+refdesk_scripts.{door}()
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = set(run.stderr.split())
+    assert "refdesk" in run.stdout
+    assert "rag.errors" in imported
+    assert not imported & {"mcp", "pydantic", "anyio", "asyncio", "rag.config", *HEAVY}
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")

@@ -25,8 +25,9 @@ from rag.access.rule import (
 )
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, log_act
-from rag.admin.command_line import Group, arguments, command, echo, print_json
+from rag.admin.command_line import command
 from rag.admin.sources_command import matching_ids, open_reader, open_tables, readable_tables, reply_names
+from rag.admin.terminal import Group, arguments, echo, print_json
 from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError

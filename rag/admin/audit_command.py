@@ -33,7 +33,8 @@ import click
 from pydantic import AwareDatetime, BaseModel, ValidationError
 from pydantic_core import from_json
 
-from rag.admin.command_line import Group, command, echo, print_json, print_table
+from rag.admin.command_line import command
+from rag.admin.terminal import Group, echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord
 from rag.errors import ConfigurationError, RefdeskError

@@ -14,8 +14,9 @@ from rag.access.keys import Keys, keys_file, read_keys
 from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act, read_log
-from rag.admin.command_line import Group, command, echo, print_json
+from rag.admin.command_line import command
 from rag.admin.key_command import LOCK_SECONDS
+from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings, StorageSettings
 from rag.errors import ConfigurationError
 from rag.home import Bucket, check_data_folder

@@ -15,9 +15,10 @@ from functools import partial
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.command_line import asker_arguments, command, echo, print_json, print_table, same_desk
+from rag.admin.command_line import asker_arguments, command, same_desk
 from rag.admin.connect.connect_check import check_server
 from rag.admin.demo_command import server_parameters
+from rag.admin.terminal import echo, print_json, print_table
 from rag.answers import Part, SearchRequest
 from rag.config.settings import Settings
 from rag.corpus import Principal

@@ -11,8 +11,9 @@ from typing import IO, Any
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.command_line import Group, command, echo, print_json
+from rag.admin.command_line import command
 from rag.admin.sources_command import open_collections
+from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
 from rag.errors import NotFoundError
 from rag.report.text_and_html import counted, shortened

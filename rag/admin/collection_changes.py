@@ -27,9 +27,10 @@ from rag.admin.collection_options import (
     merge_policies,
     personal_data_option,
 )
-from rag.admin.command_line import command, echo, language_option, print_json, same_desk
+from rag.admin.command_line import command, language_option, same_desk
 from rag.admin.sharing import first_visibility
 from rag.admin.sources_command import open_collections, open_reader
+from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings
 from rag.corpus import (
     DEFAULT_EMBEDDER,

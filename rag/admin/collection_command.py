@@ -26,9 +26,10 @@ from rag.admin.collection_changes import (
 )
 from rag.admin.collection_options import description_option, embedder_option, fields_of, link_option
 from rag.admin.collection_rebuild import rebuild_command
-from rag.admin.command_line import Group, command, echo, language_option, print_json, print_table, same_desk
+from rag.admin.command_line import command, language_option, same_desk
 from rag.admin.remove_command import remove_collection
 from rag.admin.sources_command import open_collections
+from rag.admin.terminal import Group, echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import (
     NO_VECTORS,

@@ -1,32 +1,23 @@
-"""The options that commands share, and how commands print."""
+"""The options that commands share, and the reports that they write."""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
-import shlex
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from difflib import get_close_matches
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import anyio
 import click
 
+from rag.admin.terminal import arguments, echo
 from rag.config.load import asker_flags, config_path, load_settings
 from rag.config.settings_checks import loose_permissions
 from rag.corpus import Language
 from rag.errors import ConfigurationError
-from rag.report.text_and_html import table
-from rag.text.invisible import escape_hidden, for_people
 
-NEAR = 0.6  # as similar as a typo makes two commands: serach and search are .83, shwo and show .75
 _TENANT = click.option(
     "--tenant", metavar="NAME", help="Tenant. Default: tenant in the settings, or the only tenant."
 )
@@ -57,20 +48,6 @@ _OPTIONS = (
         help="Settings file. Overrides REFDESK_CONFIG.",
     ),
 )
-
-
-class Group(click.Group):
-    """A group of commands that suggests a similar command for an unknown one."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Click's method, with a suggestion in the error message."""
-        if args and not args[0].startswith("-") and args[0] not in (names := self.list_commands(ctx)):
-            near = get_close_matches(args[0], names, n=1, cutoff=NEAR)
-            hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
-            ctx.fail(f"No such command {args[0]!r}. {hint}")
-        return super().resolve_command(ctx, args)
 
 
 def command(
@@ -186,64 +163,6 @@ def same_desk(*names: str) -> str:
     return arguments(*(str(part) for name, value in options if value is not None for part in (name, value)))
 
 
-def arguments(*words: str) -> str:
-    """Words quoted for the shell: ("--data", "my desk") -> " --data 'my desk'"."""
-    quoted = subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
-    return f" {quoted}" if words else ""
-
-
-def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa: ANN401 click's
-    """Print text for people, on standard error if `err`. Commands print text with this function only.
-
-    Control characters, which could come from documents, are escaped: they could drive the terminal.
-    """
-    safe_text = for_people(str(text))
-    click.echo(click.style(safe_text, **style) if style else safe_text, err=err)
-
-
-def confirm(question: str) -> bool:
-    """Ask a yes-or-no question on standard error. Enter alone means yes."""
-    with interruptible():
-        return click.confirm(for_people(question), default=True, err=True)
-
-
-def ask(question: str, usual: str) -> str:
-    """A person's answer to a question on standard error, or a pipe's next line; `usual` if that is empty."""
-    if sys.stdin.isatty():
-        safe_question = for_people(question)
-        with interruptible():
-            return str(click.prompt(safe_question, default=usual, show_default=bool(usual), err=True)).strip()
-    return sys.stdin.readline().strip() or usual
-
-
-def ask_secretly(question: str) -> str:
-    """A person's hidden answer to a question on standard error."""
-    with interruptible():
-        return str(click.prompt(for_people(question), hide_input=True, err=True))
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt a blocking call in the event loop at once: a question, a download.
-
-    The event loop only notes an interruption and acts on it at its next turn: a question would stay on the
-    screen, and Enter would answer it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def print_json(value: object) -> None:
-    """Print a JSON object on standard output, in UTF-8 on every platform, with hidden characters escaped."""
-    click.echo(escape_hidden(json.dumps(value, ensure_ascii=False, default=str)).encode())
-
-
 async def write_page(path: Path, page: str) -> None:
     """Write a report.
 
@@ -254,9 +173,3 @@ async def write_page(path: Path, page: str) -> None:
         await anyio.Path(path).write_text(page, encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"Cannot write the report {path}: {error.strerror}.") from error
-
-
-def print_table(rows: list[tuple[object, ...]]) -> None:
-    """Print rows in columns; the first row holds the headings."""
-    for line in table(rows):
-        echo(line)

@@ -25,9 +25,10 @@ from anyio import to_thread
 from rag.access.bindings import BoundTo, walls
 from rag.access.keys import ApiKey, keys_in
 from rag.access.tenants import check_tenant, tenant_of, tenants
-from rag.admin.command_line import Group, command, echo, print_json, settings_file
+from rag.admin.command_line import command, settings_file
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import open_reader
+from rag.admin.terminal import Group, echo, print_json
 from rag.config.load import environment_name, setting_keys
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage
 from rag.config.server_settings import HttpSettings, check_exposure

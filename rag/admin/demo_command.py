@@ -12,11 +12,12 @@ import click
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
-from rag.admin.command_line import arguments, command, echo, print_json, same_desk, settings_file
+from rag.admin.command_line import command, same_desk, settings_file
 from rag.admin.connect.known_hosts import Launch, environment, launch, secret_names
 from rag.admin.ingest_command import run_ingest
 from rag.admin.search_output import print_results
 from rag.admin.sources_command import open_collections
+from rag.admin.terminal import arguments, echo, print_json
 from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_DATA, Settings
 from rag.errors import RefdeskError
 from rag.ingest.report import Report

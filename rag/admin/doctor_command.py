@@ -25,13 +25,14 @@ from rag.access.tenants import tenant_of, tenants
 from rag.admin import config_command
 from rag.admin.audit_command import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, write_report
-from rag.admin.command_line import command, echo, print_json, settings_file
+from rag.admin.command_line import command, settings_file
 from rag.admin.connect.connect_check import address_in, check_server
 from rag.admin.connect.connect_output import connected_entries
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import orphaned_documents
+from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
 from rag.corpus import NO_VECTORS, EmbedderIdentity

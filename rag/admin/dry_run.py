@@ -21,10 +21,10 @@ from rag.access.names import valid_name
 from rag.access.rule import AccessChange, access_changes
 from rag.access.tenants import tenant_of
 from rag.admin.cached_embedder import cache_of
-from rag.admin.command_line import echo, print_json
 from rag.admin.ingest_output import outcome_line
 from rag.admin.sharing import usual_visibility
 from rag.admin.sources_command import open_reader
+from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER, Collection, EmbedderIdentity, Vectors
 from rag.ingest.ingest_run import Instructions, ingest

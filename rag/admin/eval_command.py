@@ -11,14 +11,7 @@ from typing import cast, get_args
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.command_line import (
-    collection_option,
-    command,
-    echo,
-    has_asker_options,
-    language_option,
-    print_json,
-)
+from rag.admin.command_line import collection_option, command, has_asker_options, language_option
 from rag.admin.eval_runs import (
     compare_command,
     comparison_json,
@@ -33,6 +26,7 @@ from rag.admin.eval_runs import (
     write_report,
 )
 from rag.admin.progress_bar import evaluation_progress
+from rag.admin.terminal import echo, print_json
 from rag.answers import Mode
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.settings import Settings

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
+from rag.admin.command_line import collection_option, command, same_desk
 from rag.admin.sources_command import open_collections
+from rag.admin.terminal import echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, NotFoundError, NotReadyError
 from rag.evaluate.ask_questions import FAITHFUL, METRICS, SHOWN, SIZES

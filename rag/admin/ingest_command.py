@@ -24,7 +24,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.access_command import access_options, requested_access
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.cached_embedder import with_bill, with_cache
-from rag.admin.command_line import collection_option, command, echo, language_option, print_json, write_page
+from rag.admin.command_line import collection_option, command, language_option, write_page
 from rag.admin.connect.connect_output import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
@@ -32,6 +32,7 @@ from rag.admin.progress_bar import shown_progress
 from rag.admin.runs_command import count_known_failures, keep_in_history
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
 from rag.admin.sources_command import open_reader
+from rag.admin.terminal import echo, print_json
 from rag.admin.watch_folders import watch
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import DEFAULT_EMBEDDER, Collection, LanguageChoice, Visibility

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from rag.admin.command_line import echo
+from rag.admin.terminal import echo
 from rag.corpus import Visibility
 from rag.ingest.report import NOT_THERE, Bill, Outcome, OutcomeKind, Report
 from rag.report.text_and_html import Html, counted, names_briefly, note, page, section, tag

@@ -14,7 +14,8 @@ import click
 from pydantic import ValidationError
 
 from rag.access.names import valid_name
-from rag.admin.command_line import ask, command, echo, print_json, same_desk, settings_file
+from rag.admin.command_line import command, same_desk, settings_file
+from rag.admin.terminal import ask, echo, print_json
 from rag.config.server_settings import HttpSettings
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.errors import ConfigurationError

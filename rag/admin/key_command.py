@@ -17,9 +17,10 @@ from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, keys_in, new_
 from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
-from rag.admin.command_line import Group, command, echo, json_object, print_json, print_table
+from rag.admin.command_line import command, json_object
 from rag.admin.sharing import exposures, reachable
 from rag.admin.sources_command import open_reader
+from rag.admin.terminal import Group, echo, print_json, print_table
 from rag.answers import MAX_LIMIT
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.server_settings import HttpSettings, resource_url

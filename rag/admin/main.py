@@ -9,8 +9,9 @@ from io import StringIO, TextIOWrapper
 from typing import cast
 
 import click
+from click.shell_completion import CompletionItem
 
-from rag.admin.command_line import Group, echo
+from rag.admin.terminal import Group, echo
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, RefdeskError
 
 FAILED = 1
@@ -19,37 +20,40 @@ BUSY = 4  # another process is at work on what the command needs; 3 is that of a
 INTERRUPTED = 130
 
 COMMANDS = {
-    "demo": "demo_command",
-    "init": "init_command",
-    "connect": "connect.connect_command",
-    "ingest": "ingest_command",
-    "sync": "sync_command",
-    "records": "records_command",
-    "runs": "runs_command",
-    "search": "search_command",
-    "sources": "sources_command",
-    "source": "sources_command",
-    "remove": "remove_command",
-    "purge": "remove_command",
-    "backup": "backup_command",
-    "restore": "backup_command",
-    "tenant": "tenant_command",
-    "collection": "collection_command",
-    "model": "model_command",
-    "access": "access_command",
-    "audit": "audit_command",
-    "key": "key_command",
-    "status": "status_command",
-    "doctor": "doctor_command",
-    "console": "web.console_command",
-    "storage": "backup_command",
-    "cite": "cite_command",
-    "eval": "eval_command",
-    "bench": "bench_command",
-    "plan": "plan_command",
-    "config": "config_command",
+    "demo": ("demo_command", "Run an end-to-end demo, from files to search results."),
+    "init": ("init_command", "Ask five questions, and write a settings file with comments."),
+    "connect": ("connect.connect_command", "Connect an assistant to this desk."),
+    "ingest": ("ingest_command", "Ingest files and folders into a collection."),
+    "sync": ("sync_command", "Bring collections to the state of their origins."),
+    "records": ("records_command", "Check the records of a connector."),
+    "runs": ("runs_command", "List the last ingestions, or show one with its failures."),
+    "search": ("search_command", "Search like an assistant and print the passages."),
+    "sources": ("sources_command", "List the sources of all collections, or of one."),
+    "source": ("sources_command", "Show a source: its metadata, outline and text."),
+    "remove": ("remove_command", "Remove sources by id, file, folder, path, title, or pattern."),
+    "purge": ("remove_command", "Delete the text of removed documents from the disk."),
+    "backup": ("backup_command", "Back up a tenant to a file."),
+    "restore": ("backup_command", "Restore a tenant from a backup."),
+    "tenant": ("tenant_command", "Create, list and remove tenants."),
+    "collection": ("collection_command", "Create, attach, tag, describe, show and remove collections."),
+    "model": ("model_command", "Bring embedding models and rerankers to this machine."),
+    "access": ("access_command", "Show and change who may see which sources."),
+    "audit": ("audit_command", "Read the log of administrative acts."),
+    "key": ("key_command", "Create and revoke API keys for remote assistants."),
+    "status": ("status_command", "Show the data folder and the size of each collection."),
+    "doctor": ("doctor_command", "Diagnose a desk and repair it."),
+    "console": ("web.console_command", "Show and administer this desk in a browser."),
+    "storage": ("backup_command", "Keep a desk in a bucket of an object store."),
+    "cite": ("cite_command", "Check the citations and quotes of an assistant's answer."),
+    "eval": ("eval_command", "Measure retrieval quality on judged questions."),
+    "bench": ("bench_command", "Measure the time of a start and of searches in your documents."),
+    "plan": ("plan_command", "Compute what a desk of a given size needs."),
+    "config": ("config_command", "Check the settings."),
 }
-"""Commands and their modules. A module is imported when its command is used."""
+"""Commands with their modules and the first line of their help.
+
+A module is imported when its command is used: all of them take two seconds.
+"""
 
 
 class _Commands(Group):
@@ -59,9 +63,23 @@ class _Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 the same
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"rag.admin.{COMMANDS[cmd_name]}")
+        module = importlib.import_module(f"rag.admin.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 the same
+        """Click's method, without importing the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Click's method, without importing the commands."""
+        completions = [
+            CompletionItem(name, help=click.Command(name, help=help_line).get_short_help_str())
+            for name, (_, help_line) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*completions, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 @click.group(

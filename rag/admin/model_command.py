@@ -9,10 +9,11 @@ import click
 from anyio import to_thread
 
 from rag.access.tenants import tenants
-from rag.admin.command_line import Group, command, echo, print_json
+from rag.admin.command_line import command
 from rag.admin.model_install import installed_models, remove_model, unfinished_pulls, wrong_files
 from rag.admin.model_pull import add_command, model_json, print_models, pull_command
 from rag.admin.sources_command import open_reader
+from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, NotFoundError

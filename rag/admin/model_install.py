@@ -15,7 +15,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from rag.admin.command_line import interruptible
+from rag.admin.terminal import interruptible
 from rag.config.model_settings import EmbedderSettings, RerankerSettings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.models.embed import open_embedder

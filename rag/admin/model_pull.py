@@ -15,9 +15,10 @@ from typing import Any, get_args
 
 import click
 
-from rag.admin.command_line import command, echo, interruptible, print_json, print_table
+from rag.admin.command_line import command
 from rag.admin.model_install import PendingModel, install
 from rag.admin.progress_bar import download_progress
+from rag.admin.terminal import echo, interruptible, print_json, print_table
 from rag.config.model_settings import model_name
 from rag.config.settings import Settings
 from rag.corpus import Pooling

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from rag.admin.command_line import command, echo, print_json
+from rag.admin.command_line import command
+from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings
 
 MOST = 1e12  # of anything; more is a typing mistake

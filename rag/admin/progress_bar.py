@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tqdm import tqdm
 
-from rag.admin.command_line import echo
 from rag.admin.ingest_output import is_notable, outcome_line
+from rag.admin.terminal import echo
 from rag.ingest.report import Outcome
 from rag.report.text_and_html import counted
 

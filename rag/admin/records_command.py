@@ -10,7 +10,8 @@ import click
 from anyio import to_thread
 
 from rag.access.rule import in_words
-from rag.admin.command_line import Group, command, echo, print_json
+from rag.admin.command_line import command
+from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError
 from rag.ingest.origins.records_format import Problem, Stream, StreamError, longest_line

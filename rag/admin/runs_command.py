@@ -12,9 +12,10 @@ from typing import Any
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
+from rag.admin.command_line import collection_option, command, same_desk
 from rag.admin.ingest_output import causes_text
 from rag.admin.run_log import NAMED_FAILURES, begin_run, end_run, now
+from rag.admin.terminal import echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError

@@ -10,10 +10,11 @@ from typing import Any, get_args
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.command_line import command, echo, json_object, print_json, same_desk, write_page
+from rag.admin.command_line import command, json_object, same_desk, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.admin.sources_command import open_collections, readable_tables
+from rag.admin.terminal import echo, print_json
 from rag.answers import MAX_LIMIT, Detail, Match, Mode, SearchRequest
 from rag.config.profiles import FusionMethod
 from rag.config.settings import Settings

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from rag.admin.command_line import echo
+from rag.admin.terminal import echo
 from rag.answers import Answer, Hit, Listing, Step, SubQuery, Trace, Usage
 from rag.report.text_and_html import decimals, one_line, table
 from rag.search.reply.reply_parts import page_of

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 
 from rag.access.keys import keys_in
 from rag.access.tenants import tenant_of, tenants
-from rag.admin.command_line import arguments, same_desk
+from rag.admin.command_line import same_desk
 from rag.admin.sources_command import open_reader
+from rag.admin.terminal import arguments
 from rag.config.settings import Settings
 from rag.corpus import Collection, Visibility
 from rag.report.text_and_html import counted

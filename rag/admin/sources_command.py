@@ -20,7 +20,8 @@ from typing import Any
 import click
 
 from rag.access.tenants import tenant_of, tenants
-from rag.admin.command_line import collection_option, command, echo, print_json, print_table, same_desk
+from rag.admin.command_line import collection_option, command, same_desk
+from rag.admin.terminal import echo, print_json, print_table
 from rag.config.origin_settings import FolderOrigin
 from rag.config.settings import Settings
 from rag.corpus import Source

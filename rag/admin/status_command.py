@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rag.access.tenants import tenant_of
-from rag.admin.command_line import command, echo, print_json, print_table, same_desk, settings_file
+from rag.admin.command_line import command, same_desk, settings_file
 from rag.admin.connect.connect_output import connected_hosts, how_to_connect
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import folder_bytes, open_collections, readable_tables, size_of
+from rag.admin.terminal import echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError

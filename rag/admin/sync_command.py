@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from rag.admin.command_line import command, echo, print_json
+from rag.admin.command_line import command
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run
 from rag.admin.ingest_command import (
     PARTLY_FAILED,
@@ -26,6 +26,7 @@ from rag.admin.ingest_command import (
     run_ingest,
 )
 from rag.admin.sources_command import orphaned_documents
+from rag.admin.terminal import echo, print_json
 from rag.admin.watch_folders import watch
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
 from rag.config.settings import Settings

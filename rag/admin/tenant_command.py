@@ -8,10 +8,11 @@ from anyio import to_thread
 from rag.access.names import valid_name
 from rag.access.tenants import tenants
 from rag.admin.audit_command import Act, log_act
-from rag.admin.command_line import Group, command, echo, print_json, print_table
+from rag.admin.command_line import command
 from rag.admin.key_command import revoke_keys
 from rag.admin.run_log import forget_runs
 from rag.admin.sources_command import open_reader
+from rag.admin.terminal import Group, echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed.embedding_cache import cache_file, forget

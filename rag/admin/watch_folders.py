@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 
-from rag.admin.command_line import echo
+from rag.admin.terminal import echo
 from rag.errors import RefdeskError
 
 LOOK_MS = 2000  # how often to see whether a folder is still there

@@ -1,6 +1,6 @@
 """Loads the settings: from the file, then the environment, then flags. The later source wins.
 
-Only the entry points import this module: `server.main` and `rag.admin`. Programs call `Settings.load`.
+Only the entry points import this module: `server.start` and `rag.admin`. Programs call `Settings.load`.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def desk(desk_at: Callable[[Path], Desk], tmp_path: Path) -> Desk:
 @pytest.fixture
 def inside(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
     """The data folder of `desk`, worked on in this process. Not for asynchronous tests."""
-    for module in ("grp", "pwd", *(f"rag.admin.{name}" for name in rag.admin.main.COMMANDS.values())):
+    for module in ("grp", "pwd", *(f"rag.admin.{name}" for name, _ in rag.admin.main.COMMANDS.values())):
         importlib.import_module(module)  # somebody without rights may not read them later
     clean = desk.scripts.environment
     for name in os.environ.keys() - clean.keys():

@@ -43,6 +43,18 @@ def test_the_help_lists_every_command_with_a_whole_sentence(scripts: Scripts) ->
     assert all(what.endswith(".") and not what.endswith("...") for _, what in listed)
 
 
+def test_what_the_list_of_commands_says_is_the_beginning_of_each_ones_own_help() -> None:
+    own = {name: EVERY_COMMAND[name].get_short_help_str(limit=200) for name in COMMANDS}
+    assert own == {name: help_line for name, (_, help_line) in COMMANDS.items()}
+
+
+@pytest.mark.parametrize("typed", ["", "s", "--v", "nothing"])
+def test_commands_are_completed_as_if_they_were_imported(typed: str) -> None:
+    own = click.Group.shell_complete(commands, CONTEXT, typed)
+    completed = commands.shell_complete(CONTEXT, typed)
+    assert [(item.value, item.help) for item in completed] == [(item.value, item.help) for item in own]
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"), [(["serach"], "search"), (["access", "shwo"], "show"), (["key", "creat"], "create")]
 )

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 TITLE = "\x1b]0;owned\x07Clocks\u202e\x9b2J\U000e0041\u200b"
 NASTY = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u200b\u202e\U000e0041"} - {"\n", "\t"}
 SPOKEN = {"echo", "secho", "style", "confirm", "prompt", "echo_via_pager", "progressbar"}
-NOT_OURS = {"command_line.py", "clock-conversions.py"}
+NOT_OURS = {"terminal.py", "clock-conversions.py"}
 
 
 def _modules() -> list[Path]:
@@ -35,7 +35,7 @@ def _modules() -> list[Path]:
 
 
 def _speaks(node: ast.AST) -> bool:
-    """Whether it prints without `rag.admin.command_line`."""
+    """Whether it prints without `rag.admin.terminal`."""
     match node:
         case ast.Attribute(ast.Name("click"), name):
             return name in SPOKEN

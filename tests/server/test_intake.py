@@ -361,6 +361,6 @@ def test_a_server_without_the_flag_neither_imports_it_nor_starts_anything(
     assert "reading" not in notes
     assert "looking" not in notes
     assert not readers(wire)
-    program = "import sys, server.main; print('server.intake' in sys.modules)"
+    program = "import sys, server.start; print('server.intake' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(run.stdout.strip().lower()) is False

@@ -45,7 +45,7 @@ def imported_with(*modules: str) -> set[str]:
 
 def test_nothing_that_writes_is_imported_even_by_way_of_others() -> None:
     modules = imported_with(
-        "server.main",
+        "server.start",
         "rag.search.desk",
         "rag.models.embed.local_embedder",
         "rag.models.embed.remote_embedder",
@@ -55,7 +55,7 @@ def test_nothing_that_writes_is_imported_even_by_way_of_others() -> None:
 
 
 def test_the_server_can_speak_before_it_imports_its_engine() -> None:
-    modules = imported_with("server.main")
+    modules = imported_with("server.start")
     assert "mcp.server.stdio" in modules
     assert not modules & set(HEAVY)
     assert "rag.search.desk" not in modules

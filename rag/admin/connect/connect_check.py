@@ -18,7 +18,8 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent, Tool
 
-from rag.admin.command_line import echo, print_json, same_desk
+from rag.admin.command_line import same_desk
+from rag.admin.terminal import echo, print_json
 from rag.errors import ConfigurationError, RefdeskError
 
 if TYPE_CHECKING:

@@ -16,15 +16,7 @@ from urllib.parse import quote, urlencode
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.command_line import (
-    ask_secretly,
-    asker_arguments,
-    command,
-    confirm,
-    echo,
-    print_json,
-    settings_file,
-)
+from rag.admin.command_line import asker_arguments, command, settings_file
 from rag.admin.connect.connect_output import (
     is_here,
     names_of_entries,
@@ -37,6 +29,7 @@ from rag.admin.connect.connect_output import (
 )
 from rag.admin.connect.host_config import HostFile, Keys, Wish, input_index, key_variable, remote_wish
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
+from rag.admin.terminal import ask_secretly, confirm, echo, print_json
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import check_data_folder

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rag.admin.command_line import echo, print_json, print_table, same_desk
+from rag.admin.command_line import same_desk
 from rag.admin.connect.host_config import HostFile, Wish, key_variable
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, secret_names
+from rag.admin.terminal import echo, print_json, print_table
 from rag.config.server_settings import LOOPBACK, ServerSettings
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError

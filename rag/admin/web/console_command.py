@@ -30,8 +30,9 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from rag.admin import search_report
-from rag.admin.command_line import command, echo, print_json, settings_file
+from rag.admin.command_line import command, settings_file
 from rag.admin.sources_command import open_reader
+from rag.admin.terminal import echo, print_json
 from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pages
 from rag.admin.web.browser_guard import SIGN_IN, Door, Guard
 from rag.admin.web.console import Console, EntryError, page_of

@@ -229,7 +229,7 @@ def test_a_port_in_use_is_said(scripts: Scripts, running: Running, tmp_path: Pat
 
 
 def test_neither_the_server_nor_a_search_imports_templates() -> None:
-    code = "import sys, server.main, server.http.application, rag.search.desk, rag.admin.search_command\n"
+    code = "import sys, server.start, server.http.application, rag.search.desk, rag.admin.search_command\n"
     checked = (
         f"{code}assert 'jinja2' not in sys.modules\n"
         "import rag.admin.web.console_command\nassert 'jinja2' in sys.modules"
