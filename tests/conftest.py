@@ -196,7 +196,7 @@ def parser() -> Iterator[str]:
         yield sandbox.PROGRAM
         return
     forks = _beside("forks")
-    forks.model_opened_once()
+    forks.load_once()
     kept = {name: os.environ[name] for name in sandbox.KEPT if name in os.environ}
     with (
         closing(forks.Forks(kept | sandbox.ONE_THREAD, forks.PARSER)) as parsers,

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import warnings
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SEARCHING = (
     *("rag.models.text_encoder", "rag.models.embed.local_embedder", "rag.search.desk"),
-    *("anyio._backends._asyncio", "numpy.ma"),  # which libraries import when they are first needed
+    *("anyio._backends._asyncio", "numpy.ma", "encodings.idna"),  # libraries import them late
 )
 ADMIN = (
     *(
@@ -41,10 +41,15 @@ ADMIN = (
         "rag.store.write.collection_writer",
         "rag.search.why_not",
     ),
+    *("anyio._core._subprocesses", "pyarrow.acero"),
     *SEARCHING,
 )
 PARSER = ("rag.ingest.sandbox.parser_child",)
-SERVER = ("server.handlers", "server.lazy_desk", "server.http.application", "uvicorn", *SEARCHING)
+SERVER = (
+    *("server.handlers", "server.lazy_desk", "server.http.application", "server.http.auth"),
+    *("server.telemetry.metrics", "rag.config.load", "rag.run_history", "uvicorn", "platformdirs.unix"),
+    *SEARCHING,
+)
 """What is imported before the forks: what the commands of refdesk-admin import, and what refdesk does.
 
 `server.stdio` is not: it goes by the parent that the server had at its start.
@@ -273,21 +278,31 @@ def with_stand_in(
     return client
 
 
-def model_opened_once() -> list[tuple[Callable[[Path], Any], Path]]:
-    """Let this process, and its forks, open the built-in model once, which takes 80 ms of CPU.
+def load_once() -> Callable[[], None]:
+    """Let this process and its forks load once what costs 80 ms of CPU each time; returns what loads it now.
 
-    Returns the functions that open its graph and its tokenizer, with their arguments.
+    That is the built-in model, and the certificates that an HTTP client trusts if no variable names others.
     """
-    opening = []
-    for module, name, file in (
-        ("rag.models.embed.local_embedder", "opened_model", "model.onnx"),
-        ("rag.models.tokenizer", "opened_tokenizer", "tokenizer.json"),
-    ):
-        names = vars(importlib.import_module(module))
-        path = names["BUILTIN_MODEL"] / file
-        names[name] = _once(names[name], path)
-        opening.append((names[name], path))
-    return opening
+    embedder = vars(importlib.import_module("rag.models.embed.local_embedder"))
+    tokenizers = vars(importlib.import_module("rag.models.tokenizer"))
+    http = vars(importlib.import_module("httpcore2"))
+    graph, tokenizer = (embedder["BUILTIN_MODEL"] / name for name in ("model.onnx", "tokenizer.json"))
+    embedder["opened_model"] = _once(embedder["opened_model"], graph)
+    tokenizers["opened_tokenizer"] = _once(tokenizers["opened_tokenizer"], tokenizer)
+    named, usual = http["default_ssl_context"], cache(partial(http["default_ssl_context"], _trust_env=False))
+
+    def certificates(*, _trust_env: bool = True) -> Any:  # noqa: ANN401 an SSLContext
+        names = _trust_env and os.environ.keys() & {"SSL_CERT_FILE", "SSL_CERT_DIR"}
+        return named() if names else usual()
+
+    http["default_ssl_context"] = certificates
+
+    def load() -> None:
+        embedder["opened_model"](graph)
+        tokenizers["opened_tokenizer"](tokenizer)
+        usual()
+
+    return load
 
 
 def _once(opened: Callable[[Path], Any], path: Path) -> Callable[[Path], Any]:
@@ -308,9 +323,9 @@ def _serve(listener: socket.socket) -> None:
         check["stdio_client"] = with_stand_in(check["stdio_client"], server[0], lambda: server[1])
     warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it runs at the fork
     os.fsync = lambda fd: None  # noqa: ARG005 no test cuts the power; most of the time of small runs
-    if "rag.models.embed.local_embedder" in sys.argv[3:]:
-        for opened, path in model_opened_once():
-            opened(path)
+    if set(SEARCHING) <= set(sys.argv[3:]):
+        load_once()()
+        importlib.import_module("rag.ingest.document_languages").load()
     gc.freeze()  # else each child copies what its collector looks at
     parent = os.getppid()
     listener.settimeout(PARENT_SECONDS)
