@@ -6,7 +6,7 @@ stored without a vector, and each later run asks for it again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import islice
@@ -111,16 +111,16 @@ def vector_notes(outcomes: Iterable[Outcome], *, vectors_added: int) -> Iterator
 
 
 async def ask_again(
-    writer: CollectionWriter, embedder: Embedder, stored: Mapping[str, KnownSource]
+    writer: CollectionWriter, embedder: Embedder, lacking: Iterable[KnownSource]
 ) -> dict[str, int]:
-    """Ask again for the missing vectors of stored chunks.
+    """Ask again for the missing vectors of the stored chunks of these sources.
 
     Returns how many are still missing, by the URI of each source that was incomplete before.
 
     Raises:
         ProviderError, StoreError: the embedder or the storage failed.
     """
-    uris = {source.id: uri for uri, source in stored.items() if source.without_vector}
+    uris = {source.id: source.uri for source in lacking if source.without_vector}
     if not uris:
         return {}
     ids = list(uris)

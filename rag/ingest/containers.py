@@ -405,9 +405,9 @@ class ContainerCache:
         """Read the cache; empty if it is missing or damaged. `sources` are the stored ones by URI."""
         how = (recipe, files.model_dump_json(), sorted(SUFFIXES))
         stored: dict[str, dict[str, KnownSource]] = defaultdict(dict)
-        for uri, source in sources.items():
+        for uri in sources:
             if "#" in uri:
-                stored[uri.partition("#")[0]][uri] = source
+                stored[uri.partition("#")[0]][uri] = sources[uri]
         containers = {}
         with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
             noted = json.loads(file.read_bytes())

@@ -246,12 +246,12 @@ async def settle_languages(writer: CollectionWriter) -> None:
     collection = writer.collection
     if not writer.writes or collection.language != "auto":
         return
-    tags = await _tags(writer)
-    languages = _languages_by_frequency(tags.values())
+    languages = _languages_by_frequency(await writer.language_counts())
     if languages == collection.languages:
         return
     usual = replace(collection, languages=languages).usual_language
-    if usual != collection.usual_language and (without := [id_ for id_, tag in tags.items() if not tag]):
+    changes = usual != collection.usual_language
+    if changes and (without := [id_ for id_, tag in (await _tags(writer)).items() if not tag]):
         await writer.reanalyse(without, usual)
     await _note(writer, languages=languages)
 
@@ -263,7 +263,7 @@ async def change_language(writer: CollectionWriter, language: LanguageChoice) ->
     """
     collection = writer.collection
     tags = await _detected_tags(writer) if language == "auto" else await _tags(writer)
-    languages = _languages_by_frequency(tags.values()) if language == "auto" else (language,)
+    languages = _languages_by_frequency(Counter(tags.values())) if language == "auto" else (language,)
     coming = replace(collection, language=language, languages=languages if language == "auto" else ())
     all_languages = dict.fromkeys((*query_languages(collection), *languages, coming.usual_language))
     # Until all words are analysed again, a query must match the old analysis as well as the new one.
@@ -297,9 +297,12 @@ def language_notes(outcomes: Iterable[Outcome], collection: Collection) -> Itera
         )
 
 
-def _languages_by_frequency(tags: Iterable[str]) -> tuple[Language, ...]:
-    """The rules for documents with these tags, most frequent first."""
-    counts = Counter(rules_of(tag) for tag in tags if tag)
+def _languages_by_frequency(tags: Counter[str]) -> tuple[Language, ...]:
+    """The rules for so many documents with these tags, most frequent first."""
+    counts: Counter[Language] = Counter()
+    for tag, count in tags.items():
+        if tag:
+            counts[rules_of(tag)] += count
     return tuple(sorted(counts, key=lambda rules: (-counts[rules], rules)))
 
 

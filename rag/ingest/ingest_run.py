@@ -53,7 +53,14 @@ from rag.models.embed import Embedder
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently, return_memory
 from rag.store.write.collection_writer import CollectionWriter
-from rag.store.write.table_rows import KnownSource, NewSource
+from rag.store.write.table_rows import (
+    KeyedRows,
+    KnownSource,
+    NewSource,
+    can_expire,
+    lacks_vectors,
+    no_sources,
+)
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -246,7 +253,7 @@ class IngestSteps:
         self._unchanged = UnchangedSources(writer, self._claims, self.outcomes, self._preparation.parse)
         self._bytes = ByteProgress({}, progress)
         self._back_pressure = BackPressure(self._executor.workers)
-        self._stored: dict[str, KnownSource] = {}
+        self._stored: KeyedRows[KnownSource] = no_sources()
         self._moved: dict[str, KnownSource] = {}
         self._first_with: dict[str, LocalFile] = {}  # by digest, to report copies
         self._kept_out = KeptOut()
@@ -268,12 +275,11 @@ class IngestSteps:
         # First of all, so that an interrupted run never leaves a source more visible than it should be.
         if narrower := self._claims.narrowed_at_once(self._stored.values()):
             await self._writer.claim(narrower)
-        lacking = sum(source.without_vector for source in self._stored.values())
-        still_lacking = await ask_again(self._writer, self._embedder, self._stored)
-        self._vectors_added = lacking - sum(still_lacking.values())
-        self._stored |= {
-            uri: replace(self._stored[uri], without_vector=count) for uri, count in still_lacking.items()
-        }
+        lacking = self._stored.matching(lacks_vectors)
+        still_lacking = await ask_again(self._writer, self._embedder, lacking)
+        self._vectors_added = sum(source.without_vector for source in lacking) - sum(still_lacking.values())
+        for uri, count in still_lacking.items():
+            self._stored[uri] = replace(self._stored[uri], without_vector=count)
         await self._start_progress(discovery)
         for uri, remark in discovery.remarks.items():
             self.outcomes.remark(uri, remark)
@@ -447,10 +453,11 @@ class IngestSteps:
         Only now is it known which containers were stored and who may see them.
         """
         await self._unchanged.settle()
-        self._kept_out.with_others(self._stored, self.outcomes.ids("added", "replaced"))
-        gone = self._kept_out.removed
-        self._stored = {uri: source for uri, source in self._stored.items() if source.id not in gone}
-        if gone:
+        may_expire = self._stored.matching(partial(can_expire, keep_days=self._writer.collection.keep_days))
+        self._kept_out.with_others(self._stored, may_expire, self.outcomes.ids("added", "replaced"))
+        if gone := self._kept_out.removed:
+            for uri in [uri for uri, source in self._stored.items() if source.id in gone]:
+                del self._stored[uri]
             await self._writer.remove([*gone])
             self.outcomes.finish(gone.values())
 

@@ -233,11 +233,9 @@ def _reason(uri: str, discovery: Discovery) -> str:
 
 def find_vanished(stored: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:
     """The stored sources that are gone from the places that were searched."""
-    return [
-        source
-        for source in stored.values()
-        if _around(source.uri, discovery.whole) and discovery.is_gone(source.uri)
-    ]
+    if not discovery.whole:
+        return []
+    return [stored[uri] for uri in stored if _around(uri, discovery.whole) and discovery.is_gone(uri)]
 
 
 def lost_ids(stored: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[str]) -> set[str]:
@@ -263,6 +261,8 @@ def perhaps_unmounted(
     for source in missing:
         for prefix in _around(source.uri, whole):
             ids[prefix].add(source.id)
+    if not ids:
+        return {}
     stored = Counter(prefix for uri in stored_uris for prefix in _around(uri, whole))
     return {
         prefix: gone

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
@@ -21,22 +21,25 @@ import rag.store.write.make_collection
 from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
 from rag.ingest.ingest_run import Executor, LocalExecutor
+from rag.store.read import schema
 from rag.store.read.connection import database_folder
 from rag.store.read.desk_reader import DeskReader
+from rag.store.write import table_rows
 from rag.store.write.collection_writer import CollectionWriter
 from tests.small_desk import Counting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
 
-    from rag.corpus import Source, Vectors
+    from rag.corpus import AccessRecord, Source, Vectors
     from rag.ingest.file_digests import FileContent
     from rag.ingest.prepare import Chunked, Preparation
     from rag.ingest.report import Outcome, Report
     from rag.ingest.work_limits import Budget
     from rag.models.embed import TextKind
     from rag.store.read.collection_reader import CollectionReader
+    from rag.store.write.table_rows import KnownSource
 
 pytestmark = pytest.mark.anyio
 
@@ -187,6 +190,31 @@ async def test_every_file_is_accounted_for_in_a_first_a_second_and_a_later_run(l
     assert set(await library.sources()) == {"same.md", "changes.md", "new.md", "breaks.json"}
     assert await library.texts("changes.md") == ["changed"]
     assert await library.texts("breaks.json") == ['["breaks.json"]']
+
+
+async def test_a_run_on_an_unchanged_file_looks_at_no_other_source(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    known_source, stored_record = table_rows.known_source, schema.stored_record
+
+    def noting_source(row: dict[str, Any], **how: object) -> KnownSource:
+        asked.append(f"source {row['title']}")
+        return known_source(row, **cast("Any", how))
+
+    def noting_record(row: Mapping[str, Any]) -> AccessRecord:
+        asked.append(f"record {Path(row['uri']).name}")
+        return stored_record(row)
+
+    same, other = library.write("same.md", "# Same"), library.write("other.md", "# Other")
+    await library.ingest()
+    monkeypatch.setattr("rag.store.write.collection_writer.known_source", noting_source)
+    monkeypatch.setattr("rag.store.read.schema.stored_record", noting_record)
+    assert _counts(await library.ingest(same)) == {"unchanged": 1}
+    assert {*asked} == {"source Same", "record same.md"}
+    asked.clear()
+    assert _counts(await library.ingest(same, other)) == {"unchanged": 2}
+    assert {*asked} == {"source Same", "record same.md", "source Other", "record other.md"}
 
 
 async def test_an_outcome_names_the_source_and_its_chunks(library: Library) -> None:

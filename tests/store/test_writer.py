@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -21,6 +24,7 @@ from rag.store.write import table_maintenance
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import drop_collection
 from rag.store.write.make_collection import ensure_collection
+from rag.store.write.table_rows import KeyedRows, language_counts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -473,3 +477,48 @@ async def _lose_the_last_row(data: Path, name: str) -> None:
 
 def _newest_manifest(data: Path, table: str) -> Path:
     return min((database_folder(data) / f"{table}.lance" / "_versions").glob("*.manifest"))
+
+
+def test_values_by_key_are_those_of_the_rows_whether_few_or_all_are_asked_for() -> None:
+    names = [f"{number:03}" for number in range(200)]
+    rows = pa.table({"name": names, "even": [number % 2 == 0 for number in range(200)]})
+    made: list[str] = []
+
+    def value(row: dict[str, Any]) -> str:
+        made.append(row["name"])
+        return f"value of {row['name']}"
+
+    values = KeyedRows(rows, "name", value)
+    assert "007" in values
+    assert "700" not in values
+    assert len(values) == 200
+    assert [*values] == names
+    assert made == []
+    assert values["007"] == values["007"] == "value of 007"
+    assert made == ["007"]
+    del values["008"]
+    values["010"] = values["new"] = "set"
+    assert values.get("008") is None
+    assert values["010"] == "set"
+    evens = values.matching(lambda rows: pc.equal(rows["even"], pa.scalar(value=True)))
+    assert len(evens) == 100  # without 008, and with the new one
+    assert "value of 007" not in evens
+    assert {*evens} == {"set"} | {f"value of {name}" for name in names[::2] if name not in {"008", "010"}}
+    unset = [name for name in names if name not in {"008", "010"}]
+    assert dict(values) == {name: f"value of {name}" for name in unset} | {"010": "set", "new": "set"}
+    assert sorted(made) == unset  # each once
+
+
+def test_languages_are_counted_by_the_metadata_and_not_by_what_a_text_in_it_says() -> None:
+    quoting = 'it says, "language": "fr"'
+    metadata: list[dict[str, str]] = [
+        {"language": "de"},
+        {"path": "a", "language": "de"},
+        {"author": quoting, "language": "en"},
+        {quoting: "a", 'x "language': "fr"},
+        {"languages": "fr", "the language": "fr"},
+        {},
+    ]
+    rows = pa.table({"metadata": [json.dumps(entries, ensure_ascii=False) for entries in metadata]})
+    assert language_counts(rows) == {"de": 2, "en": 1, "": 3}
+    assert language_counts(rows.slice(0, 0)) == {}

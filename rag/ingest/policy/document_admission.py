@@ -176,15 +176,22 @@ class KeptOut:
         self.removed[earlier.id] = Outcome(path, "removed", str(why), earlier.id, kind=why.kind)
         return []
 
-    def with_others(self, sources: Mapping[str, KnownSource], stored: Container[str | None]) -> None:
+    def with_others(
+        self,
+        sources: Mapping[str, KnownSource],
+        may_expire: Iterable[KnownSource],
+        stored: Container[str | None],
+    ) -> None:
         """Also mark expired sources (unless just re-`stored`), and the parts of all, for removal.
 
-        This includes parts whose container could not be opened, or was not searched.
+        This includes parts whose container could not be opened, or was not searched. `may_expire` are those
+        of the sources that can have expired.
         """
-        for id_, outcome in expired_outcomes(
-            source for source in sources.values() if source.id not in stored
-        ).items():
+        expired = expired_outcomes(source for source in may_expire if source.id not in stored)
+        for id_, outcome in expired.items():
             self.removed.setdefault(id_, outcome)
+        if not self.removed:
+            return
         outer = {uri: self.removed[source.id] for uri, source in sources.items() if source.id in self.removed}
         for uri, source in sources.items():
             if "#" in uri and source.id not in self.removed:

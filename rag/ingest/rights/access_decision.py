@@ -189,6 +189,8 @@ class Claims:
 
     def narrowed_at_once(self, sources: Iterable[KnownSource]) -> dict[str, tuple[str, Claim]]:
         """Claims that only narrow sources whose origin decides, with their URIs, by id."""
+        if not self._by_origin:
+            return {}
         claims = (
             (stored, self._synced_claim(stored.uri, place_of(stored.uri), stored.record.content))
             for stored in sources

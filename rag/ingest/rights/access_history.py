@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from rag.ingest.source_files import folder_of, name_of, path_of
 from rag.report.text_and_html import counted
 from rag.store.read.schema import original_id
 from rag.store.write.access_claim import Claim, Policy
+from rag.store.write.access_writer import folder_records
 from rag.store.write.source_ids import PURGED
 
 if TYPE_CHECKING:
@@ -60,22 +62,33 @@ class Recorded:
     ) -> None:
         self.by_id = records
         self._purged = purged
-        self.folders: dict[str, Access] = {}
-        self._known_by: dict[str, list[AccessRecord]] = defaultdict(list)
-        self._by_folder: dict[str, list[AccessRecord]] = defaultdict(list)
+        self.folders = {record.uri: record.access for record in folder_records(records) if record.access}
         self._missing: dict[str, AccessRecord] = {}
         self._new: set[str] = set()
         self._missing_of_name: dict[str, list[AccessRecord]] = defaultdict(list)
         self._groups: dict[tuple[str, str], Sequence[AccessRecord]] = {}
-        for record in records.values():
-            if original_id(record.id):
-                continue  # the record of a tag: it is history
-            if record.is_folder:
-                self.folders |= {record.uri: record.access} if record.access else {}
-                continue
-            self._by_folder[folder_of(record.uri)].append(record)
+
+    # Both indexes are made when a document is new, changed or moved: a run without any needs no records.
+
+    @cached_property
+    def _known_by(self) -> Mapping[str, list[AccessRecord]]:
+        index: dict[str, list[AccessRecord]] = defaultdict(list)
+        for record in self._of_documents():
             for known_by in (record.uri, record.content, *record.former):
-                self._known_by[known_by].append(record)
+                index[known_by].append(record)
+        return index
+
+    @cached_property
+    def _by_folder(self) -> Mapping[str, list[AccessRecord]]:
+        index: dict[str, list[AccessRecord]] = defaultdict(list)
+        for record in self._of_documents():
+            index[folder_of(record.uri)].append(record)
+        return index
+
+    def _of_documents(self) -> Iterator[AccessRecord]:
+        """The records of documents, without those of tags, which are history."""
+        records = self.by_id.values()
+        return (record for record in records if not record.is_folder and not original_id(record.id))
 
     def same_uri(self, id_: str, uri: str, access: Access | None) -> Narrowing:
         """The other records that have or had this URI."""

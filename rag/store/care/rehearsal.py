@@ -18,7 +18,7 @@ from rag.store.write.access_claim import Claim, limits, settle
 from rag.store.write.access_writer import AccessTable
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import read_key
-from rag.store.write.table_rows import KnownSource, NewSource, SourceMove
+from rag.store.write.table_rows import KeyedRows, KnownSource, NewSource, SourceMove, no_sources
 
 if TYPE_CHECKING:
     import lancedb
@@ -49,23 +49,23 @@ class Rehearsal(CollectionWriter):
         chunks, sources = tables or cast("tuple[lancedb.AsyncTable, lancedb.AsyncTable]", (None, None))
         super().__init__(collection, chunks, sources, key=key, data=data)
         self.spools_in = spools_in
-        self.before = dict(records)
+        self.before = records
         self.after = dict(records)
         self._exists = tables is not None
 
     async def known_sources(
         self, records: Mapping[str, AccessRecord] | None = None
-    ) -> dict[str, KnownSource]:
+    ) -> KeyedRows[KnownSource]:
         """The stored sources by URI; none of a collection that doesn't exist."""
         records = self.before if records is None else records
         if self._exists:
             return await super().known_sources(_WithLost(records, self.collection.name))
-        self.ids.learn(record for record in records.values() if record.collection == self.collection.name)
-        return {}
+        self.ids.learn(records)
+        return no_sources()
 
-    async def records(self) -> dict[str, AccessRecord]:
+    async def records(self) -> Mapping[str, AccessRecord]:
         """The access records of the tenant."""
-        return dict(self.before)
+        return self.before
 
     def _settle(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
         settled = {}
@@ -178,7 +178,8 @@ async def open_rehearsal(data: Path, collection: Collection) -> AsyncIterator[Re
     Raises:
         StoreError: the storage failed.
     """
-    tables, records = None, dict[str, AccessRecord]()
+    tables: tuple[lancedb.AsyncTable, lancedb.AsyncTable] | None = None
+    records: Mapping[str, AccessRecord] = {}
     key = collection.tenant, collection.name, collection.build
     if database_folder(data).is_dir():
         with engine_errors("opening the collection"):
@@ -190,6 +191,6 @@ async def open_rehearsal(data: Path, collection: Collection) -> AsyncIterator[Re
                 tables = chunks, sources
             if access is not None:
                 folder = table_folder(data, schema.access_table(collection.tenant))
-                records = await AccessTable(access, folder).records()
+                records = await AccessTable(access, folder).keyed()
     with TemporaryDirectory(prefix="refdesk-") as name:
         yield Rehearsal(collection, tables, records, data=data, spools_in=Path(name))

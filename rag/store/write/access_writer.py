@@ -42,6 +42,7 @@ from rag.store.write.access_claim import Claim, limits, revised, settle
 from rag.store.write.desk_folder import prepare, spending_reserve
 from rag.store.write.locks import locked
 from rag.store.write.source_ids import PURGED, SourceIds, is_uri
+from rag.store.write.table_rows import KeyedRows
 
 if TYPE_CHECKING:
     import lancedb
@@ -59,8 +60,11 @@ class AccessTable:
 
     async def records(self, where: str | None = None) -> dict[str, AccessRecord]:
         """All records by id, or those that satisfy a predicate on the table's columns."""
-        rows = (await self.columns(schema.RECORD_COLUMNS, where)).to_pylist()
-        return {row["id"]: schema.stored_record(row) for row in rows}
+        return dict(await self.keyed(where))
+
+    async def keyed(self, where: str | None = None) -> KeyedRows[AccessRecord]:
+        """As `records`, each made when somebody asks for it."""
+        return keyed_records(await self.columns(schema.RECORD_COLUMNS, where))
 
     async def columns(self, names: Sequence[str], where: str | None = None) -> pa.Table:
         """These columns of all records, or of those that satisfy a predicate."""
@@ -235,16 +239,18 @@ class CollectionAccess:
         self._collection = collection
         self._ids = ids
         self._around = around
-        self._began: dict[str, AccessRecord] = {}
+        self._began: Mapping[str, AccessRecord] = {}
+        self._settled: dict[str, AccessRecord] = {}  # since then, by this writer
 
-    async def read(self) -> dict[str, AccessRecord]:
+    async def read(self) -> Mapping[str, AccessRecord]:
         """All records of the tenant by id, those of removed sources included.
 
         No claim of this writer undoes what somebody else changes after this call.
         """
         async with self._locked() as table:
-            self._began = await table.records()
-        return dict(self._began)
+            began = await table.keyed()
+        self._began, self._settled = began, {}
+        return began
 
     async def of(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """Who may see these sources; those that don't exist are left out."""
@@ -278,7 +284,7 @@ class CollectionAccess:
             with self._around({id_: (stored.get(id_), record) for id_, record in changed.items()}):
                 await table.put(list(changed.values()))
         # What this run settled is its own change. An overtaken record stays overtaken for later claims.
-        self._began |= {
+        self._settled |= {
             id_: record for id_, record in settled.items() if id_ not in overtaken and id_ not in removed
         }
         behind = [
@@ -290,7 +296,7 @@ class CollectionAccess:
 
     def _was_removed(self, record: AccessRecord) -> bool:
         """Whether somebody removed the source since this writer read the records, or stored it."""
-        before = self._began.get(record.id)
+        before = self._before(record.id)
         return not record.present and before is not None and before.present
 
     def _is_overtaken(self, record: AccessRecord) -> bool:
@@ -299,7 +305,11 @@ class CollectionAccess:
         The run computed its claims from the records as they were then, and somebody else knew what they took
         away.
         """
-        return record.access != self._began.get(record.id, record).access
+        return record.access != (self._before(record.id) or record).access
+
+    def _before(self, id_: str) -> AccessRecord | None:
+        """The record as this writer knows it: as it read or settled it."""
+        return self._settled.get(id_) or self._began.get(id_)
 
     def _record(self, id_: str, uri: str, claim: Claim) -> AccessRecord:
         return AccessRecord(id_, self._collection.name, uri, claim.access, claim.content, claim.requested)
@@ -410,6 +420,18 @@ class CollectionAccess:
     @property
     def _ours(self) -> str:
         return f"(collection = {literal(self._collection.name)})"
+
+
+def folder_records(records: Mapping[str, AccessRecord]) -> Iterable[AccessRecord]:
+    """Those of these records that are of folders."""
+    if isinstance(records, KeyedRows):  # without making the others
+        return records.matching(lambda rows: pc.equal(rows["collection"], pa.scalar("")))
+    return (record for record in records.values() if record.is_folder)
+
+
+def keyed_records(rows: pa.Table) -> KeyedRows[AccessRecord]:
+    """The records of rows of the table, by id."""
+    return KeyedRows(rows, "id", schema.stored_record)
 
 
 def _mend(record: AccessRecord, copy: Access | None) -> AccessRecord:

@@ -41,10 +41,13 @@ from rag.store.write.collection_tables import Values, note_swept
 from rag.store.write.desk_folder import forget_origins, is_full
 from rag.store.write.source_ids import SourceIds
 from rag.store.write.table_rows import (
+    KeyedRows,
     KnownSource,
     NewSource,
     SourceMove,
     WholeSource,
+    known_source,
+    language_counts,
     sample_vectors,
     whole_sources,
 )
@@ -100,25 +103,21 @@ class CollectionWriter:
 
     async def known_sources(
         self, records: Mapping[str, AccessRecord] | None = None
-    ) -> dict[str, KnownSource]:
+    ) -> KeyedRows[KnownSource]:
         """The stored sources by URI. One that lacks chunks has no digest, so that it is stored again.
 
         `records` are the tenant's access records, if the caller has read them already.
         """
         records = await self.records() if records is None else records
-        self.ids.learn(record for record in records.values() if record.collection == self.collection.name)
+        self.ids.learn(records)
         with engine_errors("reading sources"):
             columns = ["id", "uri", "digest", "chunk_count", "title", "metadata", "fields"]
             columns += ["date", "ingested_at"]
-            rows = (await self._sources.query().select(columns).to_arrow()).to_pylist()
-        for row in rows:
-            digest, row["without_vector"] = schema.split_digest(row["digest"])
-            row["digest"] = "" if row["id"] in self._incomplete else digest
-            row["expires"] = schema.expiry_of(row, self.collection.keep_days)
-            del row["date"], row["ingested_at"]
-            row["metadata"] = json.loads(row["metadata"])
-            row["file"] = schema.file_record(row.pop("fields"))
-        return {row["uri"]: KnownSource(record=records[row["id"]], **row) for row in rows}
+            rows = await self._sources.query().select(columns).to_arrow()
+        known = partial(
+            known_source, records=records, keep_days=self.collection.keep_days, incomplete=self._incomplete
+        )
+        return KeyedRows(rows, "uri", known)
 
     async def replace(self, items: Sequence[NewSource]) -> dict[str, AccessRecord]:
         """Store sources, each in place of its earlier version. Returns their access records by id.
@@ -189,6 +188,11 @@ class CollectionWriter:
         """The summaries of all sources, as stored."""
         with engine_errors("reading sources"):
             return (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
+
+    async def language_counts(self) -> Counter[str]:
+        """How many sources have which language tag; "" without one."""
+        with engine_errors("reading sources"):
+            return language_counts(await self._sources.query().select(["metadata"]).to_arrow())
 
     async def whole_sources(self, ids: Sequence[str]) -> list[WholeSource]:
         """These sources, with their texts and chunks."""
@@ -299,7 +303,7 @@ class CollectionWriter:
         yield
         self._swept = swept  # not reached after an exception
 
-    async def records(self) -> dict[str, AccessRecord]:
+    async def records(self) -> Mapping[str, AccessRecord]:
         """All access records of the tenant by id; see `CollectionAccess.read`."""
         return await self._access.read()
 

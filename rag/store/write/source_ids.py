@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -32,15 +32,27 @@ class SourceIds:
         self._key = key
         self._by_uri: dict[str, str] = {}
         self._taken: set[str] = set()
+        self._to_learn: Mapping[str, AccessRecord] = {}
 
-    def learn(self, records: Iterable[AccessRecord]) -> None:
-        """Note the ids in use, of present and removed sources."""
-        records = sorted(records, key=lambda record: record.present)  # of one URI, a present source wins
-        self._by_uri |= {record.uri: record.id for record in records}
-        self._taken |= {record.id for record in records}
+    def learn(self, records: Mapping[str, AccessRecord]) -> None:
+        """Note the ids in use, of present and removed sources, by the tenant's access records.
+
+        They are read when somebody asks for an id: a run on documents that are stored asks for none.
+        """
+        self._to_learn = records
+
+    def _learn(self) -> None:
+        name = self._collection.name
+        ours = [record for record in self._to_learn.values() if record.collection == name]
+        ours.sort(key=lambda record: record.present)  # of one URI, a present source wins
+        self._by_uri |= {record.uri: record.id for record in ours}
+        self._taken |= {record.id for record in ours}
+        self._to_learn = {}
 
     def of(self, uri: str) -> str:
         """The id of the source at `uri`."""
+        if self._to_learn:
+            self._learn()
         purged = self.purged(uri)
         if purged in self._by_uri:
             return self._by_uri[purged]

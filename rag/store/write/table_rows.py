@@ -7,10 +7,12 @@ copies `WholeSource` from one table to another.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +31,7 @@ from rag.corpus import (
     Vectors,
 )
 from rag.filters.evaluators import microseconds
+from rag.originals import EXPIRES
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import (
@@ -45,10 +48,12 @@ from rag.store.read.schema import (
 )
 from rag.store.read.word_analysis import terms_of
 from rag.store.write.access_claim import Claim
-from rag.text.languages import analysed_in
+from rag.text.languages import LANGUAGE, analysed_in
 
 if TYPE_CHECKING:
     import lancedb
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,74 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
     return pa.table(columns, schema=schema)
 
 
+FEW_ROWS = 64  # with more of them, making all values at once costs less
+
+
+class KeyedRows(MutableMapping[str, T]):
+    """The rows of a table as values by key, each made by `value` when somebody asks for it.
+
+    A run on one document asks for a few of a collection's sources and access records; to make them all took
+    longer than the run itself. The rows are those of one moment, whatever is written meanwhile. Setting and
+    deleting changes this mapping only.
+    """
+
+    def __init__(self, rows: pa.Table, key: str, value: Callable[[dict[str, Any]], T]) -> None:
+        self._rows = rows
+        self._value = value
+        self._keys = cast("list[str]", rows[key].to_pylist())
+        self._places = dict(zip(self._keys, range(len(self._keys)), strict=True))
+        self._values: dict[str, T] = {}
+
+    def __getitem__(self, key: str) -> T:
+        """The value of a key, made at the first call."""
+        if key not in self._values:
+            place = self._places[key]
+            if len(self._values) < FEW_ROWS:
+                (row,) = self._rows.slice(place, 1).to_pylist()
+                self._values[key] = self._value(row)
+            else:
+                self._make_all()
+        return self._values[key]
+
+    def _make_all(self) -> None:
+        rows = self._rows.to_pylist()
+        for key, place in self._places.items():
+            if key not in self._values:
+                self._values[key] = self._value(rows[place])
+
+    def __setitem__(self, key: str, value: T) -> None:
+        """Set a value. Of a key that has a row, the row counts no more."""
+        self._places[key] = _NO_ROW
+        self._values[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        """Forget a key."""
+        del self._places[key]
+        self._values.pop(key, None)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether the key has a value; makes none."""
+        return key in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        """The keys, in order."""
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        """The number of keys."""
+        return len(self._places)
+
+    def matching(self, mask: Callable[[pa.Table], pa.BooleanArray]) -> list[T]:
+        """The values of the rows that `mask` selects, and all that were set, which have no row."""
+        places = cast("list[int]", pc.indices_nonzero(mask(self._rows)).to_pylist())
+        keys = [key for place in places if self._places.get(key := self._keys[place]) == place]
+        keys += [key for key in self._values if self._places[key] == _NO_ROW]
+        return [self[key] for key in keys]
+
+
+_NO_ROW = -1
+
+
 @dataclass(frozen=True, slots=True)
 class KnownSource:
     """What ingestion needs of a stored source to see whether its file changed or moved."""
@@ -172,6 +245,51 @@ class KnownSource:
     without_vector: int
     file: FileState | None = None
     expires: datetime | None = None
+
+
+def known_source(
+    row: dict[str, Any], *, records: Mapping[str, AccessRecord], keep_days: int, incomplete: Container[str]
+) -> KnownSource:
+    """The known source of a row. One of the `incomplete` ids has no digest."""
+    digest, without_vector = schema.split_digest(row["digest"])
+    return KnownSource(
+        id=row["id"],
+        uri=row["uri"],
+        digest="" if row["id"] in incomplete else digest,
+        chunk_count=row["chunk_count"],
+        title=row["title"],
+        metadata=json.loads(row["metadata"]),
+        record=records[row["id"]],
+        without_vector=without_vector,
+        file=schema.file_record(row["fields"]),
+        expires=schema.expiry_of(row, keep_days),
+    )
+
+
+def no_sources() -> KeyedRows[KnownSource]:
+    """The known sources of a collection that doesn't exist."""
+    known = partial(known_source, records={}, keep_days=0, incomplete=())
+    return KeyedRows(schema.SOURCES_SCHEMA.empty_table(), "uri", known)
+
+
+def lacks_vectors(rows: pa.Table) -> pa.BooleanArray:
+    """Which rows of sources have chunks without a vector; see `schema.digest_value`."""
+    return pc.match_substring(rows["digest"], " ")
+
+
+def can_expire(rows: pa.Table, *, keep_days: int) -> pa.BooleanArray:
+    """Which rows of sources can expire: all in a collection with `keep_days`, else those that state when."""
+    return pc.match_substring(rows["metadata"], "" if keep_days else json.dumps(EXPIRES))
+
+
+_TAG = rf'[{{ ]"{LANGUAGE}": "(?P<tag>[^"\\]*)"'
+"""In metadata as `source_row` writes it; a quote within a key or a value has a backslash before it."""
+
+
+def language_counts(rows: pa.Table) -> Counter[str]:
+    """How many of these rows of sources have which language tag; "" without one."""
+    tags = pc.struct_field(pc.extract_regex(rows["metadata"], _TAG), "tag")
+    return Counter({pair["values"] or "": pair["counts"] for pair in pc.value_counts(tags).to_pylist()})
 
 
 @dataclass(frozen=True, slots=True)
