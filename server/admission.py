@@ -131,7 +131,7 @@ MAX_REMEMBERED = 1024  # tenants, and users of each; beyond this, idle ones are 
 
 @dataclass(slots=True)
 class _Tenant:
-    """A tenant's slots, its rate limit and those of its users."""
+    """A tenant's slots, its rate limit, and its users' rate limits."""
 
     queue: FairQueue
     rate: TokenBucket

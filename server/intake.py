@@ -68,7 +68,9 @@ class Intake:
         scripts = sysconfig.get_path("scripts")
         command = shutil.which("refdesk-admin", path=scripts)
         if command is None:
-            raise ConfigurationError(f"There is no refdesk-admin in {scripts}; install refdesk as a whole.")
+            raise ConfigurationError(
+                f"The command refdesk-admin is missing from {scripts}. Install refdesk again."
+            )
         self._folder = folder
         path = in_one_line(str(folder))
         self._shown = path if len(path) <= SHOWN_CHARS else f"…{path[1 - SHOWN_CHARS :]}"
@@ -95,7 +97,7 @@ class Intake:
             )
         if not any(run.outcomes[outcome] for outcome in STORED):
             return (
-                f"There is no document in {self._shown} that refdesk can read. Tell the user: put some "
+                f"refdesk found no document that it can read in {self._shown}. Tell the user: put documents "
                 "there, or choose another folder, and restart refdesk."
             )
         return None
@@ -170,7 +172,7 @@ class Intake:
 
 
 def data_of(folder: Path, settings: Settings) -> Path:
-    """The data folder for a folder of documents, next to that of the settings.
+    """The data folder for a folder of documents, next to the data folder of the settings.
 
     Each folder of documents has its own, so a search never finds documents of a former one.
     Example: ~/.local/share/refdesk and /home/ann/Handbook -> ~/.local/share/refdesk-folders/Handbook-4c2f0a91

@@ -1,9 +1,9 @@
-"""MCP Apps: the page that hosts show beside an answer (extension `io.modelcontextprotocol/ui`, 2026-01-26).
+"""MCP Apps: the page that hosts show next to an answer (extension `io.modelcontextprotocol/ui`, 2026-01-26).
 
 Only clients that declare the extension get any of it, as its specification asks; all others notice nothing.
 The page is `passages.html`. It shows what the search tool returned, reads on with the opener, and shows pages
-of PDFs with the tool `page_picture`. The host calls these for it, with the rights of whoever is asking. So
-what it shows has passed the same gate as all else, and what it is itself is no secret.
+of PDFs with the tool `page_picture`. The host calls these for it, with the rights of the person who asks.
+So what it shows has passed the same gate as all else, and the page itself holds no secret.
 
 Pictures come from a tool and not from a resource, because only a tool can be for the page alone: by its
 `visibility` no host offers it to a model, and no other server's page may call it. Resources have no such
@@ -43,8 +43,8 @@ NOTHING_FROM_OUTSIDE: Mapping[str, list[str]] = {
 SESSION = "mcp-apps"
 """The id of the session that a client of the older protocol is given over HTTP if it declares the extension.
 
-There it says so only once, and there are no sessions here to remember it in. So it repeats it, by this id. It
-is no secret: whoever sends it is shown what it may read anyway.
+Such a client declares it only once, and there are no sessions to remember that in. So its requests repeat it
+by this id. It isn't secret: who sends it sees only what it may read anyway.
 """
 SESSION_HEADER = "mcp-session-id"
 DECLARED = "refdesk.apps"
@@ -106,7 +106,7 @@ def _pictures() -> types.Tool:
 def search_meta(
     tool: ToolSettings, hits: Sequence[Hit], results: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What the page must know beside the results: the opener's name, and which of them may have pictures."""
+    """What the page must know besides the results: the opener's name, and which of them may have pictures."""
     # Imported here, because only who publishes the page draws pictures.
     from rag.search.page_picture import may_have_pages  # noqa: PLC0415
 

@@ -46,7 +46,7 @@ URI_TEMPLATES = frozenset(template.uri_template for template in TEMPLATES)
 
 
 def resource(source: Source, size: int | None) -> types.Resource:
-    """A source as `resources/list` shows it. `size` is that of its text in bytes, if it is known.
+    """A source as `resources/list` shows it. `size` is the size of its text in bytes, if known.
 
     Its modification date is the document's own, or else the time of ingestion.
     """

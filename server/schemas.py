@@ -265,7 +265,7 @@ _JSON_TYPES: Mapping[FieldType, Mapping[str, str]] = {
 def filter_schema(overview: Sequence[CollectionOverview], room: int, *, values: bool) -> dict[str, Any]:
     """The argument's schema, within `room` bytes of compact JSON if it has types, which is better.
 
-    With `values`, the schema enumerates those of a field if they are few and all of them can be shown.
+    With `values`, the schema enumerates a field's values if they are few and all of them can be shown.
     """
     fields = _field_schemas(overview, values=values)
     if not fields:
@@ -293,7 +293,7 @@ def _field_schemas(overview: Sequence[CollectionOverview], *, values: bool) -> d
 
 
 def _all_values(of_field: Sequence[FieldValues]) -> list[str | float]:
-    """All values of a field, sorted, if each one can be shown; none if there are more. Not those of dates."""
+    """All values of a field, sorted; empty if one can't be shown, if there are too many, or for dates."""
     plain = [[value for value, _ in plain_values(field_values)] for field_values in of_field]
     if any(
         len(values) != field_values.distinct for values, field_values in zip(plain, of_field, strict=True)

@@ -83,7 +83,7 @@ def requested_access(
 
 @dataclass(frozen=True, slots=True)
 class SourceAccess:
-    """A source and its access record. `table` is None for a removed source, of which only the record is kept.
+    """A source and its access record. `table` is None if the source was removed and only its record is left.
 
     `effective` is the access that searches enforce: narrower than `access` where a newer record was lost.
     """
@@ -471,8 +471,8 @@ def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) ->
     for before, after in pairs.values():
         if before and is_narrowed(after.access, changed(before.access)):
             yield (
-                f"{document_name(after)} is no more widely visible than what contains it. Change who may see "
-                "that, too."
+                f"{document_name(after)} stays narrower than this change says: a part can't be more widely "
+                "visible than the file that contains it. Change who may see that file, too."
             )
         if before and decided_by_origin(before) and is_narrowed(before.access, after.access):
             yield (

@@ -313,7 +313,7 @@ def widens(before: Access | None, after: Access | None) -> bool:
 
 
 ACTS = sorted({part for name in get_args(ActName) for part in (name, name.partition(" ")[0])})
-"""All acts, and the first words of acts, each of which selects a group of acts."""
+"""All acts, and their first words, which select groups of acts: "key" is "key create", "key revoke" …"""
 
 
 @click.group("audit", cls=Group)

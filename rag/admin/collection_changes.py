@@ -354,7 +354,7 @@ async def tags_of(settings: Settings, name: str) -> list[Collection]:
 
 
 async def _also_in_tags(settings: Settings, collection: Collection) -> None:
-    """Shorten the retention of a collection's tags to that of the collection."""
+    """Keep no tag of a collection longer than the collection itself is kept."""
     tenant, max_days = collection.tenant, collection.keep_days
     for tag in await tags_of(settings, collection.name):
         if max_days and not 0 < tag.keep_days <= max_days:

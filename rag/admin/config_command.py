@@ -343,7 +343,7 @@ def _collections_problem(bound: BoundTo, collections: CollectionsByTenant) -> st
     if bound_collections and all(
         walls([bound.binding], collection) is None for collection in bound_collections
     ):
-        return f"The filter suits the declared fields of no collection ({', '.join(sorted(names))})."
+        return f"The filter doesn't fit the declared fields of any collection ({', '.join(sorted(names))})."
     return None
 
 
@@ -353,10 +353,10 @@ def _key_problem(key: ApiKey, settings: Settings, collections: CollectionsByTena
     if bound is None:
         return None
     if bound.profile is not None and bound.profile not in {DEFAULT_PROFILE, *settings.search.profiles}:
-        return f"There is no profile {bound.profile!r}, so it can't search."
+        return f"Its profile {bound.profile!r} is not in the settings, so it can't search."
     tool_names = {tool.name for tool in settings.server.tools}
     if missing := [name for name in bound.tools or () if name not in tool_names]:
-        return f"There is no search tool {', '.join(missing)}."
+        return f"The settings have no search tool {', '.join(missing)}."
     return _collections_problem(bound, collections)
 
 

@@ -207,7 +207,7 @@ SAMPLED = 32  # texts that a local model embeds, to measure its rate
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run would do. `tokens` excludes those of `cached` chunks.
+    """What a run would do. `tokens` counts only chunks that are not `cached`.
 
     `cost` is in the currency of the price, None without a price; `seconds` is None without a known rate.
     """

@@ -201,7 +201,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
 async def _ingest_once(
     once: Callable[[], Awaitable[Report]], collection: str, page: Path | None, *, as_json: bool
 ) -> Report:
-    """Ingest, and print or write the report, also that of a run which ended early.
+    """Ingest, and print or write the report, even if the run ends early.
 
     Raises:
         InterruptedRunError: the run ended early.
@@ -327,7 +327,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
 ) -> Report:
     """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
 
-    `rights` None: those of the settings and the collection. `removes` allows removing most of a folder's
+    Without `rights`, the settings and the collection decide. `removes` allows removing most of a folder's
     sources. `verbose` lists every file, and `as_log` writes the progress as JSON lines. `origin` is the name
     of the origin to ingest, which is at `paths` if it is a folder. With `only_news` a run in which nothing
     happened prints nothing, and the lines of another one begin with the origin. `on` is the address of a Ray

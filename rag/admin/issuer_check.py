@@ -53,7 +53,7 @@ def _judgement(metadata: dict[str, Any], oauth: OAuthSettings) -> tuple[Literal[
     if keys != oauth.jwks_url:
         return "note", f"It has its keys at {keys!r}, not at {oauth.jwks_url!r} (oauth.jwks_url)."
     if "S256" not in _list_of(metadata, "code_challenge_methods_supported"):
-        return "note", "It doesn't say that it knows PKCE (S256), so many clients refuse to sign in there."
+        return "note", "It doesn't declare PKCE with S256. Many clients refuse to sign in without it."
     registers = metadata.get("registration_endpoint") or metadata.get("client_id_metadata_document_supported")
     vouched = ID_JAG in _list_of(metadata, "authorization_grant_profiles_supported")
     return "ok", (

@@ -125,11 +125,11 @@ def _check_collections(bound: CredentialBoundTo, existing: tuple[Collection, ...
     hidden = [collection.name for collection in readable if walls([bound.binding], collection) is None]
     if len(hidden) == len(readable):
         raise ConfigurationError(
-            f"--filter: it suits the declared fields of no collection ({', '.join(hidden) or 'none'}), so "
+            f"--filter doesn't fit the declared fields of any collection ({', '.join(hidden) or 'none'}), so "
             "the key would show nothing. refdesk-admin collection list shows the fields."
         )
     if hidden:
-        echo(f"The key shows nothing of {', '.join(hidden)}: the filter doesn't suit its fields.", err=True)
+        echo(f"The key shows nothing of {', '.join(hidden)}: the filter doesn't fit its fields.", err=True)
 
 
 def binding_in_words(bound: CredentialBoundTo | None) -> str:

@@ -16,7 +16,7 @@ from rag.errors import BusyError, ConfigurationError, InvalidRequestError, Refde
 
 FAILED = 1
 MISUSE = 2
-BUSY = 4  # another process is at work on what the command needs; 3 is that of an ingestion with failed files
+BUSY = 4  # another process holds what the command needs; 3 means that an ingestion had failed files
 INTERRUPTED = 130
 
 COMMANDS = {

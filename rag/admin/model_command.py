@@ -60,8 +60,8 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> int:
     """Compare the files of models with their checksums.
 
-    The checksums are those of the files when they came. Without names, all installed models are read. Exits
-    with 1 if a file is missing or has changed.
+    The checksums were noted when the models were installed. Without names, all installed models are read.
+    Exits with 1 if a file is missing or has changed.
     """
     here = installed_models(settings.models_folder)
     chosen = {name: _installed_model(settings, here, name) for name in names or here}

@@ -77,7 +77,7 @@ def heading(hit: Hit) -> str:
 
 
 def heading_parts(hit: Hit) -> list[str]:
-    """The title, section and page, as far as the hit has them."""
+    """The title, section and page of a hit, without those that it lacks."""
     path = hit.chunk.section[1:] if hit.chunk.section[:1] == (hit.source.title,) else hit.chunk.section
     page = page_of(hit.source, hit.chunk.page, hit.chunk.page) if hit.chunk.page else ""
     return [part for part in (label(hit.source.title), label(" > ".join(path)), page) if part]
@@ -238,5 +238,5 @@ def _fate(fate: SourceTrace) -> Iterator[str]:
 
 
 def _wrapped_lines(text: str, begins: str = "   ") -> list[str]:
-    """The text wrapped into lines, the first of which starts with `begins`; none for an empty text."""
+    """The text wrapped into lines; the first starts with `begins`. An empty text has no lines."""
     return textwrap.wrap(text, WIDTH, initial_indent=begins, subsequent_indent="   ")

@@ -310,7 +310,7 @@ class OrphanedDocuments:
 async def orphaned_documents(settings: Settings) -> list[OrphanedDocuments]:
     """The documents of origins that were removed, renamed, or moved to another collection.
 
-    Folder origins are not covered: their documents look like those of `ingest`.
+    Folder origins are not covered: their documents look as if `ingest` had stored them.
 
     Raises:
         ConfigurationError, StoreError: the desk can't be read.

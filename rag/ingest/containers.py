@@ -366,7 +366,7 @@ CACHE_FILE = ".containers.json"  # no origin has such a name
 class CachedContainer(NamedTuple):
     """One opened container: digests of how it was opened, of its content and of its stored parts.
 
-    `outcomes` are those of its members that weren't stored: path, outcome, reason, kind and cause.
+    `outcomes` are of members that weren't stored: path, outcome, reason, kind and cause.
     """
 
     recipe: str

@@ -82,10 +82,10 @@ class Ignoring:
 class Discovery:
     """The documents to read, the outcomes of rejected ones, and how completely each place was searched.
 
-    `files` and `remarks` go by the URI of the document, `containers` and `spent` (the CPU seconds of opening)
-    by that of the container. `folders` were walked. `whole` are the URI prefixes that were searched
-    completely: folders ("file:///d/"), containers ("file:///d/x.zip#") and origins ("origin:wiki/"). `partly`
-    are prefixes inside those that could not be searched: their stored sources stay.
+    `files` and `remarks` are keyed by the URI of the document, `containers` and `spent` (the CPU seconds of
+    opening) by the URI of the container. `folders` were walked. `whole` are the URI prefixes that were
+    searched completely: folders ("file:///d/"), containers ("file:///d/x.zip#") and origins ("origin:wiki/").
+    `partly` are prefixes inside those that could not be searched: their stored sources stay.
 
     For an origin: `unchanged` documents need no reading, `retained` ones stay because their state is unknown,
     `deleted` ones are named as deleted, and `rights` says who may see a document if the origin decides that.
@@ -112,8 +112,8 @@ class Discovery:
     def budget(self, uri: str, seconds: float) -> Budget:
         """The CPU seconds that a file may still take.
 
-        Each part has its own. Every part that crashed or used up its seconds halves those of the parts after
-        it, so that an archive of hostile files costs a bounded time.
+        Each part has its own budget. Every part that crashed or used it up halves the budgets of the parts
+        after it, so that an archive of hostile files costs a bounded time.
         """
         outermost, _, inside = uri.partition("#")
         allowed = seconds / 2 ** self.broken[outermost] if inside else seconds

@@ -185,7 +185,7 @@ class LocalExecutor:
 class Instructions:
     """What to ingest and how, and who may see new documents.
 
-    `chunking` comes from the settings; that of the collection goes before it. `removes` confirms the removal
+    `chunking` comes from the settings; the collection's own goes first. `removes` confirms the removal
     of sources although many files are missing (`rag.ingest.known_sources`). `executor` prepares documents.
     """
 
@@ -355,7 +355,7 @@ class IngestSteps:
             if self.failure:
                 return
             if document := await self._prepared_or_reported(discovery.files[uri], discovery):
-                # From here on it takes the room of its text, no longer that of its file.
+                # From here on it counts by the size of its text, not of its file.
                 await self._back_pressure.enter(uri, len(document.chunked.document.text))
                 with suppress(anyio.BrokenResourceError):  # the embedder failed
                     await to_embed.send(document)

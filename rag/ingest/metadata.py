@@ -1,7 +1,7 @@
 """A document's metadata: from a sidecar file, and as the fields that its collection declares.
 
 The sidecar `report.pdf.meta.toml` describes `report.pdf`, which can't hold metadata like the front matter of
-Markdown. Its keys override those of the document.
+Markdown. Its keys override the document's.
 """
 
 from __future__ import annotations

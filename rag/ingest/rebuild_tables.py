@@ -71,11 +71,11 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
     around: AbstractContextManager[None] | None = None,
     approved: Callable[[], Awaitable[bool]] = _at_once,
 ) -> Rebuilt:
-    """Make the build that is to come, or complete it, and switch to it in one commit.
+    """Make the coming build, or complete it, and switch to it in one commit.
 
-    `chunkings` and `max_tokens` are those of the settings. `progress` is told how many sources are done, of
-    how many. When the build is complete, and the catalog names it as the one that is coming, `approved`
-    decides whether to switch. `around` encloses the switch.
+    `chunkings` and `max_tokens` come from the settings. `progress` gets the number of finished sources and of
+    all. When the build is complete, and the catalog names it as the coming one, `approved` decides whether to
+    switch. `around` encloses the switch.
 
     Raises:
         ProviderError, StoreError: the embedder or the storage failed. The present tables stay in use, and
@@ -218,7 +218,7 @@ class _Rebuild:
         reading = Reading(foreign, window - limit)
         new_passages = passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
         self.rebuilt.recut += 1
-        # With the digest that it had, the next ingestion stores it anew.
+        # Its digest stays as it was, so that the next ingestion stores it again.
         digest = source.digest if paged else digest_with_cut(source.digest, cut)
         new_passages = _with_pages(new_passages, stored) if paged else new_passages
         return stored.with_passages(new_passages, digest, self.access.get(source.id), collection)

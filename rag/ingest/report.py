@@ -30,10 +30,10 @@ class Outcome:
     """The outcome of one file.
 
     `skipped` means that it failed, for `reason`; `ignored`, that it holds nothing to ingest (`kind` says
-    why); `missing`, that it is gone, but with so many others that nothing was removed. `access` is who may
-    see the source, if this run decided it. `without_vector` counts chunks without a valid vector. `flags` are
-    set only if this run read the text. `cause` classifies the reason of a skipped file. `masked` counts the
-    masked values by kind. `language` is the tag of the document's language, empty if unknown.
+    why); `missing`, that it is gone, but too many others are, too, so that nothing was removed. `access` is
+    who may see the source, if this run decided it. `without_vector` counts chunks without a valid vector.
+    `flags` are set only if this run read the text. `cause` classifies the reason of a skipped file. `masked`
+    counts the masked values by kind. `language` is the tag of the document's language, empty if unknown.
     """
 
     path: str

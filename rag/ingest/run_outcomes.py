@@ -65,7 +65,7 @@ class SilentProgress:
 
 @dataclass(frozen=True, slots=True)
 class ByteProgress:
-    """Reports progress in bytes; `sizes` are those of the run's files by URI."""
+    """Reports progress in bytes; `sizes` are the sizes of the run's files by URI."""
 
     sizes: Mapping[str, int]
     progress: Progress

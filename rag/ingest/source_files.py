@@ -61,7 +61,7 @@ def printable(path: Path | str) -> str:
 
 
 def is_local(uri: str) -> bool:
-    """Whether a URI is that of a local file, or of a part of one."""
+    """Whether a URI names a local file, or a part of one."""
     return uri.startswith("file:")
 
 

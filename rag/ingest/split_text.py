@@ -109,7 +109,7 @@ class Measure:
         return max(start + 1, min(after, start + CHARACTERS_PER_TOKEN * room))
 
     def before(self, end: int, units: int) -> int:
-        """Where the last so many units before `end` begin."""
+        """Where the last `units` units before `end` begin."""
         unit = bisect_left(self._units, end) - units
         return self._units[unit] if unit > 0 else 0
 
@@ -145,7 +145,7 @@ def _unit_starts(text: str, starts: array[int]) -> array[int]:
 
 
 def _units_in(word: str, pieces: int) -> int:
-    """The units of a word that is so many tokens; very long tokens are unknown ones."""
+    """The units of a word of `pieces` tokens; the model doesn't know words with very long tokens."""
     signs = len(_SIGN.findall(word))
     units = signs + ceil((len(word) - signs) / LETTERS_PER_UNIT)
     return units if len(word) > CHARACTERS_PER_TOKEN * pieces else min(pieces, units)

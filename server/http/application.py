@@ -1,7 +1,7 @@
 """The HTTP application: streamable HTTP in both protocol eras, and HTTP+SSE for older clients.
 
-There are no sessions: every request is authenticated anew. `http_app` lists the middleware from the outside
-in; README.md in `server/` explains the order.
+There are no sessions: every request is authenticated on its own. `http_app` lists the middleware from the
+outside in; README.md in `server/` explains the order.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Res
     return JSONResponse(body, status_code=503, headers={"Retry-After": "30"})
 
 
-# Gives clients that show MCP Apps the id of a session, by which they say so again in each request.
+# Gives clients that show MCP Apps a session id. Each of their requests repeats it, and so declares it again.
 
 
 class AppsSession:

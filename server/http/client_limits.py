@@ -1,7 +1,7 @@
 """Limits on clients that nobody has authenticated yet: on their connections and on their failed requests.
 
 Before there is a request, connections are limited: how many, from where, and how slow. A new connection
-beyond the limit of its address is refused with 429, beyond that of the process with 503. Slow ones end.
+beyond the limit of its address is refused with 429, beyond the limit of the process with 503. Slow ones end.
 
 Failed requests of unauthenticated clients have a rate limit, so that credentials can't be guessed.
 """
@@ -64,8 +64,8 @@ def is_ambiguous(received: bytes) -> bool:
     r"""Whether a request whose head has arrived could end elsewhere for the proxy before us.
 
     It does if it says twice how long it is, or in a way that not everybody knows. Then what one takes for the
-    body, the other takes for the next request, perhaps somebody else's (RFC 9112, 11.2). h11 takes a length
-    beside chunks, and the same length twice.
+    body, the other takes for the next request, perhaps somebody else's (RFC 9112, 11.2). h11 accepts a
+    length together with chunks, and the same length twice.
     Example: b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" -> True.
     """
     head = _HEAD.match(received)
@@ -156,7 +156,7 @@ class SlowClientProtocol(H11Protocol):
             self._header_timer = None
 
     def handle_events(self) -> None:
-        """Answer requests of which it is certain where they end, and close the connection at others."""
+        """Answer requests that certainly end where we think, and close the connection at others."""
         if self.conn.their_state is h11.IDLE and is_ambiguous(self.conn.trailing_data[0]):
             self.send_400_response("")
         else:

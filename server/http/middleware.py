@@ -265,5 +265,5 @@ def _read(scope: Scope) -> str:
 
 
 def _header(scope: Scope, name: bytes) -> str:
-    """The first header of this name; empty if there is none."""
+    """The first header of this name; empty if the request lacks it."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")

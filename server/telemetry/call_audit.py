@@ -315,7 +315,7 @@ class RefusalLog:
         self._unlogged: dict[RefusalKind, int] = {}
 
     def record(self, status: int, address: str, fields: Mapping[str, object]) -> None:
-        """Log or count a refusal; `fields` are the caller, as far as known, and the reason."""
+        """Log or count a refusal; `fields` are what is known of the caller, and the reason."""
         self._count(status)
         kind: RefusalKind = (status, address, json.dumps(fields))
         if kind not in self._unlogged and len(self._unlogged) >= MAX_REFUSAL_KINDS:

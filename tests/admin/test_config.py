@@ -317,8 +317,8 @@ def _answer(provider: Endpoint, body: object) -> Behaviour:
             {"jwks_uri": "https://login.example.com/k"},
             "note It has its keys at 'https://login.example.com/k'",
         ),
-        ({"code_challenge_methods_supported": ["plain"]}, "note It doesn't say that it knows PKCE (S256)"),
-        ({"code_challenge_methods_supported": 5}, "note It doesn't say that it knows PKCE (S256)"),
+        ({"code_challenge_methods_supported": ["plain"]}, "note It doesn't declare PKCE with S256"),
+        ({"code_challenge_methods_supported": 5}, "note It doesn't declare PKCE with S256"),
     ],
 )
 def test_the_issuers_metadata_is_compared_with_the_settings(
@@ -361,7 +361,10 @@ def test_a_binding_that_leaves_nothing_is_wrong(check: Callable[..., tuple[int, 
     assert code
     assert said["search.collections"] == "wrong There is no collection hanbdook."
     assert said["tool search_b"] == "wrong There is no collection handbook."
-    assert said["scope final"] == "wrong The filter suits the declared fields of no collection (documents)."
+    assert (
+        said["scope final"]
+        == "wrong The filter doesn't fit the declared fields of any collection (documents)."
+    )
     assert not said.keys() & {"tool search", "scope all"}
 
 
@@ -380,9 +383,9 @@ def test_a_key_that_names_what_is_no_longer_there_is_wrong(
     assert scripts.admin("collection", "remove", "handbook", "--yes", "--data", data).returncode == 0
     code, said = check('server.tools = [{ name = "find" }]', "--data", data)
     assert code
-    assert said[f"key {ids[0]}"] == "wrong There is no profile 'own', so it can't search."
+    assert said[f"key {ids[0]}"] == "wrong Its profile 'own' is not in the settings, so it can't search."
     assert said[f"key {ids[1]}"] == "wrong There is no collection handbook."
-    assert said[f"key {ids[2]}"] == "wrong There is no search tool search."
+    assert said[f"key {ids[2]}"] == "wrong The settings have no search tool search."
     (data / "keys.json").write_text("{")
     (data / "keys.json").chmod(0o600)
     assert "can't be read" in check("", "--data", data)[1]["keys"]

@@ -422,7 +422,7 @@ def test_a_key_that_must_stand_in_the_file_is_read_and_not_shown(
     for nothing in ("", "\n", "two words\n", "ключ\n"):
         monkeypatch.setattr(sys, "stdin", io.StringIO(nothing))
         run = inside.run("connect", host, "--remote", URL, "--name", "x", code=2)
-        assert "There is no key to write into the file." in run.stderr
+        assert "refdesk-admin key create" in run.stderr
 
 
 def test_a_key_in_a_file_that_others_can_read_is_warned_of(

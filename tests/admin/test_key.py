@@ -117,8 +117,8 @@ REFUSED: list[tuple[int, list[str], str]] = [
     (USAGE, ["--filter", "{"], "not valid JSON"),
     (USAGE, ["--filter", "{}"], "--filter: filter must be an object with at least one condition in it."),
     (USAGE, ["--filter", '{"$nor": []}'], "--filter: There is no operator '$nor' that combines filters."),
-    (USAGE, ["--filter", '{"status": 5}'], "it suits the declared fields of no collection (handbook, notes)"),
-    (USAGE, ["--collection", "notes", "--filter", '{"status": "x"}'], "of no collection (notes)"),
+    (USAGE, ["--filter", '{"status": 5}'], "fields of any collection (handbook, notes)"),
+    (USAGE, ["--collection", "notes", "--filter", '{"status": "x"}'], "of any collection (notes)"),
     (USAGE, ["--profile", "best"], "there is no profile 'best'; use one of: default, fast, precise, fresh."),
     (USAGE, ["--limit", "0"], "0 is not in the range 1<=x<=100"),
     (USAGE, ["--tool", "find"], "--tool: there is no search tool 'find'; use some of: search."),
@@ -137,7 +137,7 @@ def test_a_filter_that_suits_only_some_collections_says_which_it_hides(inside: I
     inside.run("collection", "create", "handbook", "--field", "status=string")
     inside.run("collection", "create", "notes")
     run = inside.run("key", "create", "--filter", '{"status": "final"}')
-    assert "shows nothing of notes: the filter doesn't suit its fields" in run.stderr
+    assert "shows nothing of notes: the filter doesn't fit its fields" in run.stderr
 
 
 OAUTH = """

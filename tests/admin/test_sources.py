@@ -217,7 +217,7 @@ def test_an_attachment_is_never_wider_than_its_mail_by_hand_either(inside: Desk,
     inside.run("access", "set", wages, "--visibility", "restricted", "--allow", "group:hr")
     for act in (("set", "--visibility", "tenant"), ("grant", "--to", "user:bob")):
         run = inside.run("access", act[0], note, *act[1:])
-        assert f"{note} is no more widely visible than what contains it." in run.stderr
+        assert f"{note} stays narrower" in run.stderr
         assert inside.json("search", "pendulum", "--user", "bob")["results"] == []
     inside.run("access", "grant", wages, "--to", "user:bob")  # which takes it along
     assert len(inside.json("search", "pendulum", "--user", "bob")["results"]) == 2

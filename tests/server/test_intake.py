@@ -304,8 +304,8 @@ async def test_a_folder_without_documents_is_named_as_that(stand_in: Callable[[s
     made = stand_in(told({"event": "started", "files": 1}, ignored))
     with anyio.fail_after(PATIENCE_SECONDS):
         await made.run()
-    assert "There is no document in" in str(made.note)
-    assert "put some there" in str(made.note)
+    assert "no document that it can read" in str(made.note)
+    assert "put documents there" in str(made.note)
 
 
 @pytest.mark.anyio

@@ -97,7 +97,7 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
     Its configuration gets an entry that starts this desk's server with the data folder, settings, tenant and
     user of this command. On a terminal you see what changes and are asked before it is written; elsewhere, a
     host that seems not to be installed needs --yes. Nothing is written that could not start. Comments and
-    other servers stay, and the file as it was is kept beside it.
+    other servers stay, and a copy of the earlier file is kept next to it.
 
     With --remote, the entry leads to a server that was started with refdesk --http. If the key belongs into
     the file, it is asked for, or read from standard input.
@@ -174,8 +174,8 @@ def _key() -> str:
     key = line.strip()
     if not key or not key.isascii() or any(letter.isspace() for letter in key):
         raise ConfigurationError(
-            "There is no key to write into the file. Type it when you are asked, or send it to standard "
-            "input. refdesk-admin key create makes one."
+            "The API key is missing, or has characters that no key has. Type it when you are asked, or send "
+            "it to standard input. refdesk-admin key create creates one."
         )
     return key
 

@@ -156,7 +156,7 @@ def _indentation(text: str, at: int) -> str:
 
 
 def _step(text: str, root: _Node) -> str:
-    """The file's step of indentation: that of its first member, if that has a line of its own."""
+    """The file's indentation step: how far its first member is indented, if it has a line of its own."""
     first = next(iter(root.members.values()), None)
     if first is None or "\n" not in text[root.start : first.start]:
         return INDENT

@@ -60,7 +60,7 @@ def launch(settings: Settings, config: Path, asker: Sequence[str] = ()) -> Launc
     scripts = sysconfig.get_path("scripts")
     command = shutil.which("refdesk", path=scripts)
     if command is None:
-        raise ConfigurationError(f"There is no refdesk in {scripts}; install it as a whole.")
+        raise ConfigurationError(f"The command refdesk is missing from {scripts}. Install refdesk again.")
     options = ["--config", str(config.absolute())] if config.exists() else []
     args = [*options, "--data", str(settings.data.absolute()), *asker]
     return Launch(str(Path(command).absolute()), args, environment())

@@ -142,8 +142,8 @@ def entry(field: str) -> Iterator[None]:
 class Console:
     """The console of one desk.
 
-    `base_settings` are those of the command line, `config` is their file, whether it exists or not. `chosen`
-    is the tenant that the administrator selected; `request_tenant` fixes it during a request. `mistake` is
+    `base_settings` come from the command line, `config` is their file, which may be missing. `chosen` is the
+    tenant that the administrator selected; `request_tenant` fixes it during a request. `mistake` is
     what is wrong in a form that was sent. Uploaded files go below `uploads`.
     """
 

@@ -48,7 +48,7 @@ class HealthLine:
 
 
 class Health:
-    """The results of the last checks: those of the doctor that call no model and start no server."""
+    """The results of the doctor's last checks, without checks that call a model or start a server."""
 
     def __init__(self, settings: Settings, config: Path) -> None:
         self._settings = settings
@@ -157,7 +157,7 @@ class Job:
         self._tell()
 
     def end(self, code: int) -> None:
-        """Note the exit code, and wake whoever waits."""
+        """Note the exit code, and wake all waiting tasks."""
         self.code = code
         self.ended.set()
         self._tell()
@@ -191,7 +191,9 @@ class Jobs:
         scripts = sysconfig.get_path("scripts")
         path = shutil.which(COMMAND, path=scripts)
         if path is None:
-            raise ConfigurationError(f"There is no {COMMAND} in {scripts}; install it as a whole.")
+            raise ConfigurationError(
+                f"The command {COMMAND} is missing from {scripts}. Install refdesk again."
+            )
         if self.tasks is None:
             raise BusyError("The console is ending.")
         self.last = Job(collection, folder)

@@ -92,7 +92,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The metrics of a running server, or the `problem` that there are none."""
+    """The metrics of a running server, or the `problem` that kept them from being read."""
 
     problem: str = ""
     ready: bool = False

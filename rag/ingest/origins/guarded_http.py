@@ -83,7 +83,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """A connection to one of the host's addresses, all of which must be allowed."""
+        """A connection to one of the host's addresses; all of them must be allowed."""
         try:
             addresses = await self._resolve(host, port)
         except OSError as error:

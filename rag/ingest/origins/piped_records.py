@@ -162,8 +162,8 @@ def _open_records(
             ) from error
     elif stdin is None or stdin.isatty():
         raise ConfigurationError(
-            "This origin takes records from standard input, and there are none. Write refdesk-admin sync "
-            "NAME < FILE, or set command or file in the settings."
+            "This origin reads records from standard input, which is a terminal or closed. Run refdesk-admin "
+            "sync NAME < FILE, or set command or file in the settings."
         )
     else:
         yield _Opened(stdin)

@@ -231,7 +231,7 @@ class _Bucket:
         """The content of an object.
 
         Raises:
-            GoneError: there is none.
+            GoneError: the bucket has no object of this key.
             FetchError: it can't be read.
         """
         url = await to_thread.run_sync(self._url, key, abandon_on_cancel=True)

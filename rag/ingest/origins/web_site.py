@@ -1,7 +1,7 @@
 """Looks through a web site: the listed pages, what sitemaps and feeds list, and what pages link to.
 
 Its servers are asked politely: one request at a time, with a delay, as robots.txt allows. An unchanged page
-(304) is not fetched, and its links are those of the last run. A page that is gone (404, 410) or that the
+(304) is not fetched, and keeps its links from the last run. A page that is gone (404, 410) or that the
 server doesn't give out any more (401, 403, 451) is removed; one that can't be fetched now stays as it is.
 """
 

@@ -94,7 +94,7 @@ def _zip_members(data: bytes) -> Iterator[Member]:
 
 
 def _names(entries: list[zipfile.ZipInfo]) -> list[str]:
-    """The names of the members. Names without a stated encoding share that of the system that packed them.
+    """The names of the members. Names without a stated encoding are in the encoding of the packing system.
 
     It is detected from all names together, as a single one is too short. DOS's code page comes first.
     """

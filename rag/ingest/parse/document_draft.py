@@ -251,10 +251,9 @@ def document_of_draft(
     remarks: Iterable[str],
     title: str = "",
 ) -> Document:
-    """The document of a draft. Its title is that of its properties, else `title`, else its first heading.
+    """The document of a draft. Its title is in its properties, else `title`, else its first heading.
 
-    Its date is when it was last saved. The creation date isn't used, because a copy keeps that of its
-    template.
+    Its date is when it was last saved. The creation date isn't used, because it can be the template's.
     """
     draft.promote()
     text = draft.text

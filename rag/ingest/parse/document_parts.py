@@ -41,7 +41,7 @@ class Lines(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A block by its text; `title` is that of a heading, if it differs from the text."""
+    """A block by its text; `title` is a heading's title if it differs from the text."""
 
     kind: BlockKind
     text: str

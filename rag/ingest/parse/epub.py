@@ -37,7 +37,7 @@ _YEAR = re.compile(r"\d{4}(-\d\d)?")
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a book; title, author, language, date and description are those of its package.
+    """The document of a book; its package states title, author, language, date and description.
 
     Raises:
         ParseError: the book is damaged, too large, or protected by DRM.

@@ -61,7 +61,7 @@ def parse_notebook(text: str, name: str) -> Document:
 
 
 def _cells(book: object) -> list[dict[str, object]] | None:
-    """The cells, None if there are none. Format 3 has them in worksheets."""
+    """The cells, None if the notebook has none. Format 3 keeps them in worksheets."""
     sheets = _mapping(book).get("worksheets")
     books = sheets if isinstance(sheets, list) else [book]
     cell_lists = [cells for sheet in books if isinstance(cells := _mapping(sheet).get("cells"), list)]

@@ -64,7 +64,7 @@ _CITED = re.compile(
 )
 _NOTE = re.compile(r"\\(?:footnote|thanks)\{([^{}]*)\}")
 _LINKED = re.compile(r"\\href\{([^{}]*)\}\{([^{}]*)\}")
-_STYLED = re.compile(  # commands whose first argument, or first two, are no text
+_STYLED = re.compile(  # commands whose first one or two arguments aren't text
     r"\\(?:(?:textcolor|colorbox|raisebox|parbox|scalebox|rotatebox|foreignlanguage)(?![a-zA-Z@])\*?"
     rf"{_OPTION}\s*{_BRACED}|(?:fcolorbox|resizebox|multicolumn|multirow)\*?{_OPTION}\s*{_BRACED}{_OPTION}\s*"
     rf"{_BRACED}){_OPTION}"

@@ -124,7 +124,7 @@ def _code(lines: Sequence[str], fence: str, attributes: str) -> Part:
 
 
 def _table(lines: Sequence[str], attributes: str) -> str:
-    """A table as pipe rows. The number of columns is stated, or that of the cells in the first line."""
+    """A table as pipe rows. The attributes state the number of columns, or the first line shows it."""
     stated = _COLUMNS.search(attributes)
     cells: list[str] = []
     columns = 0

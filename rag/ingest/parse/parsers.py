@@ -79,7 +79,7 @@ _OFFICE: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(xlsx.SUFFIXES, xlsx.parse),
 }
 OFFICE = frozenset(_OFFICE)
-"""Suffixes of office formats, most of which are ZIP archives of XML."""
+"""Suffixes of office formats; most are ZIP archives of XML."""
 
 _BINARY: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(pdf_document.SUFFIXES, pdf_document.parse),
@@ -129,7 +129,7 @@ _LEFT_OUT = re.compile(r"([^;:]+?)(?: was| were)? left out\b")
 
 
 def format_of(data: bytes, name: str) -> str:
-    """The suffix that decides how a file is parsed: that of its name, unless its content is clearly another.
+    """The suffix that decides how a file is parsed: its name's, unless its content clearly is another.
 
     The content decides for PDFs, for web pages with the name of a text file, for files without a suffix, and
     for files with the name of an office document, which may be another office format, a web page or a table.

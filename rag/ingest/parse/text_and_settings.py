@@ -1,6 +1,6 @@
 """Plain text and logs, headers at the top of a text, and settings files as they stand.
 
-Headers are those of RFC 822, as in letters and PEPs, and reStructuredText's fields. In YAML, TOML and INI
+Headers are written as in RFC 822 (letters, PEPs) or as fields of reStructuredText. In YAML, TOML and INI
 files, each top-level key or table is a section.
 """
 

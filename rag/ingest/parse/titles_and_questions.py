@@ -94,7 +94,7 @@ def _first_line(text: str, blocks: tuple[Block, ...]) -> str:
 
 
 def numbered_title(title: str, entries: Mapping[str, str]) -> str:
-    """The title of a proposal (PEP, RFC …) with its number, by which people know it.
+    """The title of a proposal (PEP, RFC …) with the number that people know it by.
 
     Example: ("Style Guide", {"pep": "8"}) -> "PEP 8 – Style Guide".
     """
@@ -231,7 +231,7 @@ class _Finder:
         return sorted([*self._labels(block), *lines], key=lambda line: (line.start, not line.is_label))
 
     def _labels(self, block: Block) -> Iterator[_Question]:
-        """The labels in a block: those of `labels`, and <summary> in Markdown."""
+        """The labels in a block: its part of `labels`, and <summary> in Markdown."""
         inside = slice(bisect_left(self.labels, block.start), bisect_left(self.labels, block.end))
         for label in self.labels[inside]:
             start = max(self.text.rfind("\n", 0, label) + 1, block.start)

@@ -55,7 +55,7 @@ _SETTINGS = names("""
 """)
 """Names of the roots of build files, settings, schemas and pictures."""
 _MOST = 40  # values of one record; what has more is divided
-_LONG = 200  # characters: a text is no value that needs a label
+_LONG = 200  # characters: longer values are texts, which need no label
 _KEYS = ("name", "key", "id", "title", "lang")
 
 

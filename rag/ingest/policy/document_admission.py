@@ -76,7 +76,7 @@ class DocumentAdmission:
     async def admit(
         self, document: Document, file: LocalFile, state: FileState | None, budget: Budget
     ) -> Admitted:
-        """The document as it will be stored. `state` is that of its file.
+        """The document as it will be stored. `state` is the state of its file.
 
         Searching it for personal data is charged to the file's budget.
 

@@ -86,10 +86,10 @@ class Moderator:
 async def open_moderation(
     settings: ModerationSettings, environment: Mapping[str, str]
 ) -> AsyncIterator[Moderator | None]:
-    """The moderator of the settings, for as long as the context lasts; None if there is none.
+    """The moderator of the settings, for as long as the context lasts; None without moderation.
 
     Raises:
-        ConfigurationError: there is no such function or program, or a key is missing.
+        ConfigurationError: the function or program doesn't exist, or a key is missing.
     """
     if settings.call:
         yield Moderator(settings, _calling(settings.call))

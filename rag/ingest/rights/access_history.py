@@ -280,13 +280,13 @@ class AccessReport:
             )
         for id_, number in self._successors.most_common(MOST_NAMED):
             gone = self._recorded.by_id[id_]
-            new, each, none = f"{number} new documents are", "each", "none is"
+            new, each, none, new_ones = f"{number} new documents are", "each", "none is", "the new documents"
             if number == 1:
-                new, each, none = "1 new document is", "this one", "it isn't"
+                new, each, none, new_ones = "1 new document is", "it", "it isn't", "the new document"
             yield (
-                f"{new} no more widely visible than {document_name(gone)} was. That is gone, and {each} "
-                f"could be a new version of it. If {none}, run {_forgetting(gone)}, and refdesk-admin access "
-                "set for what is new."
+                f"{new} restricted like {document_name(gone)}, which is gone, because {each} may be a new "
+                f"version of it. If {none}, run {_forgetting(gone)}, and then refdesk-admin access set for "
+                f"{new_ones}."
             )
         for pattern in rights.unmatched(paths):
             yield f"The access rule for {pattern} matched no file."

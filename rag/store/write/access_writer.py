@@ -179,8 +179,8 @@ async def change_access(
     as in an ingestion. On a full disk the data folder's reserve is used, unless the change lets anybody in.
 
     Raises:
-        StoreError: the change lets somebody in, and the reserve, by which that could be taken back on a full
-            disk, can't be made whole.
+        StoreError: the change lets somebody in, and the reserve can't be filled up, without which the change
+            couldn't be undone on a full disk.
     """
     async with access_table(data, tenant) as table:
         there = await table.of(ids)
@@ -243,9 +243,9 @@ class CollectionAccess:
         self._settled: dict[str, AccessRecord] = {}  # since then, by this writer
 
     async def read(self) -> Mapping[str, AccessRecord]:
-        """All records of the tenant by id, those of removed sources included.
+        """All records of the tenant by id, also of removed sources.
 
-        No claim of this writer undoes what somebody else changes after this call.
+        No claim of this writer undoes a change that another process makes after this call.
         """
         async with self._locked() as table:
             began = await table.keyed()

@@ -106,7 +106,7 @@ async def create_tables(database: lancedb.AsyncConnection, collection: Collectio
 async def drop_tables(
     data: Path, database: lancedb.AsyncConnection, tenant: str, name: str, *, but: Iterable[int] = ()
 ) -> None:
-    """Drop the tables of all builds of a collection, `but` those of these numbers."""
+    """Drop the tables of all builds of a collection `but` these numbers."""
     for number in build_numbers(data, tenant, name) - {*but}:
         for table in (schema.chunks_table, schema.sources_table):
             await database.drop_table(table(tenant, name, number), ignore_missing=True)
@@ -135,7 +135,7 @@ def check_space(data: Path, collection: Collection, coming: Build) -> None:
 
 
 async def drop_others(data: Path, collection: Collection) -> None:
-    """Drop the tables that the catalog's row doesn't name, such as those of an interrupted rebuild."""
+    """Drop the tables that the catalog's row doesn't name, for example after an interrupted rebuild."""
     numbers = {collection.build, *(build.number for build in (collection.former, collection.coming) if build)}
     with engine_errors("dropping earlier tables"):
         await drop_tables(data, await connect(data), collection.tenant, collection.name, but=numbers)

@@ -8,7 +8,7 @@ written, and the source's row names the visible generation. A replacement takes 
 3. delete the chunks of older generations.
 
 A crash between two steps leaves orphaned chunks, never a mixture. The next writer deletes them (`sweep`),
-unless the last writer noted that there are none (`swept`).
+unless the last writer noted that it left none (`swept`).
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class CollectionWriter:
 
         Returns how many chunks of each source still lack a vector.
         """
-        # Whole rows: to update the vectors alone, the engine would rewrite those of all other chunks too.
+        # Whole rows: to update vectors alone, the engine would rewrite the vectors of all other chunks, too.
         column = rows.schema.get_field_index("vector")
         filled = rows.set_column(column, rows.schema.field("vector"), schema.vector_column(vectors))
         with engine_errors("writing vectors"):
@@ -308,7 +308,7 @@ class CollectionWriter:
         return await self._access.read()
 
     async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
-        """The access of those of these sources that exist, by id."""
+        """The access of these sources by id, without sources that don't exist."""
         return await self._access.of(ids)
 
     async def set_access(self, records: Mapping[str, Access]) -> None:
@@ -350,9 +350,7 @@ class CollectionWriter:
         """
         await self.finish_removals()
         with engine_errors("looking for leftovers"):
-            if (
-                not self._swept
-            ):  # otherwise the last writer noted that there are none: the search reads all chunks
+            if not self._swept:  # the search for leftovers reads all chunks
                 await self._remove_leftovers()
             sources = await self._sources.query().select(["id", "uri"]).to_arrow()
         await self._access.repair(sources)

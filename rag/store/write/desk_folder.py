@@ -153,7 +153,7 @@ def spool_folder(data: Path, tenant: str, name: str) -> Path:
 
 
 def empty_spool(data: Path, tenant: str, name: str) -> None:
-    """Empty the spool of a collection as far as possible; the caller holds its lock."""
+    """Delete what can be deleted of a collection's spool; the caller holds its lock."""
     shutil.rmtree(spool_folder(data, tenant, name), ignore_errors=True)
     with suppress(OSError):  # another run has something there, or there was none
         (data / "spool").rmdir()

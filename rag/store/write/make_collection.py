@@ -274,7 +274,7 @@ def leftover_records(tag: Collection, now: Mapping[str, AccessRecord]) -> list[s
 def copied_records(
     tag: Collection, before: Mapping[str, AccessRecord], now: Mapping[str, AccessRecord], letters: str
 ) -> Iterator[AccessRecord]:
-    """The records of a tag's sources: those of the originals `now`. The rows have the labels of `before`."""
+    """The records of a tag's sources, as of the originals `now`. The rows have the labels of `before`."""
     for id_, record in now.items():
         if record.collection == tag.tag_of and record.present:
             copied = record.copied and before.get(id_) == record

@@ -375,7 +375,7 @@ def rows_to_merge(sizes: Sequence[int]) -> int:
     """How many rows to merge at the end of files of these sizes: the last files of about one size.
 
     An older file is left out if it is more than twice as large as all newer ones together, so each row is
-    rewritten O(log n) times in all. The oldest file is never merged: its size may be that of its end only.
+    rewritten O(log n) times in all. The oldest file is never merged: only the size of its end may be known.
 
     Example: [9000, 50, 10, 1, 1, 1, 1] -> 4, and 15 with one file of 1 more.
     """

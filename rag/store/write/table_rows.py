@@ -132,7 +132,7 @@ def with_file(fields: str, file: FileState | None) -> str:
 
 
 def chunk_id(source_id: str, seq: int) -> str:
-    """A chunk's id, by which it is cited: ("a7…", 3) -> "a7…/3"."""
+    """A chunk's id, as citations have it: ("a7…", 3) -> "a7…/3"."""
     return f"{source_id}/{seq}"
 
 

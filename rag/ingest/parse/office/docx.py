@@ -61,8 +61,8 @@ _DRAWN = frozenset({"drawing", "pict", "object"})
 def parse(data: bytes, name: str) -> Document:
     """The document of a Word file, without comments and table of contents.
 
-    Headers and footers are written once, at the end. Pages are those of Word's last layout, if their number
-    agrees with the one that Word noted.
+    Headers and footers are written once, at the end. Pages come from Word's last layout, if it has as many
+    as Word noted.
     """
     package = Package(data)
     main = package.related_as("", "officeDocument") or "word/document.xml"
@@ -442,7 +442,7 @@ def _by_id(root: Element | None, kind: str) -> dict[str, Element]:
 
 
 def _level(about: Element | None, styled: int) -> int:
-    """The level of a heading, 0 for other paragraphs. Its own level overrides that of its style."""
+    """The level of a heading, 0 for other paragraphs. Its own level overrides its style's."""
     outline_level = value(about, "outlineLvl")
     return (
         (int(outline_level) + 1 if outline_level < "9" else 0)

@@ -43,7 +43,7 @@ class _Parts:
 def parse(data: bytes, name: str) -> Document:
     """The document of an OpenDocument file, without hidden and deleted content and comments.
 
-    Pages of a text are those of the program that saved it, if it noted them.
+    The pages of a text come from the program that saved it, if it noted them.
     """
     parts = _parts(data)
     styles = styles_of(parts.styles)

@@ -46,7 +46,7 @@ _PLAIN = Style()
 
 
 def styles_of(roots: Iterable[Element]) -> dict[str, Style]:
-    """The styles of a document by name; those of lists have the prefix "list "."""
+    """The styles of a document by name; names of list styles get the prefix "list "."""
     elements = {element.get("name", ""): element for root in roots for element in root.iter("style")}
     styles = {name: _style(name, elements) for name in elements}
     for root in roots:
@@ -163,7 +163,7 @@ class OdfReader:
     def figures(
         self, object_: Element, sheets: Collection[str] = ()
     ) -> Iterator[tuple[str, list[list[str]]]]:
-        """Pairs of text and table in an object, either of which may be empty. Other objects are counted.
+        """Pairs of text and table in an object; either may be empty. Other objects are counted.
 
         Of a chart whose numbers are in the cells of `sheets`, only the title is written.
         """

@@ -1,4 +1,4 @@
-"""What a PDF page shows beside its text: ticked boxes, chosen options, comments, alternative texts.
+"""What a PDF page shows in addition to its text: ticked boxes, chosen options, comments, alternative texts.
 
 pdfium turns the values of form fields into page text, but draws a tick as a shape or a symbol, and a list
 with all of its options.

@@ -76,7 +76,7 @@ def _distance(row: Row, inner: Row) -> float:
 
 
 def _is_of_table(row: Row, inner: Row) -> bool:
-    if min(len(row), len(inner)) < 2:  # noqa: PLR2004 one cell is no table
+    if min(len(row), len(inner)) < 2:  # noqa: PLR2004 one cell doesn't make a table
         return False
     apart = abs(row[0].box.top - inner[0].box.top)
     return apart < _NEXT * row[0].box.height

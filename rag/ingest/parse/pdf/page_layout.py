@@ -37,7 +37,7 @@ _ROWS_APART = 14  # times the height of a line: how far the rules of one table a
 _NEAR = 1.0  # times the size of the letters: a gap within a line
 _BULLET = re.compile(r"[•●▪▫◦‣⁃∙·■□✓✔➢➤►\uf000-\uf0ff]")
 _NUMBERED = re.compile(r"[–—*-]|\(?(\d{1,2}|[a-z]|[ivx]{1,4})[.)]", re.IGNORECASE)
-_MARKED_TEXT = 20  # characters of an item at least, beside its number
+_MARKED_TEXT = 20  # characters of an item at least, without its number
 _MARK_GAP = 4.0  # times the size of the letters: how far the text of an item stands from its mark
 _SENTENCE_END = re.compile(r"[.!?:;。！？]['\"”’)\]]*\Z")
 
@@ -282,7 +282,7 @@ def _overlap(columns: _Columns) -> _Columns | None:
 
 
 def _are_prose(columns: _Columns) -> bool:
-    """Whether both sides are text that the file stores in one go, or that runs on beside a narrow gutter."""
+    """Whether both sides are text that the file stores in one go, or that runs on across a narrow gutter."""
     beside = _overlap(columns)
     if beside is None:
         return False

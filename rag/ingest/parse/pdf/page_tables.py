@@ -279,8 +279,8 @@ def _paragraph(rows: Sequence[Row]) -> PagePart:
     return PagePart(texts, box, longest.size, bold)
 
 
-_FEWEST = 2  # headers beside each other, and cells below them
-_MOST = 400  # turned lines of a page; more of them are no headers
+_FEWEST = 2  # headers next to each other, and cells below them
+_MOST = 400  # turned lines of a page; where there are more, they aren't headers
 _LEADING = 0.4  # times the size of the letters: how far apart the lines of one header are
 _WITHIN = 0.1  # the same: a gap within a word
 _OVER = 3.0  # the same: how far above the row of its column a header ends

@@ -1,7 +1,7 @@
 """PDF: its pages as text in reading order, with tables, and sections by its outline or by font size.
 
 Parse only in the sandbox: a hostile PDF can take endless time and memory, and pdfium is written in C++. The
-dates in a PDF are ignored: they are those of the file, which may be years younger than the document.
+dates in a PDF are ignored: they belong to the file, which may be years younger than the document.
 
 pdfium reads the pages. pypdf reads the properties, the language and the embedded files, because pdfium
 doesn't read XMP, where newer programs write title and author.
@@ -126,7 +126,7 @@ def _parts(sheet: PageLines, lines: Sequence[Any]) -> Iterator[PagePart]:
         yield from parts_of(rows, sheet.rules)
     turned = [[line] for line in lines if line.turned]
     if turned:
-        yield from (part._replace(size=0.0) for part in parts_of(turned, ()))  # a stamp is no heading
+        yield from (part._replace(size=0.0) for part in parts_of(turned, ()))  # a stamp isn't a heading
 
 
 class PagesText(NamedTuple):

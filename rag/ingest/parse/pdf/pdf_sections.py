@@ -166,7 +166,7 @@ def _is_heading(part: PagePart, body: float, *, bold: bool) -> bool:
 
 
 def largest_words(first_page: Sequence[PagePart], body: float) -> str:
-    """The words in the largest font size of a page, or "" if it is hardly larger than that of the text."""
+    """The words in the largest font size of a page, or "" if the text is hardly smaller."""
     texts = [part for part in first_page if not part.is_table and _WORDS.search(part.text)]
     largest = max((part.size for part in texts), default=0.0)
     if largest < _TITLE * body:

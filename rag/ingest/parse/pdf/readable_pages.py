@@ -32,7 +32,7 @@ _IDEOGRAPHS = "\u2e80"  # and what follows: writing that may run down
 _ODD = re.compile(r"[\x00-\x08\u0180-\u02ff\u2000-\u206f\ue000-\uf8ff\ufffd]")  # where glyphs have no map
 _ODDEST = 0.1  # share of them
 _PLAIN, _PITCH = 10.0, 12.0  # points: the lines of plain text
-_STAMP = 40  # characters: a page with so few beside pictures may be a scan with a stamp
+_STAMP = 40  # characters: a page of pictures with at most this text may be a scan with a stamp
 _NAMED = 8  # page numbers in a remark
 
 
