@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from rag.home import Bucket, Home, reason
 INDEX_CACHE_BYTES = 64 << 20
 METADATA_CACHE_BYTES = 32 << 20
 """The engine's defaults are 6 GiB and 1 GiB, which keep superseded indexes, and their files open."""
+
+MAX_VERSION = 2**64 - 1
+MANIFEST = re.compile(r"\d{20}\.manifest")
+"""The file of a version, named by `MAX_VERSION` minus its number. It appears whole, by a link."""
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +83,25 @@ async def connect_to(
             index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=METADATA_CACHE_BYTES
         ),
     )
+
+
+class LocalTable(lancedb.AsyncTable):
+    """A table in a folder, whose newest version is read from the names of its files.
+
+    That takes 20 us, where the engine takes 250, and each search asks for several versions.
+    """
+
+    def __init__(self, table: lancedb.AsyncTable, data: Path) -> None:
+        vars(self).update(vars(table))  # the engine has no public way to make one
+        self._versions = table_folder(data, table.name) / "_versions"
+
+    async def version(self) -> int:
+        """The newest version that any process has committed."""
+        with suppress(OSError):
+            names = os.listdir(self._versions)  # noqa: PTH208 half the time of Path.iterdir
+            if newest := min(filter(MANIFEST.fullmatch, names), default=""):
+                return MAX_VERSION - int(newest.partition(".")[0])
+        return await super().version()
 
 
 async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb.AsyncTable | None:

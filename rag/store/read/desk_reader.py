@@ -25,6 +25,7 @@ from rag.store.read.catalog import collection_record
 from rag.store.read.collection_reader import CollectionReader, Superseded
 from rag.store.read.connection import (
     INDEX_CACHE_BYTES,
+    LocalTable,
     connect,
     database_folder,
     engine_errors,
@@ -150,8 +151,8 @@ class DeskReader:
         access = await self._opened_access(collection.tenant)
         reader = CollectionReader(
             collection,
-            chunks,
-            sources,
+            self._seen(chunks),
+            self._seen(sources),
             access,
             timeout_seconds=self._timeout_seconds,
             scans=self._scans,
@@ -232,7 +233,7 @@ class DeskReader:
             database = cast("lancedb.AsyncConnection", self.database)
             with engine_errors("opening access records"):
                 table = await database.open_table(schema.access_table(tenant))
-            opened = AccessReader(table, timedelta(seconds=self._timeout_seconds))
+            opened = AccessReader(self._seen(table), timedelta(seconds=self._timeout_seconds))
             self._access.setdefault(
                 tenant, opened
             )  # another task may have been faster, and all must share one
@@ -245,5 +246,10 @@ class DeskReader:
             self.database = self.database or await connect(
                 self.data, index_cache_bytes=min(self._cache_bytes, INDEX_CACHE_BYTES)
             )
-            self._catalog = await open_if_there(self.database, schema.COLLECTIONS)
+            catalog = await open_if_there(self.database, schema.COLLECTIONS)
+            self._catalog = catalog and self._seen(catalog)
         return self._catalog
+
+    def _seen(self, table: lancedb.AsyncTable) -> lancedb.AsyncTable:
+        """The table, with the cheapest way to see its newest version."""
+        return table if isinstance(self.data, Bucket) else LocalTable(table, self.data)

@@ -17,13 +17,13 @@ from rag.corpus import Attachment, Collection
 from rag.errors import RefdeskError, StoreError
 from rag.store.read.attached.attached_rows import OURS, chunk_rows, complete, source_rows
 from rag.store.read.attached.column_mapping import Columns, Translation
+from rag.store.read.connection import MAX_VERSION
 
 if TYPE_CHECKING:
     import lancedb
 
 KNOWN = 50_000  # ids of another table, some 10 MB
 MANY = 2_000  # rows that are converted in a worker thread, because they take some 50 ms
-MAX_VERSION = 2**64 - 1  # the engine counts down from it in names of files
 ENGINES = frozenset({"_distance", "_score", "_rowid"})
 _calls = count()
 
