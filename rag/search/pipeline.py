@@ -20,7 +20,7 @@ from rag.answers import Answer, Context, Hit, SubQuery
 from rag.errors import InvalidRequestError
 from rag.report.text_and_html import counted
 from rag.search.exact import find_exact, scan_deadline
-from rag.search.gate import admit
+from rag.search.gate import WIDER, admit
 from rag.search.planning import phrase_needles
 from rag.search.query_vectors import query_meanings
 from rag.search.recall import Query, fuse, recall, skips_dense
@@ -178,9 +178,10 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     enough = len(candidates) if plan.drops_distant or plan.hit_stages else state.hits_to_check
     with state.steps.step("gate") as gate:
         hits = await admit(candidates, queries[0], enough, state.alarm)
-        # Many adjacent hits became one: the limit is not full, so the gate checks the rest.
-        if enough < len(candidates) and state.takes_more_than(hits):
-            hits = await admit(candidates, queries[0], len(candidates), state.alarm)
+        # Many adjacent hits became one: the limit is not full, so the gate checks more.
+        while enough < len(candidates) and state.takes_more_than(hits):
+            enough *= WIDER
+            hits = await admit(candidates, queries[0], enough, state.alarm)
         gate.record_count(len(hits))
     if state.steps.detailed:
         await record_lists(candidates, lists, hits, (recalled, fused, gate), queries[0], state)
