@@ -246,7 +246,7 @@ class SearchSettings(Section):
     limit: Limit = 8
     candidates: Candidates = 50
     detail: Detail = "passage"
-    statistics: Counting = "collection"
+    statistics: Counting = "auto"
     must_contain: Texts = ()
     relax: bool = False
     degrade: bool = True

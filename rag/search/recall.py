@@ -204,24 +204,18 @@ async def _empty_ranking() -> Ranking:
 
 
 async def _readers(views: Sequence[View], plan: SearchPlan) -> Mapping[CollectionReader, RankingsOfTable]:
-    """The reader of each table: one of readable rows only, or the table itself.
-
-    Strict statistics cost next to nothing where rows are in memory, but the engine's estimate lengths. So a
-    plan that is strict always goes through the engine: otherwise the moment in which a copy is complete would
-    tell how much there is to copy.
-    """
+    """The reader of each table: one of readable rows only, or the table itself."""
     by_table = {view.table: view for view in views}
-    strict = [
-        view
-        for table, view in by_table.items()
-        if plan.statistics == "strict"
-        or (plan.statistics == "auto" and table.memory is not None and table.memory.expects_copy)
-    ]
-    in_memory = plan.statistics == "auto"
-    readers = await concurrently([partial(view.strict, in_memory=in_memory) for view in strict])
+    strict = [view for table, view in by_table.items() if await _is_strict(table, plan)]
+    readers = await concurrently([view.strict for view in strict])
     return {table: table for table in by_table} | {
         view.table: reader for view, reader in zip(strict, readers, strict=True)
     }
+
+
+async def _is_strict(table: CollectionReader, plan: SearchPlan) -> bool:
+    """Whether only readable rows of a table count: with "auto" if it is small enough to be kept in memory."""
+    return plan.statistics == "strict" or (plan.statistics == "auto" and await table.expects_rows_in_memory())
 
 
 def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchPlan) -> list[Candidate]:

@@ -24,7 +24,7 @@ from rag.store.read.schema import (
     field_column,
     one_of,
 )
-from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory, readable_only, strict_reader
+from rag.store.read.strict_reader import Asker, StrictReader, StrictReaderInMemory, strict_reader
 
 if TYPE_CHECKING:
     from rag.needles.needle import Needle
@@ -106,16 +106,17 @@ class View:
     def _sees(self, record: Access | None) -> bool:
         return access.visible(self.principal, record, self.letter_case)
 
-    async def strict(self, *, in_memory: bool = False) -> StrictReader | StrictReaderInMemory:
-        """A reader of only those rows that the principal may read, whatever the request.
-
-        Where rows are in memory, it may use them: its scores differ a little from those through the engine.
-        """
-        readable = self._unnarrowed
-        if not in_memory:
-            return await readable_only(self.table, readable.where, readable.admits)
-        asker = (self.principal, self.letter_case)  # the rest of what decides is in the predicate
-        return await strict_reader(self.table, readable.where, readable.admits, asker)
+    async def strict(self) -> StrictReader | StrictReaderInMemory:
+        """A reader of only those rows that the principal may read, whatever the request."""
+        readable, collection = self._unnarrowed, self.table.collection
+        by_labels = self.walls == () and not (collection.tag_of or collection.attached)
+        asker = Asker(
+            readable.where,
+            readable.admits,
+            self.access_condition if by_labels else "",
+            (self.principal, self.letter_case),
+        )
+        return await strict_reader(self.table, asker)
 
     @property
     def _unnarrowed(self) -> View:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import log
 from pathlib import Path
 from types import ModuleType
 
@@ -12,13 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.store.read import rows_in_memory
+from rag.store.read import collection_reader, rows_in_memory
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import Ranking
+from rag.store.read.strict_reader import Asker, StrictReader, StrictReaderInMemory, strict_reader
 from rag.store.read.word_analysis import Word
 from rag.store.read.words_in_memory import (
+    K1,
     MOST_TIMES,
+    B,
     WordsInMemory,
     best_first,
     counted,
@@ -32,7 +36,7 @@ TERMS = st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join)
 
 
 def _words(*rows: str) -> WordsInMemory:
-    return words_of(pa.chunked_array([list(rows)], pa.string()))
+    return words_of(pa.array(rows, pa.string()))
 
 
 def _content(words: WordsInMemory) -> tuple[dict[str, list[tuple[int, int]]], list[int]]:
@@ -66,8 +70,11 @@ def test_merged_words_are_those_of_the_rows_that_are_there(
     rows: list[str], keep: list[bool], data: st.DataObject
 ) -> None:
     parts = [rows[:4], rows[4:]]
-    places = [place for place, kept in zip(range(len(rows)), keep, strict=False) if kept]
-    order = data.draw(st.permutations(places))
+    places = [place for place, remains in zip(range(len(rows)), keep, strict=False) if remains]
+    first = frozenset(data.draw(st.permutations(range(len(places))))[: sum(keep[:4][: len(rows)])])
+    # The rows of each part stay in order, among those of the other.
+    begin, rest = iter(places[: len(first)]), iter(places[len(first) :])
+    order = [next(begin) if place in first else next(rest) for place in range(len(places))]
     new_place = {old: new for new, old in enumerate(order)}
     moved = np.array([new_place.get(old, -1) for old in range(len(rows))], np.int64)
     merged = merged_words(
@@ -88,6 +95,29 @@ def test_rows_that_are_not_counted_change_no_score_of_the_others(rows: list[str]
     for every in (False, True):
         among_others = score_rows(words, query, counted(words, shown), every=every)[shown]
         assert among_others.tolist() == score_rows(alone, query, counted(alone), every=every).tolist()
+
+
+@given(
+    rows=st.lists(TERMS.filter(bool), min_size=1, max_size=9),
+    query=st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4, unique=True),
+)
+def test_scores_are_those_of_the_formula_whether_or_not_other_words_are_read(
+    rows: list[str], query: list[str]
+) -> None:
+    texts = [row.split() for row in rows]
+    mean = sum(map(len, texts)) / len(texts)
+    for words in (_words(*rows), words_of(pa.array(rows), only=query)):
+        scores = score_rows(words, _plain(*query), counted(words))
+        assert scores.tolist() == pytest.approx([_bm25(texts, query, text, mean) for text in texts], rel=1e-5)
+
+
+def _bm25(texts: list[list[str]], query: list[str], text: list[str], mean: float) -> float:
+    score = 0.0
+    for word in query:
+        times, having = text.count(word), sum(word in words for words in texts)
+        idf = log(1 + (len(texts) - having + 0.5) / (having + 0.5))
+        score += idf * times * (K1 + 1) / (times + K1 * (1 - B + B * len(text) / mean))
+    return score
 
 
 def test_the_highest_scores_come_first_and_equals_in_the_order_of_ids() -> None:
@@ -153,3 +183,62 @@ async def _compare(
         of_engine = _scores(await through_engine.sparse(query, 99, where, every=every))
         assert _scores(ranking) == pytest.approx(of_engine, rel=1e-5), query
         assert ranking == sorted(ranking, key=lambda scored: (-scored.score, scored.stored.id))
+
+
+@pytest.mark.anyio
+async def test_before_and_after_the_copy_strict_lists_have_the_same_bits(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(collection_reader, "WORDS_ROWS", 7)
+    drawn = random.Random(9)  # noqa: S311 not for a secret
+    async with await small_desk.writing(tmp_path) as writer:
+        for name in "abcde":
+            texts = [" ".join(drawn.choices(WORDS, k=drawn.randint(1, 12))) for _ in range(9)]
+            await writer.replace([small_desk.new_source(writer, name, *texts)])
+        await writer.finish()
+    copied = await _opened(tmp_path, 10**9)
+    monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 3600.0)
+    desk = DeskReader(tmp_path, timeout_seconds=30, memory_bytes=10**9)
+    (collection,) = await desk.collections("default")
+    not_copied = await desk.open(collection)
+    refused = (await copied.listing())[2].id
+    vector = np.asarray(drawn.choices([-1.0, 0.5, 1.0], k=small_desk.DIMENSION), np.float32)
+    vector /= np.linalg.norm(vector)
+    queries = [" ".join(drawn.choices(WORDS, k=drawn.randint(1, 4))) for _ in range(8)]
+
+    async def lists(reader: StrictReader | StrictReaderInMemory) -> list[list[tuple[str, float]]]:
+        rankings = [
+            await reader.sparse(query, 5, where, every=every)
+            for query in queries
+            for where in ("(seq < 7)", "(seq < 7) AND (seq > 2)")
+            for every in (False, True)
+        ]
+        rankings += [await reader.dense(vector, limit, "(seq < 7)") for limit in (3, 99)]
+        return [[(scored.stored.id, scored.score) for scored in ranking] for ranking in rankings]
+
+    asker = Asker("(seq < 7)", lambda source: source.id != refused, "", "anybody")
+    before, after = await strict_reader(not_copied, asker), await strict_reader(copied, asker)
+    assert isinstance(before, StrictReader)
+    assert isinstance(after, StrictReaderInMemory)
+    listed = await lists(before)
+    assert await lists(after) == listed
+    assert sum(map(len, listed)) > 100
+    assert refused not in {id_.rsplit("/")[0] for ranking in listed for id_, _ in ranking}
+    await desk.close()
+
+
+@pytest.mark.anyio
+async def test_after_a_commit_a_strict_search_renews_the_copy_at_once(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 0.0)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "a pendulum")])
+    table = await _opened(tmp_path, 10**9)
+    monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 3600.0)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "b", "another pendulum")])
+    reader = await strict_reader(table, Asker("(true)", lambda _: True, "", "anybody"))
+    assert isinstance(reader, StrictReaderInMemory)
+    assert len(await reader.sparse("pendulum", 9, "(true)")) == 2

@@ -12,6 +12,8 @@ from math import log
 from typing import TYPE_CHECKING, cast
 
 import anyio
+import numpy as np
+import pyarrow as pa
 from anyio import to_thread
 from lancedb.query import BooleanQuery, FullTextOperator, MatchQuery, Occur
 
@@ -47,21 +49,23 @@ from rag.store.read.word_analysis import (
     query_terms,
     query_words,
     search_terms,
+    terms_of_forms,
 )
 from rag.store.read.words_in_memory import (
+    NO_WORDS,
     Counted,
     Positions,
     WordsInMemory,
     best_first,
     counted,
+    merged_words,
     score_rows,
+    words_of,
 )
 
 if TYPE_CHECKING:
     import lancedb
-    import numpy as np
     import numpy.typing as npt
-    import pyarrow as pa
     from lancedb.query import FullTextQuery
 
 REFINED = 2  # oversampling: 2 x limit are ranked by true distance; with 1, recall@20 is .98 in 100,000
@@ -71,6 +75,9 @@ NARROW_FROM, NARROW_SHARE = 200_000, 0.01
 Of a million chunks, 90 take 12 ms of CPU instead of 30, and 9,000 take 35 instead of 45. Of 100,000 chunks,
 the index makes no difference.
 """
+ROW_COLUMNS = ["id", "generation"]
+RENEWAL_SECONDS = 1.0  # beyond which a search goes through the engine; 75,000 chunks take 0.5 s of CPU
+WORDS_ROWS = 8192  # whose words are read at a time
 SCANNING = ("regexp_like(", "contains(")  # no index answers them: counting would cost what a search does
 
 
@@ -138,8 +145,15 @@ class CollectionReader(SourcesReader):
                 query = query.bypass_vector_index()
             columns = [*CHUNK_COLUMNS, "vector", "_distance", *(["_rowid"] if self.memory else [])]
             hits = await self._table(query.where(where).select(columns).limit(limit))
-        if self.memory:
-            return _measure(hits, vector)
+        return self.by_distance(hits, vector)
+
+    def by_distance(self, hits: pa.Table, vector: npt.NDArray[np.float32]) -> Ranking:
+        """The ranking of rows that the engine found near a vector, nearest first."""
+        if self.memory:  # as `RowsInMemory.nearest`, so that results are the same before and after the copy
+            vectors = rounded_vectors(schema.vectors_of(hits))
+            similarities = cosines(vectors, vector)
+            order = best_first(similarities, len(similarities), hits["id"])
+            return _ranking(stored_chunks(hits.take(order), vectors[order]), similarities[order])
         return _ranking(stored_chunks(hits), 1.0 - hits["_distance"].to_numpy())
 
     async def _is_narrow(self, where: str) -> bool:
@@ -204,6 +218,21 @@ class CollectionReader(SourcesReader):
             newest = await self._chunks.version() if version is None else version
             return await self.memory.selection(where, newest, self._table)
 
+    async def renewed_rows(self, where: str) -> tuple[RowsInMemory, Positions] | None:
+        """As `rows_in_memory`, after a copy of an older version was renewed, within `RENEWAL_SECONDS`."""
+        copy = await self.rows_in_memory(where)
+        if copy is None and self.memory:
+            await self.memory.renew(RENEWAL_SECONDS)
+            copy = await self.rows_in_memory(where)
+        return copy
+
+    async def expects_rows_in_memory(self) -> bool:
+        """Whether the table's rows are in memory, or will soon be."""
+        if self.memory is None:
+            return False
+        with engine_errors("counting"):
+            return self.memory.expects_copy(await self._count_chunks(), self.collection.embedder.dimension)
+
     async def _count_chunks(self) -> int:
         """The number of chunks; cached like the summaries of sources."""
         if self._chunk_count is None:
@@ -228,6 +257,27 @@ class CollectionReader(SourcesReader):
         """The rows of a query of the chunk table; `build` adds conditions and columns to a blank query."""
         with engine_errors("reading chunks"):
             return await self._table(build(self._chunks.query()))
+
+    async def words(self, where: str, query: Sequence[Word]) -> tuple[pa.Table, WordsInMemory]:
+        """Ids and generations of the chunks that satisfy the predicate, and which words of a query they have.
+
+        This takes little memory and, without an index, time in proportion to the chunks.
+        """
+        with engine_errors("reading words"):
+            return await self._of_newest(partial(self._read_words, where, terms_of_forms(query)))
+
+    async def _read_words(self, where: str, only: frozenset[str]) -> tuple[pa.Table, WordsInMemory]:
+        query = self._chunks.query().where(where).select([*ROW_COLUMNS, schema.TERMS])
+        batches = await query.to_batches(max_batch_length=WORDS_ROWS, timeout=self._timeout)
+        rows, count = [pa.Table.from_batches([], batches.schema).select(ROW_COLUMNS)], 0
+        parts = [(NO_WORDS, np.arange(0))]
+        async for batch in batches:
+            terms = batch[schema.TERMS].fill_null("")
+            words = await to_thread.run_sync(partial(words_of, terms, only=only))
+            parts.append((words, np.arange(count, count + len(batch))))
+            rows.append(pa.Table.from_batches([batch]).select(ROW_COLUMNS))
+            count += len(batch)
+        return pa.concat_tables(rows), merged_words(parts, count)
 
     async def bodies(self) -> list[str]:
         """The embedded text of each chunk, of any generation, in no order, without a time limit."""
@@ -387,14 +437,6 @@ def rank_words(  # noqa: PLR0913 a query, and what it is scored by
 def ranking_of_copy(rows: RowsInMemory, positions: Positions, scores: npt.NDArray[np.floating]) -> Ranking:
     """The rows at these positions, with their scores."""
     return _ranking(stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores)
-
-
-def _measure(rows: pa.Table, vector: npt.NDArray[np.float32]) -> Ranking:
-    """Rank rows as `RowsInMemory.nearest` does, so that results are the same before and after the copy."""
-    vectors = rounded_vectors(schema.vectors_of(rows))
-    similarities = cosines(vectors, vector)
-    order = best_first(similarities, len(similarities), rows["id"])
-    return _ranking(stored_chunks(rows.take(order), vectors[order]), similarities[order])
 
 
 def _ranking(chunks: Iterable[StoredChunk], scores: npt.NDArray[np.floating]) -> Ranking:

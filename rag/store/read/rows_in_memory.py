@@ -33,6 +33,7 @@ from rag.runtime import return_memory
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import TERMS, vectors_of
 from rag.store.read.words_in_memory import (
+    NO_WORDS,
     Counted,
     Mask,
     Positions,
@@ -54,9 +55,10 @@ PAUSE_SECONDS = 0.5
 BUSY_SHARE = 0.1  # of the time may go into copies, however often the table changes
 IDLE_SECONDS = 60.0  # without a search, after which another table may evict the copy
 READ_ROWS = 1024  # at a time: the engine doesn't return the memory of a larger read-ahead to the system
-SCAN_ROWS = 65_536  # scanned per slice of the event loop: one millisecond
+SCANNED_AT_ONCE = 20_000  # rows, in 0.4 ms; more are scanned in a thread, so that nobody else waits
 ATTEMPTS = 3  # at copying one version before the next commit
 OVERSAMPLING = 3  # times the limit are rescored at full precision: then recall is 1.0
+LEAST_BYTES = 300  # of a row's words and columns, to tell tables that can't fit before they are read
 SELECTIONS = 32  # results of predicates that are kept with a copy; the oldest is evicted first
 STEPS = 127 * 256  # the largest number of a vector, in fine steps: 127 coarse ones of 256 each
 
@@ -137,6 +139,13 @@ class RowsInMemory:
 
         All vectors have unit length. Ties are ordered by id.
         """
+        if len(among) > SCANNED_AT_ONCE:
+            return await to_thread.run_sync(self._nearest, vector, limit, among)
+        return self._nearest(vector, limit, among)
+
+    def _nearest(
+        self, vector: npt.NDArray[np.float32], limit: int, among: Positions
+    ) -> tuple[Positions, npt.NDArray[np.float32]]:
         largest = np.abs(vector).max(initial=0)
         if not np.isfinite(largest) or not largest:
             among = among[:0]
@@ -146,13 +155,9 @@ class RowsInMemory:
         # faster (60,000 x 384 numbers take 1.2 ms, in float16 3.2, in float32 12.3). One byte a component is
         # too coarse to rank by, but good enough to choose the candidates.
         coarse = np.rint(vector * (127 / largest)).astype(np.int8)
-        rough = np.empty(len(among), np.float32)
-        for start in range(0, len(among), SCAN_ROWS):
-            part = among[start : start + SCAN_ROWS]
-            rows = self.coarse[part[0] : part[-1] + 1] if _are_consecutive(part) else self.coarse[part]
-            products = simsimd.cdist(coarse[None], rows, metric="dot")
-            rough[start : start + len(part)] = np.asarray(products)[0] * self.scales[part]
-            await anyio.lowlevel.checkpoint()
+        rows = self.coarse[among[0] : among[-1] + 1] if _are_consecutive(among) else self.coarse[among]
+        products = simsimd.cdist(coarse[None], rows, metric="dot")
+        rough = (np.asarray(products)[0] * self.scales[among]).astype(np.float32)
         rough[self.scales[among] == 0] = -np.inf
         # Second pass over an oversample: the exact cosines decide which of these are returned, and in which
         # order.
@@ -244,6 +249,7 @@ class TableInMemory:
         self._seconds = 0.0  # that the last copy took
         self._misfit: tuple[int, int] | None = None  # a number of rows that didn't fit into a number of bytes
         self._selecting: dict[str, anyio.Lock] = {}
+        self._awaited = anyio.Event()  # a search waits for the copy, so it begins at once
         self.used = time.monotonic()
 
     @property
@@ -256,10 +262,10 @@ class TableInMemory:
         """Whether nobody has searched the table for `IDLE_SECONDS`."""
         return time.monotonic() - self.used > IDLE_SECONDS
 
-    @property
-    def expects_copy(self) -> bool:
-        """Whether the table is in memory, or will soon be: false once it didn't fit."""
-        return self._misfit is None
+    def expects_copy(self, rows: int, dimension: int) -> bool:
+        """Whether the table, which has this many rows, is in memory or will soon be."""
+        least_size = rows * (2 * dimension + LEAST_BYTES)
+        return self._misfit is None and least_size <= self._budget.room(self)
 
     def drop(self) -> None:
         """Forget the copy."""
@@ -272,10 +278,22 @@ class TableInMemory:
         if self.copying:
             await asyncio.wait([self.copying])
 
+    async def renew(self, seconds: float) -> None:
+        """Bring the copy, if there is one, to the newest version, and wait for that for so many seconds."""
+        if self._rows is None:
+            return
+        self._begin()
+        self._awaited.set()
+        if self.copying:
+            await asyncio.wait([self.copying], timeout=seconds)
+
     def _begin(self) -> None:
+        """Copy in the background, unless that is under way."""
         # Not in a task group, and in a context of its own: the search that begins the copy neither waits for
         # its end nor lends it its deadline.
-        self.copying = asyncio.get_running_loop().create_task(self._copy(), context=Context())
+        if self.copying is None or self.copying.done():
+            self._awaited = anyio.Event()
+            self.copying = asyncio.get_running_loop().create_task(self._copy(), context=Context())
 
     async def selection(self, where: str, version: int, read: Read) -> tuple[RowsInMemory, Positions] | None:
         """The rows of the newest `version`, and the positions of those that satisfy the predicate.
@@ -285,8 +303,7 @@ class TableInMemory:
         self.used = time.monotonic()
         rows = self._rows
         if rows is None or rows.version != version:
-            if self.copying is None or self.copying.done():
-                self._begin()
+            self._begin()
             return None
         if (among := rows.selections.get(where)) is not None:
             return rows, among
@@ -310,7 +327,8 @@ class TableInMemory:
         return self._table.query().where(where).with_row_id().select(["_rowid"])
 
     async def _copy(self) -> None:
-        await anyio.sleep(max(PAUSE_SECONDS, self._seconds / BUSY_SHARE))
+        with anyio.move_on_after(max(PAUSE_SECONDS, self._seconds / BUSY_SHARE)):
+            await self._awaited.wait()
         # A failure is only logged: searches still ask the engine, which answers or says what is wrong. The
         # former copy stays, although no search uses it now: it saves the next copy most of the reading.
         with suppress(StoreError):
@@ -343,7 +361,7 @@ class TableInMemory:
                 return
             if await self._table.version() == version:  # otherwise a commit came: try once more
                 self._budget.make_room(self, rows.size)
-                self._rows = rows
+                self._rows, self._misfit = rows, None
                 return
 
     async def _read_copy(
@@ -359,7 +377,7 @@ class TableInMemory:
         former = self._rows
         if former is None or has_words != (former.words is not None):
             former = _no_rows(dimension, schema.empty_table(), self._columns)
-        new = await to_thread.run_sync(np.setdiff1d, addresses, former.addresses)
+        new = addresses[~_are_among(addresses, former.addresses)]
         coarse, fine = np.zeros((2, len(new), dimension), np.int8)
         scales = np.zeros(len(new), np.float32)
         columns: list[pa.Table] = []
@@ -371,7 +389,7 @@ class TableInMemory:
             columns.append(rows.select(self._columns).combine_chunks())
             has_words = has_words and not rows[TERMS].null_count  # else a commit will soon bring them
             if has_words:
-                words.append(await to_thread.run_sync(words_of, rows[TERMS]))
+                words.append(await to_thread.run_sync(words_of, rows[TERMS].combine_chunks()))
             size = sum(rows.nbytes for rows in columns) + sum(part.nbytes for part in words)
             if size + vectors_size > room:
                 return None
@@ -389,6 +407,8 @@ class TableInMemory:
         """The rows at these addresses, in their order, with these columns besides those that are kept."""
         query = self._table.take_row_ids(addresses.tolist()).with_row_id()
         rows = await query.select([*self._columns, *columns, "vector", "_rowid"]).to_arrow()
+        if rows.num_rows < len(addresses):
+            raise StoreError("Rows were moved or removed while they were read into memory.")
         return rows.sort_by("_rowid")
 
 
@@ -400,13 +420,13 @@ async def read_indexes(table: lancedb.AsyncTable) -> None:
 
 def _no_rows(dimension: int, table: pa.Table, columns: Sequence[str]) -> RowsInMemory:
     none, no_scales = np.zeros((0, dimension), np.int8), np.empty(0, np.float32)
-    words = words_of(table[TERMS]) if TERMS in table.column_names else None
+    words = NO_WORDS if TERMS in table.column_names else None
     return RowsInMemory(0, np.empty(0, np.uint64), none, none, no_scales, table.select(columns), words)
 
 
 def _merge_copies(former: RowsInMemory, new: RowsInMemory, addresses: npt.NDArray[np.uint64]) -> RowsInMemory:
     """The rows at these addresses, each from `former` or else from `new`."""
-    is_old = np.isin(addresses, former.addresses)
+    is_old = _are_among(addresses, former.addresses)
     places = np.searchsorted(former.addresses, addresses[is_old])
 
     def joined(old: npt.NDArray[Any], added: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -414,8 +434,8 @@ def _merge_copies(former: RowsInMemory, new: RowsInMemory, addresses: npt.NDArra
         rows[is_old], rows[~is_old] = old[places], added
         return rows
 
-    order = np.argsort(np.concatenate([np.flatnonzero(is_old), np.flatnonzero(~is_old)]))
-    columns = pa.concat_tables([former.columns.take(places), new.columns]).take(order).combine_chunks()
+    order = joined(np.arange(len(former)), len(former) + np.arange(len(new)))
+    columns = pa.concat_tables([former.columns, new.columns]).take(order).combine_chunks()
     return RowsInMemory(
         new.version,
         addresses,
@@ -436,9 +456,17 @@ def _places_of_words(
     places = np.searchsorted(addresses, new)
     parts = list(zip(words, np.split(places, range(READ_ROWS, len(places), READ_ROWS)), strict=False))
     if former.words:
-        remain = np.isin(former.addresses, addresses)
+        remain = _are_among(former.addresses, addresses)
         parts.append((former.words, np.where(remain, np.searchsorted(addresses, former.addresses), -1)))
     return parts
+
+
+def _are_among(addresses: npt.NDArray[np.uint64], others: npt.NDArray[np.uint64]) -> Mask:
+    """Which of the addresses are among others, which are in order."""
+    if not len(others):
+        return np.zeros(len(addresses), np.bool_)
+    places = np.minimum(np.searchsorted(others, addresses), len(others) - 1)
+    return cast("Mask", others[places] == addresses)
 
 
 def _addresses(rows: pa.Table) -> npt.NDArray[np.uint64]:

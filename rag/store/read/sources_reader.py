@@ -7,7 +7,7 @@ readers cache is valid until the next commit to their tables.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 from anyio import to_thread
 
 from rag.access.rule import narrower, predicate, same_access
-from rag.corpus import Access, AccessRecord, Collection, Heading, Principal, Source, Value
+from rag.corpus import Access, AccessRecord, Collection, Heading, Language, Principal, Source, Value
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import PLACE_COLUMNS, ListedSource, SourcePlace, StoredSource, places_of
+from rag.text.languages import analysed_in
 from rag.uris import page_address
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class SourcesReader:
         self._summaries: dict[str, StoredSource | None] = {}
         self._attributes: Mapping[str, Mapping[str, Value]] | None = None
         self._expiries: Mapping[str, datetime] | None = None
+        self._languages: Mapping[str, Language] | None = None
         self._chunk_count: int | None = None
 
     async def attempt(self, reading: Awaitable[T], nothing: T) -> T:  # noqa: ARG002 of attached tables
@@ -115,6 +117,21 @@ class SourcesReader:
                 }
                 self._attributes = attributes if len(attributes) <= SOURCES_KEPT else None
         return attributes
+
+    async def languages(self) -> Mapping[str, Language]:
+        """By whose rules the words of each source are analysed, by id; cached like `sources`."""
+        with engine_errors("reading sources"):
+            await self._forget_if_changed()
+            if (languages := self._languages) is None:
+                rows = await self._rows(self._sources.query().select(["id", "metadata"]))
+                languages = self._languages = {
+                    row["id"]: analysed_in(self.collection, json.loads(row["metadata"])) for row in rows
+                }
+        return languages
+
+    async def ids(self, where: str) -> pa.ChunkedArray[Any]:
+        """The ids of the sources whose present access record satisfies the predicate on labels."""
+        return await self._access.ids(self.collection.name, where)
 
     async def expiries(self) -> Mapping[str, datetime]:
         """The expiry of each source that has one, by id; cached like `sources`."""
@@ -256,7 +273,7 @@ class SourcesReader:
         version = await self._sources.version(), await self._access.refresh()
         if version != self._version or len(self._summaries) > SOURCES_KEPT:
             self._summaries, self._version = {}, version
-            self._attributes = self._chunk_count = self._expiries = None
+            self._attributes = self._chunk_count = self._expiries = self._languages = None
 
     async def _with_access(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, StoredSource]:
         """The sources of rows, by id, with their access records."""
@@ -278,14 +295,18 @@ class SourcesReader:
 
     async def _table(self, query: Any) -> pa.Table:  # noqa: ANN401 the engine's query classes share no base
         """Run a query; repeat it once if its table version was pruned meanwhile."""
+        return await self._of_newest(lambda: query.to_arrow(timeout=self._timeout))
+
+    async def _of_newest(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What `read` returns, called again if the table version was pruned meanwhile."""
         try:
-            return cast("pa.Table", await query.to_arrow(timeout=self._timeout))
+            return await read()
         except RuntimeError as error:
             if "Not found" not in str(error):
                 raise
             for table in (self._chunks, self._sources):
                 await table.checkout_latest()  # type: ignore[no-untyped-call]
-            return cast("pa.Table", await query.to_arrow(timeout=self._timeout))
+            return await read()
 
 
 RECORDS_KEPT = 100_000  # records in the cache, some 30 MB at most
@@ -349,6 +370,11 @@ class AccessReader:
         rows = await self._table_of(condition, ["id", "revision", *schema.ACCESS_COLUMNS])
         records = await to_thread.run_sync(_records, rows)
         return await self.records(records) if any(map(schema.original_id, records)) else records
+
+    async def ids(self, collection: str, where: str) -> pa.ChunkedArray[Any]:
+        """The ids of a collection's sources that satisfy the predicate on labels."""
+        condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
+        return (await self._table_of(condition, ["id"]))["id"]
 
     async def page(self, collection: str, after: str, limit: int, where: str) -> dict[str, int]:
         """Up to `limit` ids of a collection's sources that satisfy the predicate and follow `after`.

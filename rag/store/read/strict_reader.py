@@ -1,18 +1,21 @@
 """Rankings as if a collection contained only what one principal may read.
 
 The engine counts words over all rows, hidden ones included, and cuts a ranking by these counts, by the
-structure of an index and by the order of rows. So scores can leak what others may read. Here a sparse search
-asks the engine only which readable rows contain a word, and scores them by counts over readable rows. A dense
-search compares every readable row. Ties are ordered by id, also where a ranking is cut.
+structure of an index and by the order of rows. So scores can leak what others may read. Here words are
+counted over the readable rows, and every readable row is compared and scored. Ties are ordered by id, also
+where a ranking is cut.
+
+A row has the same score, to the last bit, whether rows are in memory or not: otherwise the moment in which a
+copy is complete would tell how much there is to copy. Only attached tables are scored by estimates: the words
+of their rows are stored nowhere.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import fsum, log
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -20,28 +23,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from anyio import to_thread
 
-from rag.corpus import Collection, Language
-from rag.store.read.collection_reader import CollectionReader, rank_words, ranking_of_copy, words_in
-from rag.store.read.rows_in_memory import Readable, RowsInMemory
-from rag.store.read.schema import (
-    CHUNK_COLUMNS,
-    TERMS,
-    Ranking,
-    ScoredChunk,
-    StoredChunk,
-    StoredSource,
-    one_of,
-    stored_chunks,
-)
-from rag.store.read.word_analysis import Word, query_languages, query_words, search_terms, stems
-from rag.store.read.words_in_memory import Positions, WordsInMemory, counted, rarity, weight
-from rag.text.languages import analysed_in
+from rag.corpus import Language
+from rag.store.read.collection_reader import CollectionReader, rank_words, ranking_of_copy, rarest_weight
+from rag.store.read.rows_in_memory import OVERSAMPLING, Readable, RowsInMemory
+from rag.store.read.schema import CHUNK_COLUMNS, Ranking, ScoredChunk, StoredSource, one_of
+from rag.store.read.word_analysis import query_languages, query_words
+from rag.store.read.words_in_memory import Positions, WordsInMemory, best_first, counted, score_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-ALL = 2**31 - 1  # rows: the engine must not cut, since it cuts by its own counts
-COUNTED = 4  # times as many rows as needed are scored by word frequencies
 TIED = 4  # times as many rows are fetched if a tie crosses the cut
 
 
@@ -50,27 +41,23 @@ class StrictReader:
     """The rankings of a collection for one principal, in one search.
 
     `readable` is the predicate of what the principal may read. `hidden` is appended to every predicate to
-    exclude sources whose record differs from the labels that the engine filters by. `rows` are the remaining
-    rows, `languages` the languages of their sources, in which the index is asked.
+    exclude sources whose record differs from the labels that the engine filters by. `languages` are those of
+    the remaining sources, in which words are searched for.
     """
 
     reader: CollectionReader
     readable: str
     hidden: str
-    rows: Rows
     languages: tuple[Language, ...]
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `CollectionReader.dense`, by the true distances of all readable rows."""
-        count = limit + 1
+        count = OVERSAMPLING * limit
         rows = await self._nearest(vector, count, where)
         while rows.num_rows == count and rows["_distance"][limit - 1] == rows["_distance"][-1]:
             count *= TIED
             rows = await self._nearest(vector, count, where)
-        first = rows.slice(0, limit)
-        distances = cast("list[float]", first["_distance"].to_pylist())
-        pairs = zip(stored_chunks(first), distances, strict=True)
-        return [ScoredChunk(stored, 1.0 - distance) for stored, distance in pairs]
+        return self.reader.by_distance(rows, vector)[:limit]
 
     async def _nearest(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> pa.Table:
         rows = await self.reader.chunk_rows(
@@ -86,70 +73,26 @@ class StrictReader:
         return rows.sort_by([("_distance", "ascending"), ("id", "ascending")])
 
     async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
-        """As `CollectionReader.sparse`, with the scores of a collection of readable rows only.
-
-        Only `COUNTED * limit` candidates are scored. They are the best by a cheaper score, which counts each
-        word once per row and measures a row's length in the embedder's tokens.
+        """As `CollectionReader.sparse`, with words counted over readable rows only.
 
         Raises:
-            NotReadyError: the collection has no full-text index.
+            NotReadyError: an attached table has no full-text index.
         """
-        column = await self.reader.words_column()
-        ours = column == TERMS
-        words = query_words(text, self.languages, names=ours)
-        terms = search_terms(words)
-        as_written = {word.forms[0][0]: word.text for word in words} if not ours else {}
-        holds = {
-            term: await self._rows_holding([as_written.get(term, term)], column, self.readable)
-            for term in dict.fromkeys(terms)
-        }
-        matches = Matches(self.rows, terms, [holds[term] for term in terms])
-        among = None
-        if terms and where != self.readable:
-            among = await self._rows_holding([as_written.get(term, term) for term in terms], column, where)
-        if terms and every:
-            having = _having_every(words, holds)
-            among = having if among is None else among & having
-        indexes = matches.first(COUNTED * limit, among)
-        rows = await self.reader.chunks(list(indexes), where + self.hidden)
-        places = [indexes[row.id] for row in rows]
-        scores = matches.scores(list(zip(places, await self._indexed_words(rows, column), strict=True)))
-        rarest = log(max(len(self.rows), 2))
-        scored = [ScoredChunk(row, score / rarest) for row, score in zip(rows, scores, strict=True)]
-        return sorted(scored, key=lambda one: (-one.score, one.stored.id, one.stored.generation))[:limit]
-
-    async def _indexed_words(self, rows: Sequence[StoredChunk], column: str) -> list[list[str]]:
-        """The words of these rows as the index holds them."""
-        if column != TERMS or not rows:
-            return [stems(row.body, self.reader.collection.usual_language, names=False) for row in rows]
-        chosen = one_of("id", {row.id for row in rows})
-        stored = await self.reader.chunk_rows(
-            lambda query: query.where(chosen).select(["id", "generation", TERMS])
-        )
-        words = {(row["id"], row["generation"]): row[TERMS] for row in stored.to_pylist()}
-        return [(words.get((row.id, row.generation)) or "").split() for row in rows]
-
-    async def _rows_holding(self, words: Sequence[str], column: str, where: str) -> npt.NDArray[np.bool_]:
-        """Which of the rows contain any of the words."""
-        match = words_in(column, words, every=False)
-        matching = await self.reader.chunk_rows(
-            lambda query: (
-                query.nearest_to_text(match).where(where + self.hidden).select(["id", "_score"]).limit(ALL)
+        words = query_words(text, self.languages, names=self.reader.collection.attached is None)
+        rows, in_rows = await self.reader.words(self.readable + self.hidden, words)
+        scores = await to_thread.run_sync(partial(score_rows, in_rows, words, counted(in_rows), every=every))
+        if where != self.readable:
+            chosen = await self.reader.chunk_rows(
+                lambda query: query.where(where + self.hidden).select(["id"])
             )
-        )
-        return self.rows.mask_of(matching["id"])
-
-
-def _having_every(words: Iterable[Word], holds: Mapping[str, npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
-    """Which rows have every word in some form; `holds` says which have a term."""
-    nowhere = np.zeros_like(next(iter(holds.values())))
-    in_forms = [
-        [np.logical_and.reduce([holds.get(term, nowhere) for term in form]) for form in word.forms]
-        for word in words
-    ]
-    return cast(
-        "npt.NDArray[np.bool_]", np.logical_and.reduce([np.logical_or.reduce(forms) for forms in in_forms])
-    )
+            scores[~pc.is_in(rows["id"], value_set=chosen["id"]).to_numpy()] = 0
+        matching = np.flatnonzero(scores)
+        best = matching[best_first(scores[matching], limit, rows["id"].take(matching))]
+        keys = zip(*(rows[name].take(best).to_pylist() for name in ("id", "generation")), strict=True)
+        score_of = dict(zip(keys, (scores[best] / rarest_weight(len(scores))).tolist(), strict=True))
+        chunks = await self.reader.chunks([id_ for id_, _ in score_of], where + self.hidden)
+        stored = {(chunk.id, chunk.generation): chunk for chunk in chunks}
+        return [ScoredChunk(stored[key], score) for key, score in score_of.items() if key in stored]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,150 +130,81 @@ class StrictReaderInMemory:
         return self.readable.among(copy[1])
 
 
-async def strict_reader(
-    reader: CollectionReader, readable: str, admits: Callable[[StoredSource], bool], asker: Hashable
-) -> StrictReader | StrictReaderInMemory:
-    """A reader of the rows that satisfy `readable` and whose source's own record `admits` the principal.
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """What one principal may read of a collection.
 
-    `asker` stands for all that decides about them besides the predicate and what is stored.
+    `readable` is the predicate on chunks, and `admits` decides by a source's own record. `labels` is a
+    predicate on these records that says the same, empty if there is none. `key` stands for all that decides
+    besides the predicate and what is stored.
     """
-    through_engine = partial(readable_only, reader, readable, admits)
+
+    readable: str
+    admits: Callable[[StoredSource], bool]
+    labels: str
+    key: Hashable
+
+
+async def strict_reader(reader: CollectionReader, asker: Asker) -> StrictReader | StrictReaderInMemory:
+    """A reader of the rows that the asker may read, by the predicate and by the sources' own records."""
+    through_engine = partial(_through_engine, reader, asker)
     version = await reader.version()  # before the rows are looked at, so that what is kept is never newer
-    copy = await reader.rows_in_memory(readable)
+    copy = await reader.renewed_rows(asker.readable)
     if copy is None or copy[0].words is None:
         return await through_engine()
     rows, positions = copy
-    key = (asker, readable, version)
+    key = (asker.key, asker.readable, version)
     if (known := rows.readable.get(key)) is None:
-        known = await _readable_in_memory(reader, rows, positions, admits)
+        known = await _readable_in_memory(reader, rows, positions, asker)
         rows.keep_readable(key, known)
     return StrictReaderInMemory(reader, rows, known, through_engine)
 
 
 async def _readable_in_memory(
-    reader: CollectionReader,
-    rows: RowsInMemory,
-    positions: Positions,
-    admits: Callable[[StoredSource], bool],
+    reader: CollectionReader, rows: RowsInMemory, positions: Positions, asker: Asker
 ) -> Readable:
     of_rows = rows.columns["source_id"].take(positions)
-    ids = cast("list[str]", of_rows.unique().to_pylist())
-    admitted, refused = await _judge(reader, ids, admits)
-    if refused:
-        is_refused = pc.is_in(of_rows, value_set=pa.array(sorted(refused))).to_numpy()
-        positions = positions[~is_refused]
+    refused, languages = await _judge(reader, of_rows.unique(), asker)
+    if len(refused):
+        positions = positions[~pc.is_in(of_rows, value_set=refused).to_numpy()]
     mask = None
     if len(positions) < len(rows):
         mask = np.zeros(len(rows), np.bool_)
         mask[positions] = True
     words = cast("WordsInMemory", rows.words)
-    return Readable(mask, counted(words, mask), _languages(reader.collection, admitted))
+    return Readable(mask, counted(words, mask), languages)
+
+
+async def _through_engine(reader: CollectionReader, asker: Asker) -> StrictReader:
+    rows = await reader.chunk_rows(lambda query: query.where(asker.readable).select(["source_id"]))
+    refused, languages = await _judge(reader, rows["source_id"].unique(), asker)
+    refused_ids = sorted(cast("list[str]", refused.to_pylist()))
+    hidden = f" AND (NOT {one_of('source_id', refused_ids)})" if refused_ids else ""
+    return StrictReader(reader, asker.readable, hidden, languages)
 
 
 async def _judge(
-    reader: CollectionReader, ids: Sequence[str], admits: Callable[[StoredSource], bool]
-) -> tuple[list[StoredSource], frozenset[str]]:
-    """The sources of these ids that `admits` lets pass, and the ids of all others."""
-    sources = await reader.sources(ids)
-    admitted = [source for id_ in ids if (source := sources.get(id_)) and admits(source)]
-    return admitted, frozenset(ids) - {source.id for source in admitted}
+    reader: CollectionReader, ids: pa.ChunkedArray[Any], asker: Asker
+) -> tuple[pa.ChunkedArray[Any], tuple[Language, ...]]:
+    """Those of the sources that their own records refuse, and the languages of the others."""
+    if asker.labels:
+        admitted = await reader.ids(asker.labels)
+    else:
+        sources = await reader.sources(cast("list[str]", ids.to_pylist()))
+        admitted = pa.chunked_array(
+            [[id_ for id_, source in sources.items() if asker.admits(source)]], pa.string()
+        )
+    is_admitted = pc.is_in(ids, value_set=admitted)
+    languages = await _languages(reader, cast("list[str]", ids.filter(is_admitted).to_pylist()))
+    return ids.filter(pc.invert(is_admitted)), languages
 
 
-async def readable_only(
-    reader: CollectionReader, readable: str, admits: Callable[[StoredSource], bool]
-) -> StrictReader:
-    """As `strict_reader`, through the engine."""
-    columns = ["id", "source_id", "tokens"]
-    rows = await reader.chunk_rows(lambda query: query.where(readable).select(columns))
-    ids = cast("list[str]", rows["source_id"].unique().to_pylist())
-    admitted, refused = await _judge(reader, ids, admits)
-    hidden = ""
-    if refused:
-        hidden = f" AND (NOT {one_of('source_id', sorted(refused))})"
-        rows = rows.filter(pc.invert(pc.is_in(rows["source_id"], value_set=pa.array(sorted(refused)))))
-    tokens = rows["tokens"].to_numpy()
-    lengths = tokens * (len(tokens) / max(int(tokens.sum()), 1))
-    return StrictReader(
-        reader,
-        readable,
-        hidden,
-        Rows(rows["id"].combine_chunks(), lengths),
-        _languages(reader.collection, admitted),
-    )
-
-
-def _languages(collection: Collection, sources: Sequence[StoredSource]) -> tuple[Language, ...]:
+async def _languages(reader: CollectionReader, ids: Sequence[str]) -> tuple[Language, ...]:
     """As `query_languages`, of a collection that holds only these sources."""
-    counts = Counter(analysed_in(collection, source.source.metadata) for source in sources)
+    collection = reader.collection
+    if collection.language != "auto":
+        return query_languages(collection)
+    of_all = await reader.languages()
+    counts = Counter(of_all[id_] for id_ in ids if id_ in of_all)
     ranked = sorted(counts, key=lambda language: (-counts[language], language))
     return query_languages(replace(collection, languages=tuple(ranked)))
-
-
-# BM25 over rows, given which of them contain which words.
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows to score, in any order: their ids, and their lengths relative to the mean."""
-
-    ids: pa.Array[Any]
-    lengths: npt.NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def mask_of(self, ids: pa.ChunkedArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which of the rows have one of these ids."""
-        return cast("npt.NDArray[np.bool_]", pc.is_in(self.ids, value_set=ids).to_numpy(zero_copy_only=False))
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """Which rows contain which words of a query; `holds` has one array per word."""
-
-    rows: Rows
-    stems: Sequence[str]
-    holds: Sequence[npt.NDArray[np.bool_]]
-
-    @property
-    def rarities(self) -> list[float]:
-        """The weight of each word."""
-        return [rarity(len(self.rows), int(holds.sum())) for holds in self.holds]
-
-    def first(self, count: int, among: npt.NDArray[np.bool_] | None = None) -> dict[str, int]:
-        """The best rows by a score that counts each word once per row: their indexes by id, best first.
-
-        Ties are ordered by id. `among` masks the rows that count.
-        """
-        scores = np.zeros(len(self.rows))
-        for rarity_, holds in zip(self.rarities, self.holds, strict=True):
-            scores += rarity_ * holds  # word by word, so that the order of rows changes nothing
-        scores *= weight(1.0, self.rows.lengths)
-        indexes = np.flatnonzero(scores if among is None else scores * among)
-        if count < len(indexes):
-            least = np.partition(scores[indexes], -count)[-count]
-            indexes = indexes[scores[indexes] >= least]
-        ids = cast("list[str]", self.rows.ids.take(pa.array(indexes, pa.int64())).to_pylist())
-        best = sorted(zip((-scores[indexes]).tolist(), ids, indexes.tolist(), strict=True))
-        return {id_: index for _, id_, index in best[:count]}
-
-    def scores(self, rows: Sequence[tuple[int, Sequence[str]]]) -> list[float]:
-        """The BM25 scores of rows, given by index and words. A word that a row contains counts at least once.
-
-        Here the length of a row is its number of words. The mean is estimated from these rows, whose lengths
-        relative to it are known.
-        """
-        of_mean_length = fsum(self.rows.lengths[index] for index, _ in rows) or 1.0
-        mean = max(sum(len(words) for _, words in rows), 1) / of_mean_length
-        terms = list(zip(self.stems, self.rarities, self.holds, strict=True))
-        scores = []
-        for index, words in rows:
-            times, length = Counter(words), len(words) / mean
-            scores.append(
-                sum(
-                    rarity_ * weight(float(max(times[stem], 1)), length)
-                    for stem, rarity_, holds in terms
-                    if holds[index]
-                )
-            )
-        return scores

@@ -197,6 +197,11 @@ def search_terms(words: Sequence[Word]) -> list[str]:
     return first + extra[: max(0, MAX_TERMS - len(first))]
 
 
+def terms_of_forms(words: Iterable[Word]) -> frozenset[str]:
+    """Every term of every form of these words."""
+    return frozenset(term for word in words for form in word.forms for term in form)
+
+
 def terms_of(body: str, language: Language) -> str:
     """The words of a text in this language as the full-text index has them: the column `terms` of a chunk.
 

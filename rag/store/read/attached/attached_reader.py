@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from anyio import to_thread
 
 from rag.corpus import Access, AccessRecord, Attachment, Collection, Value
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.store.read.attached.attached_rows import access_of, access_of_ours, revision_of
-from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.collection_reader import CollectionReader, words_in
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import (
     PLACE_COLUMNS,
@@ -33,16 +36,17 @@ from rag.store.read.schema import (
     places_of,
 )
 from rag.store.read.sources_reader import WALKED, AccessReader
+from rag.store.read.word_analysis import Word, terms_of_forms
+from rag.store.read.words_in_memory import NO_WORDS, Positions, WordsInMemory
 
 if TYPE_CHECKING:
     import lancedb
-    import numpy as np
     import numpy.typing as npt
-    import pyarrow as pa
     from lancedb.index import IndexConfig
 
     from rag.store.read.attached.attached_table import AttachedTable
 
+ALL = 2**31 - 1  # rows
 FIRST_ROWS = 16  # read to see whether any is readable; one malformed list must not hide the rest
 ALL_MAY = Access("tenant")
 NOTHING: tuple[pa.Table, Mapping[str, Access | None]] = (SOURCES_SCHEMA.empty_table(), {})
@@ -208,6 +212,38 @@ class AttachedReader(CollectionReader):
     async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
         """As `CollectionReader.sparse`, by the words as the other table's index has them."""
         return await self.attempt(super().sparse(text, limit, where, every=every), [])
+
+    async def words(self, where: str, query: Sequence[Word]) -> tuple[pa.Table, WordsInMemory]:
+        """As `CollectionReader.words`, as far as the other table's index tells: a word counts once per row.
+
+        The length of a row is measured in the embedder's tokens.
+        """
+        columns = ["id", "generation", "tokens"]
+        nothing = pa.table({name: pa.array([], pa.string()) for name in columns}), NO_WORDS
+        return await self.attempt(self._indexed_words(where, columns, query), nothing)
+
+    async def _indexed_words(
+        self, where: str, columns: list[str], query: Sequence[Word]
+    ) -> tuple[pa.Table, WordsInMemory]:
+        rows = await self.chunk_rows(lambda engine: engine.where(where).select(columns))
+        as_written = {word.forms[0][0]: word.text for word in query}  # the index analyses words itself
+        terms = sorted(terms_of_forms(query))
+        holding = [
+            await self._positions_having(as_written.get(term, term), where, rows["id"]) for term in terms
+        ]
+        starts = np.cumsum([0, *map(len, holding)])
+        having = np.concatenate([np.arange(0), *holding]).astype(np.int32)
+        lengths = rows["tokens"].to_numpy().astype(np.int32)
+        once = np.ones(len(having), np.uint16)
+        return rows, WordsInMemory(pa.array(terms, pa.string()), starts, having, once, lengths)
+
+    async def _positions_having(self, word: str, where: str, ids: pa.ChunkedArray[Any]) -> Positions:
+        """The positions among these ids of the rows that have a word."""
+        match = words_in(await self.words_column(), [word], every=False)
+        having = await self.chunk_rows(
+            lambda engine: engine.nearest_to_text(match).where(where).select(["id", "_score"]).limit(ALL)
+        )
+        return np.flatnonzero(pc.is_in(ids, value_set=having["id"]).to_numpy())
 
     async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
         """As `SourcesReader.sources`."""
