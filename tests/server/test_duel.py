@@ -2,7 +2,7 @@
 
 A thousand random questions from seventeen people of two tenants, four of them bound to a part of theirs,
 through MCP clients of both eras: to servers in this process, one of which has only tools that are bound, and
-some of them to each of three that are started. There are 1,000, and 20,000 with --hypothesis-profile=nightly.
+some of them to each of three that are started. There are 500, and 20,000 with --hypothesis-profile=nightly.
 With DUELS=1000000 in the environment there are as many; with DUEL=1234 that one is asked alone, just as it
 was among the others. With IN_BUCKET=1 all servers read a copy of the data folder in a bucket.
 """
@@ -78,7 +78,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 several = pytest.mark.skipif("DUEL" in os.environ, reason="one duel says nothing of all")
 
 PROFILE = hypothesis.settings.default  # says how many are drawn
-USUAL = 1_000 if PROFILE.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
+USUAL = 500 if PROFILE.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
 DUELS = int(os.environ.get("DUELS", USUAL))
 FIRST = 1_000  # the first thousand lack some refusals
 NUMBERS = [int(os.environ["DUEL"])] if "DUEL" in os.environ else range(FIRST, FIRST + DUELS)
