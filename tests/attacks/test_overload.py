@@ -49,7 +49,6 @@ CLOSED_SECONDS = 60  # by when a server has let go whoever dawdles; else it neve
 LINES = 300
 LINE_MIB = 64  # four times what a server may grow by
 VISITS = 20  # of each of ten who ask and go
-FREE_SECONDS = 10  # by when a slot is free again; the call itself would hold it three times as long
 STUCK = "slowly"  # a query that the embedding endpoint never answers
 PATIENT = {"limits_request_seconds": "600"}  # far more than a busy machine takes
 UNLIMITED = PATIENT | {"limits_requests_per_minute": "1000000"}
@@ -113,23 +112,30 @@ def flooding(port: int, person: Person, *, connections: int, rate: float) -> Ite
         one.result()
 
 
-def test_h1_h2_who_asks_twenty_times_too_often_is_told_so_while_the_others_are_served(
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for something that comes soon or never."""
+    ends = time.monotonic() + CLOSED_SECONDS
+    while not is_so():
+        assert time.monotonic() < ends
+        threading.Event().wait(0.05)
+
+
+def test_h1_h2_who_asks_far_too_often_is_told_so_while_the_others_are_served(
     listen: Callable[..., Remote], crowd: Crowd
 ) -> None:
     flooder, other = crowd.people[0], crowd.people[1]
-    remote = listen(crowd.data, limits_requests_per_minute="240", **PATIENT)
+    limits = {"limits_requests_per_minute": "24", "limits_requests_per_minute_per_user": "24"}
+    remote = listen(crowd.data, **limits, **PATIENT)
     with flooding(remote.port, flooder, connections=40, rate=100) as told:
+        until(lambda: told["busy"] > 0)
         for _ in range(12):
             expect_served(remote.port, other)
-            threading.Event().wait(0.25)
-    assert told["busy"] > told["found"] / 4
-    assert told["found"]
+        until(lambda: told["busy"] > 100)
+    assert 0 < told["found"] < told["busy"]
     assert not told["else"]
-    recovered = time.monotonic() + CLOSED_SECONDS
-    while is_busy(answer := asked(remote.port, posted("modern", flooder.key, search(flooder)))):
-        assert time.monotonic() < recovered
-        threading.Event().wait(0.2)
-    assert flooder.canary.encode() in answer.body
+    question = posted("modern", flooder.key, search(flooder))
+    until(lambda: not is_busy(asked(remote.port, question)))
+    until(lambda: flooder.canary.encode() in asked(remote.port, question).body)
 
 
 @pytest.mark.anyio
@@ -466,22 +472,26 @@ def test_h6_hundreds_who_ask_and_go_leave_nothing_behind(
                 )
                 select.select([connection.socket], [], [], drawn.uniform(0, 0.03))
 
+    def has_left_nothing() -> bool:
+        question = posted(era, crowd.people[0].key, search(crowd.people[0]))
+        if is_busy(asked(remote.port, question)):  # asked in vain or not: idle threads end when others begin
+            return False
+        now = held(remote)
+        more = now.descriptors - before.descriptors, now.threads - before.threads
+        return now.slots == 0 and more[0] <= 8 and more[1] <= 16
+
     with ThreadPoolExecutor(10) as pool:
-        list(pool.map(go, range(2)))  # what it needs once is no leak
+        list(pool.map(go, range(10)))  # what it needs once is no leak
         before = held(remote)
         list(pool.map(go, range(10)))
-    assert _free_within(remote, crowd.people[0], FREE_SECONDS)
-    now = held(remote)
-    assert now.slots == 0
-    assert now.descriptors <= before.descriptors + 8, (before, now)
-    assert now.threads <= before.threads + 16, (before, now)
+    until(has_left_nothing)
     assert remote.leave() == 0
 
 
 def stuck(handler: Handler) -> None:
     """Embeds everything but one query."""
     if STUCK in json.loads(handler.server.asked[-1].body)["input"]:
-        handler.server.over.wait(4 * FREE_SECONDS)
+        handler.server.over.wait()
     embedding(handler)
 
 
@@ -510,27 +520,21 @@ def single(
         run = scripts.admin(*arguments, env=env)
         assert run.returncode == 0, run.stderr
     shutil.copy2(crowd.data / "keys.json", tmp_path / "data")
-    limits = {"limits_concurrent_per_tenant": "1", "limits_request_seconds": str(3 * FREE_SECONDS)}
-    return lasting_listen(tmp_path / "data", more=env, http_sse="true", **limits)
+    return lasting_listen(
+        tmp_path / "data", more=env, http_sse="true", limits_concurrent_per_tenant="1", **PATIENT
+    )
 
 
-def _free_within(remote: Remote, person: Person, seconds: float) -> bool:
-    """Whether the slot becomes free in this time."""
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        answer = asked(remote.port, posted("modern", person.key, search(person, "pendulum")))
-        if b"pendulum" in answer.body:
-            return True
-        assert is_busy(answer)
-        threading.Event().wait(0.05)
-    return False
+def _is_free(remote: Remote, person: Person) -> bool:
+    """Whether the slot is free."""
+    answer = asked(remote.port, posted("modern", person.key, search(person, "pendulum")))
+    assert b"pendulum" in answer.body or is_busy(answer)
+    return b"pendulum" in answer.body
 
 
-def _wait_for(endpoint: Neighbour, before: int) -> None:
-    ends = time.monotonic() + CLOSED_SECONDS
-    while len(endpoint.asked) == before:
-        assert time.monotonic() < ends
-        threading.Event().wait(0.01)
+def _taken_back(remote: Remote) -> int:
+    """How many calls ended because nobody waits for their answers, says the audit; others end as late."""
+    return sum(line.get("outcome") == "cancelled" for line in remote.log())
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -538,14 +542,15 @@ def test_h6_a_call_whose_client_is_gone_has_no_slot_any_more(
     single: Remote, endpoint: Neighbour, crowd: Crowd, era: Era
 ) -> None:
     person = crowd.people[0]
-    assert _free_within(single, person, FREE_SECONDS)
+    until(lambda: _is_free(single, person))
     for _ in range(3):
-        before = len(endpoint.asked)
+        before, taken_back = len(endpoint.asked), _taken_back(single)
         with Connection(single.port) as connection:
             connection.send(posted(era, person.key, search(person, STUCK, "dense")))
-            _wait_for(endpoint, before)
-            assert not _free_within(single, person, 0.3)
-        assert _free_within(single, person, FREE_SECONDS)
+            until(lambda before=before: len(endpoint.asked) > before)  # type: ignore[misc]
+            assert not _is_free(single, person)
+        until(lambda taken_back=taken_back: _taken_back(single) == taken_back + 1)  # type: ignore[misc]
+        until(lambda: _is_free(single, person))
 
 
 @pytest.mark.parametrize("way", ["cancels", "goes"])
@@ -553,22 +558,24 @@ def test_h6_a_call_over_a_stream_that_is_taken_back_has_no_slot_any_more(
     single: Remote, endpoint: Neighbour, crowd: Crowd, way: str
 ) -> None:
     person = crowd.people[0]
-    assert _free_within(single, person, FREE_SECONDS)
+    until(lambda: _is_free(single, person))
     for _ in range(3):
-        before = len(endpoint.asked)
+        before, taken_back = len(endpoint.asked), _taken_back(single)
         with stream(single.port, person.key) as (events, path):
-            given = posted("legacy", person.key, search(person, STUCK, "dense") | {"id": 7}, path=path)
-            assert asked(single.port, given).status == 202
-            _wait_for(endpoint, before)
-            assert not _free_within(single, person, 0.3)
+            call = posted("legacy", person.key, search(person, STUCK, "dense") | {"id": 7}, path=path)
+            assert asked(single.port, call).status == 202
+            until(lambda before=before: len(endpoint.asked) > before)  # type: ignore[misc]
+            assert not _is_free(single, person)
             if way == "cancels":
                 params = {"requestId": 7}
-                told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-                assert asked(single.port, posted("legacy", person.key, told, path=path)).status == 202
-                assert _free_within(single, person, FREE_SECONDS)
+                cancellation = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+                assert asked(single.port, posted("legacy", person.key, cancellation, path=path)).status == 202
+                until(lambda taken_back=taken_back: _taken_back(single) == taken_back + 1)  # type: ignore[misc]
+                until(lambda: _is_free(single, person))
             else:
                 events.socket.shutdown(socket.SHUT_RDWR)
-        assert _free_within(single, person, FREE_SECONDS)
+        until(lambda taken_back=taken_back: _taken_back(single) == taken_back + 1)  # type: ignore[misc]
+        until(lambda: _is_free(single, person))
 
 
 @pytest.mark.parametrize("era", ["modern"])

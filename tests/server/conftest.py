@@ -281,7 +281,7 @@ async def _fill_office(small: ModuleType, data: Path) -> None:
 
 _ACCEPT = {"Accept": "application/json, text/event-stream"}
 _ASK: Message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-START_SECONDS = 60
+START_SECONDS = 120  # a bound for a server that hangs
 
 
 @dataclass(frozen=True, slots=True)

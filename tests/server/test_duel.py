@@ -472,6 +472,7 @@ async def test_servers_that_are_started_for_somebody_say_the_same(  # noqa: PLR0
         "REFDESK_SEARCH_RELAX": str(relaxed).lower(),
         "REFDESK_SERVER_FULL_RESULTS": "true",
         "REFDESK_SEARCH_THRESHOLDS_MIN_EVIDENCE": "0",  # made-up words are none
+        "REFDESK_LIMITS_REQUEST_SECONDS": str(ANSWER_SECONDS),
     }
     server = StdioServerParameters(
         command=scripts.forked_server,

@@ -189,9 +189,9 @@ class Soak:
         Raises:
             RefdeskError: the server exited.
         """
-        warm, end = self._between(*WARM), self._between(*END)
-        if not warm or not end:
+        if not self._server.is_running() or self._server.status() == psutil.STATUS_ZOMBIE:
             raise RefdeskError("The HTTP server exited under load.")
+        warm, end = self._between(*WARM), self._between(*END)
 
         def held(name: str, unit: str, of: Callable[[Sample], float]) -> Measure:
             return measured(f"soak/{name}", [of(one) for one in end], unit, [of(one) for one in warm])
@@ -213,7 +213,9 @@ class Soak:
         ]
 
     def _between(self, start: float, end: float) -> list[Sample]:
-        return [one for one in self._samples if start <= one.progress <= end]
+        """The samples of a phase; the nearest one if a busy machine left none in a short run."""
+        samples = [sample for sample in self._samples if start <= sample.progress <= end]
+        return samples or [min(self._samples, key=lambda sample: abs(sample.progress - start))]
 
 
 def _descriptors(process: psutil.Process) -> int:
