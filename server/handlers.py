@@ -155,6 +155,7 @@ class App:
             listed += tools.tool_pair(self._settings, tool, asker, await self._lazy_desk.overview(asker))
         if self._shows_apps(context):
             listed = mcp_apps.with_page(listed, callable_tools(self._settings.server, principal))
+        self._lazy_desk.listed.set()
         return types.ListToolsResult(tools=listed)
 
     def _shows_apps(self, context: Context) -> bool:

@@ -1,10 +1,12 @@
 """The desk, opened in the background: importing the engine and the model takes about a second.
 
 Hosts drop a server that is that slow with its first answer, so the desk opens only after the first reply.
+They list the tools next; a file answers that if it can (`rag.search.kept_overview`).
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -20,6 +22,7 @@ from rag.corpus import Principal
 from rag.errors import RefdeskError
 from rag.home import Bucket, data_folder_problem
 from rag.runtime import return_memory
+from rag.search.kept_overview import kept_overview
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
@@ -28,14 +31,15 @@ if TYPE_CHECKING:
     from rag.search.readable_overview import CollectionOverview
 
 WARM_SECONDS = 30  # of reading ahead; after that, searches wait for what is missing
-REPLY_FIRST_SECONDS = 0.02  # lets the first reply leave before the imports hold the interpreter lock
+REPLY_FIRST_SECONDS = 0.02  # lets a reply leave before the imports hold the interpreter lock
+LIST_SECONDS = 0.5  # in which a host lists the tools after its greeting; a search doesn't wait for that
 
 log = logging.getLogger(__name__)
 _importing = threading.Lock()
 
 
 class LazyDesk:
-    """A desk that opens once, in the background after `first_reply` or when a request needs it."""
+    """A desk that opens once, in the background after a reply, or when a request needs it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -44,13 +48,16 @@ class LazyDesk:
         self._desk: Desk | None = None
         self._warm = False
         self.first_reply = anyio.Event()
+        self.listed = anyio.Event()
 
     async def warm_up(self) -> None:
-        """Open the desk after the first reply, and read ahead if it is in a bucket.
+        """Open the desk once the tools are listed, or soon after the first reply; read ahead in a bucket.
 
         If that fails, the next request tries again.
         """
         await self.first_reply.wait()
+        with anyio.move_on_after(LIST_SECONDS):
+            await self.listed.wait()
         await anyio.sleep(REPLY_FIRST_SECONDS)
         try:
             desk = await self.desk()
@@ -81,15 +88,23 @@ class LazyDesk:
     async def overview(self, principal: Principal) -> tuple[CollectionOverview, ...]:
         """What the principal may read; empty if the desk fails, because each call then says why.
 
-        For a tenant without documents the desk stays closed.
+        For a tenant without documents the desk stays closed. While it is closed, a file says it, if it can.
         """
         try:
             if not await self._has_tenant(principal.tenant):
                 return ()
-            return await (await self.desk()).overview(principal)
+            kept = await self._kept_overview(principal) if self._desk is None else None
+            return await (await self.desk()).overview(principal) if kept is None else kept
         except RefdeskError as error:
             log.warning("The tools are listed without what the desk holds: %s", error)
             return ()
+
+    async def _kept_overview(self, principal: Principal) -> tuple[CollectionOverview, ...] | None:
+        """What a file says without the engine; None if it can't say it."""
+        home = self._settings.home
+        if isinstance(home, Bucket) or self._settings.retrievers:
+            return None
+        return await to_thread.run_sync(kept_overview, home, principal, self._settings.access.letter_case)
 
     async def _has_tenant(self, tenant: str) -> bool:
         home = self._settings.home
@@ -120,4 +135,9 @@ class LazyDesk:
 
 def _import_desk() -> None:
     with _importing:  # two threads that import the engine can deadlock
-        import rag.search.desk  # noqa: F401, PLC0415 not before the first reply
+        gc.disable()  # as in `server.main`
+        try:
+            import rag.search.desk  # noqa: F401, PLC0415 not before the first reply
+        finally:
+            gc.freeze()
+            gc.enable()

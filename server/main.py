@@ -6,6 +6,7 @@ Nothing here imports the protocol, so that --version and --help are answered at 
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -23,8 +24,11 @@ def main() -> None:
         flags = _read_flags()
     except ConfigurationError as error:
         mistake = error
+    gc.disable()  # looking for garbage among what imports make, which all stays, is a tenth of a start
     from server.start import start  # noqa: PLC0415 --version and --help have ended the process by now
 
+    gc.freeze()
+    gc.enable()
     start(flags, mistake)
 
 

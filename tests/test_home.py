@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import StoreError
-from rag.home import Bucket, names, read
+from rag.home import Bucket, names, newest_version, read
 from rag.store.bucket.bucket_objects import delete, put
 
 if TYPE_CHECKING:
@@ -86,3 +86,17 @@ def test_what_was_read_is_not_shown_when_the_store_fails_after_the_bound(
             assert "503" not in str(raised.value)
     object_store.down = False
     assert late.read("a") == b"1"
+
+
+def test_the_newest_version_of_a_table_is_told_by_its_files(tmp_path: Path) -> None:
+    (versions := tmp_path / "_versions").mkdir()
+    with pytest.raises(FileNotFoundError):
+        newest_version(tmp_path)
+    (versions / "18446744073709551614.manifest").touch()
+    first = newest_version(tmp_path)
+    assert first == newest_version(tmp_path)
+    (versions / "18446744073709551613.manifest").touch()
+    assert newest_version(tmp_path)[0] == "18446744073709551613.manifest"
+    (versions / "12.manifest").touch()  # whose names don't sort newest first
+    with pytest.raises(FileNotFoundError):
+        newest_version(tmp_path)

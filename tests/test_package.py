@@ -308,6 +308,23 @@ def test_what_the_server_imports_before_its_first_answer_brings_no_engine_and_no
     assert not HEAVY & set(run.stdout.split())
 
 
+def test_a_search_imports_of_the_engine_only_what_it_uses() -> None:
+    program = """
+import sys, rag.search.desk
+print(*sys.modules)
+from lancedb.embeddings import EmbeddingFunctionRegistry as real
+from lancedb.table import EmbeddingFunctionRegistry as stand_in
+assert stand_in is not real and stand_in.get_instance() is real.get_instance()
+import overrides
+assert overrides.__file__
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = run.stdout.split()
+    assert {"lancedb.table", "rag.search.desk"} <= {*imported}
+    unused = ("lancedb.remote", "lancedb.embeddings", "lance_namespace_urllib3_client", "overrides")
+    assert not [name for name in imported if name.startswith(unused)]
+
+
 @pytest.mark.parametrize(
     ("command", "asked"),
     [

@@ -31,17 +31,19 @@ from mcp import Client
 from rag.access.keys import Keys
 from rag.access.rule import NOBODY
 from rag.admin import key_command
+from rag.admin.command_line import keep_overview
 from rag.admin.ingest_command import run_ingest
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.config.model_settings import EmbedderSettings
 from rag.config.server_settings import PrincipalSettings
 from rag.config.settings import SearchSettings, Settings
-from rag.corpus import Access, EmbedderIdentity, FieldType, Principal
+from rag.corpus import Access, Binding, EmbedderIdentity, FieldType, Principal
 from rag.errors import InvalidRequestError, NotFoundError, ProviderError
 from rag.filters.grammar import OneOf
 from rag.models.breaker import Breaker, Call
 from rag.models.embed.remote_embedder import remote_embedder
 from rag.search.desk import Desk
+from rag.search.kept_overview import kept_overview
 from rag.search.view import View
 from rag.store.read import schema
 from rag.store.read.collection_reader import CollectionReader
@@ -282,6 +284,23 @@ async def a_change_of_access_counts_at_once_for_a_desk_that_is_open(shelf: Shelf
     assert await _found(desk, BOB) == FOR_ALL - {"open"}
     assert not await _reads(desk, BOB, shelf.ids["open"])
     control(await _found(desk, ANN) == READABLE[ANN])
+
+
+async def a_file_tells_nobody_of_what_is_hidden(shelf: Shelf) -> None:
+    def told(principal: Principal) -> int | None:
+        overview = kept_overview(shelf.data, principal, "allow")
+        return None if overview is None else sum(summary.sources for summary in overview)
+
+    for tenant in ("default", "elsewhere"):
+        await keep_overview(shelf.data, tenant)
+    control(told(ANN))
+    assert {principal: told(principal) for principal in READABLE} == {
+        principal: len(titles) for principal, titles in READABLE.items()
+    }
+    diaries = Binding(collections=("private",))
+    assert [told(replace(principal, bindings=(diaries,))) for principal in (ANN, BOB)] == [1, 0]
+    await shelf.give("open", ONLY_ANN)
+    assert told(BOB) is None
 
 
 # Now the gate: what it must keep back though the engine lets it through, or isn't asked.
@@ -638,6 +657,25 @@ def _as_the_first_was_told(real: Callable[..., Awaitable[bool]]) -> Callable[...
 
 
 BROKEN = [
+    # What a server says of a desk before it opens the engine.
+    Broken(
+        "the file of an overview is for everybody",
+        "rag.search.kept_overview.visible",
+        lambda _real: lambda *_: True,
+        a_file_tells_nobody_of_what_is_hidden,
+    ),
+    Broken(
+        "the file of an overview is outside the walls",
+        "rag.search.kept_overview.walls",
+        lambda _real: lambda *_: (),
+        a_file_tells_nobody_of_what_is_hidden,
+    ),
+    Broken(
+        "the file of an overview counts after a revocation",
+        "rag.search.kept_overview.newest_version",
+        lambda _real: lambda _table: [],
+        a_file_tells_nobody_of_what_is_hidden,
+    ),
     # The engine's predicate: who may see a source.
     Broken(
         "the engine is not told who asks",

@@ -5,18 +5,24 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
 import anyio
 import click
 
+from rag.access.tenants import tenant_file, tenant_of
 from rag.admin.terminal import arguments, echo
 from rag.config.load import asker_flags, config_path, load_settings
+from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
 from rag.corpus import Language
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, RefdeskError
+from rag.search.kept_overview import is_current, overview_content, overview_file
+
+OVERVIEW_SECONDS = 10  # a read may take, as of a search by default
 
 _TENANT = click.option(
     "--tenant", metavar="NAME", help="Tenant. Default: tenant in the settings, or the only tenant."
@@ -83,12 +89,50 @@ def command(
                 raise _only_reads(settings.storage.uri)
             for warning in loose_permissions(settings_file(), settings.data):
                 echo(f"refdesk-admin: {warning}", err=True)
-            return anyio.run(functools.partial(function, settings, **options)) or 0
+            return anyio.run(functools.partial(_run, function, settings, options, changes=not on_bucket))
 
         options = (*_OPTIONS, *(_ASKER if of_asker else ()), *((_TENANT,) if of_tenant else ()))
         return click.command(name)(functools.reduce(lambda made, option: option(made), options, run))
 
     return wrap
+
+
+async def _run(
+    function: Callable[..., Awaitable[int | None]],
+    settings: Settings,
+    options: Mapping[str, object],
+    *,
+    changes: bool,
+) -> int:
+    code = await function(settings, **options)
+    if changes and (tenant := _tenant_of(settings)):
+        await keep_overview(settings.data, tenant)
+    return code or 0
+
+
+def _tenant_of(settings: Settings) -> str:
+    """The tenant that a command was on, empty if the settings and flags name none of several."""
+    with suppress(ConfigurationError):
+        return tenant_of(settings)
+    return ""
+
+
+async def keep_overview(data: Path, tenant: str) -> None:
+    """Keep what servers say of a tenant's documents before they open the engine, if that has changed."""
+    file = overview_file(data, tenant)
+    if is_current(data, tenant) or not tenant_file(data, tenant).exists():
+        return
+    # Imported here, because only a command that has changed something gets here, with the engine imported.
+    from rag.store.read.desk_reader import DeskReader  # noqa: PLC0415
+    from rag.store.write.desk_folder import make_private, write_whole  # noqa: PLC0415
+
+    with suppress(RefdeskError, OSError):  # servers ask the engine then
+        reader = DeskReader(data, timeout_seconds=OVERVIEW_SECONDS)
+        if content := await overview_content(reader, data, tenant):
+            make_private(file.parent)
+            write_whole(file, content)
+        else:
+            file.unlink(missing_ok=True)
 
 
 def _only_reads(uri: str) -> ConfigurationError:

@@ -95,12 +95,12 @@ async def collection_overview(view: View) -> CollectionOverview:
             if sources > MAX_COUNTED:
                 nothing = dict.fromkeys(values, FieldValues())
                 return CollectionOverview(collection, MAX_COUNTED, None, None, nothing, has_more=True)
-    fields = {name: _field_values(counter) for name, counter in values.items()}
+    fields = {name: values_of_field(counter) for name, counter in values.items()}
     first, last = min(dates, default=None), max(dates, default=None)
-    return CollectionOverview(collection, sources, first, last, fields, languages=_frequent(tags))
+    return CollectionOverview(collection, sources, first, last, fields, languages=frequent_languages(tags))
 
 
-def _frequent(tags: Counter[str]) -> tuple[str, ...]:
+def frequent_languages(tags: Counter[str]) -> tuple[str, ...]:
     """The most frequent languages, without those of few documents."""
     least = RARE * tags.total()
     del tags[""]
@@ -108,7 +108,8 @@ def _frequent(tags: Counter[str]) -> tuple[str, ...]:
     return tuple(tag for tag, count in ranked[:MAX_LANGUAGES] if count >= least)
 
 
-def _field_values(counted: Counter[Single]) -> FieldValues:
+def values_of_field(counted: Counter[Single]) -> FieldValues:
+    """The values of a field, of which each counts once for each of its sources."""
     ranked = sorted(counted.items(), key=lambda pair: (-pair[1], str(pair[0])))
     ordered = [value for value in counted if not isinstance(value, str | bool)]
     least, greatest = (min(ordered), max(ordered)) if ordered else (None, None)

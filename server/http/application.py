@@ -197,7 +197,8 @@ def http_app(
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with endpoint.running(), anyio.create_task_group() as tasks:
-            lazy_desk.first_reply.set()  # nobody waits for the first reply here: open the desk at once
+            lazy_desk.first_reply.set()  # nobody waits for a reply here: open the desk at once
+            lazy_desk.listed.set()
             tasks.start_soon(lazy_desk.warm_up)
             tasks.start_soon(refusal_log.flush_every_second)
             yield

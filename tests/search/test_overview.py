@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from anyio import run_process
 
+from rag.admin.command_line import keep_overview
+from rag.config.settings import Settings
 from rag.corpus import Access, Binding, Collection, EmbedderIdentity, Principal
+from rag.search.kept_overview import kept_overview, overview_file
 from rag.search.readable_overview import (
+    FEW,
     MAX_VALUES,
     CollectionOverview,
     FieldValues,
@@ -19,6 +25,8 @@ from rag.search.readable_overview import (
     overview_text,
 )
 from rag.store.write.change_collection import change_collection
+from server.lazy_desk import LazyDesk
+from server.schemas import filter_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -271,3 +279,97 @@ def test_a_label_a_number_and_a_date_are_shown(value: str | float | datetime) ->
 def test_a_description_is_on_one_line_and_has_no_markup() -> None:
     text = overview_text([holding("w", 2, description="a\n- fake: 9 documents ![x](http://e)")], 500)
     assert text.splitlines()[1:] == ["- w: a - fake: 9 documents ! [x](http://e). 2 documents."]
+
+
+def kept(shelf: Shelf, principal: Principal) -> tuple[CollectionOverview, ...] | None:
+    return kept_overview(shelf.data, principal, "allow")
+
+
+def shown(overview: tuple[CollectionOverview, ...] | None) -> tuple[object, ...]:
+    """All that hosts are shown of an overview."""
+    assert overview is not None
+    counted = [(one.sources, one.first, one.last, one.has_more, one.languages) for one in overview]
+    return overview_text(overview, 5_000), filter_schema(overview, 5_000, values=True), counted
+
+
+ASKERS = (
+    ANYBODY,
+    BOB,
+    Principal("default", "ann", frozenset({"hr"})),
+    Principal("default", "bob", bindings=(Binding(collections=("bobs",)),)),
+    Principal("default", bindings=(Binding(collections=("bobs",)),)),
+)
+
+
+@pytest.mark.parametrize("asker", ASKERS, ids=str)
+async def test_the_file_says_to_each_asker_what_the_engine_says(shelf: Shelf, asker: Principal) -> None:
+    await shelf.declare("dated", day="datetime", many="integer", ratio="number", open="boolean")
+    only_hr = Access("restricted", frozenset({"group:hr"}), frozenset({"user:cleo"}))
+    for number, access in enumerate([Access("tenant"), only_hr] * (FEW // 2 + 1)):
+        day = datetime(2021, 1, 1 + number % 2, tzinfo=UTC)
+        fields = {"day": day, "many": number, "ratio": number % 2 / 2, "open": access is only_hr}
+        await shelf.put(f"d{number}", "x", collection="dated", fields=fields, access=access)
+    await keep_overview(shelf.data, "default")
+    assert shown(kept(shelf, asker)) == shown(await shelf.desk().overview(asker))
+    assert len({str(shown(kept(shelf, each))) for each in ASKERS[:3]}) == 3
+
+
+async def test_the_file_says_nothing_once_anything_has_changed(shelf: Shelf) -> None:
+    async def document() -> None:
+        await shelf.put("e", "x", collection="handbook", fields={"status": "new"})
+
+    async def revocation() -> None:
+        async with await shelf.small.writing(shelf.data, collection="handbook") as writer:
+            public = writer.source_id("a")
+        await shelf.small.recorded(shelf.data, public, ONLY_BOB)
+
+    async def description() -> None:
+        change = partial(replace, description="Rules")
+        await change_collection(shelf.data, "default", "handbook", change)
+
+    assert kept(shelf, ANYBODY) is None
+    for change in (document, revocation, description):
+        await keep_overview(shelf.data, "default")
+        assert shown(kept(shelf, ANYBODY)) == shown(await shelf.desk().overview(ANYBODY))
+        await change()
+        assert kept(shelf, ANYBODY) is None
+
+
+async def test_the_file_says_nothing_where_counts_do_not_suffice(shelf: Shelf) -> None:
+    await keep_overview(shelf.data, "default")
+    assert kept(shelf, BOB)
+    assert kept(shelf, Principal("default", "bob", bindings=(Binding(filter={"status": "final"}),))) is None
+    await change_collection(shelf.data, "default", "handbook", partial(replace, keep_days=1))
+    await keep_overview(shelf.data, "default")
+    assert not overview_file(shelf.data, "default").exists()
+    assert kept(shelf, BOB) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"format": 0}', b'{"format": 1, "versions": {}}'])
+async def test_a_damaged_file_says_nothing(shelf: Shelf, content: bytes) -> None:
+    await keep_overview(shelf.data, "default")
+    overview_file(shelf.data, "default").write_bytes(content)
+    assert kept(shelf, ANYBODY) is None
+
+
+async def test_a_server_says_what_there_is_without_the_engine(shelf: Shelf) -> None:
+    settings = Settings(data=shelf.data)
+    await keep_overview(shelf.data, "default")
+    program = f"""
+import anyio, pathlib, sys
+from rag.config.settings import Settings
+from rag.corpus import Principal
+from server.lazy_desk import LazyDesk
+asked = LazyDesk(Settings(data=pathlib.Path({str(shelf.data)!r}))).overview
+print(*[summary.sources for summary in anyio.run(asked, Principal("default", "bob"))])
+print(*sys.modules)
+"""
+    counts, imported = (await run_process([sys.executable, "-c", program])).stdout.decode().splitlines()
+    assert counts == "1 2"
+    assert "rag.search.kept_overview" in imported.split()
+    assert not {"lancedb", "pyarrow", "numpy", "rag.search.desk"} & set(imported.split())
+    lazy_desk = LazyDesk(settings)
+    told = await lazy_desk.overview(BOB)
+    await lazy_desk.desk()
+    assert shown(told) == shown(await lazy_desk.overview(BOB))
+    await lazy_desk.close()

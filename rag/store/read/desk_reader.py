@@ -126,6 +126,11 @@ class DeskReader:
                         reader = self._open[key] = await self._open_collection(collection)
         return reader
 
+    @property
+    def catalog_table(self) -> str:
+        """The name of the table of all collections."""
+        return schema.COLLECTIONS
+
     async def warm(self) -> None:
         """Open all collections, and read ahead what their first searches would wait for.
 

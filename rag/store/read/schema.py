@@ -454,6 +454,31 @@ def places_of(
     ]
 
 
+STATED_COLUMNS = ["id", "date", "metadata", "fields"]
+
+
+@dataclass(frozen=True, slots=True)
+class StatedSource:
+    """What a source states of itself, and who may see it."""
+
+    access: Access
+    date: datetime | None
+    metadata: Mapping[str, str]
+    fields: Mapping[str, Value]
+
+
+def stated_sources(
+    rows: pa.Table, access: Mapping[str, Access | None], declared: Mapping[str, FieldType]
+) -> list[StatedSource]:
+    """Those rows of the source table that `access` has a record of."""
+    columns = (rows[name].to_pylist() for name in STATED_COLUMNS)
+    return [
+        StatedSource(record, date, json.loads(metadata), fields_record(fields, declared) if declared else {})
+        for id_, date, metadata, fields in zip(*columns, strict=True)
+        if (record := access.get(id_))
+    ]
+
+
 def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
     """The chunk of a row with the columns `CHUNK_COLUMNS`."""
     return Chunk(

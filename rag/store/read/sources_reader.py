@@ -22,7 +22,15 @@ from rag.corpus import Access, AccessRecord, Collection, Heading, Language, Prin
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
-from rag.store.read.schema import PLACE_COLUMNS, ListedSource, SourcePlace, StoredSource, places_of
+from rag.store.read.schema import (
+    PLACE_COLUMNS,
+    ListedSource,
+    SourcePlace,
+    StatedSource,
+    StoredSource,
+    places_of,
+    stated_sources,
+)
 from rag.text.languages import analysed_in
 from rag.uris import page_address
 
@@ -204,6 +212,19 @@ class SourcesReader:
         await self._access.refresh()
         access = await self._access.matching_records(self.collection.name, where)
         return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
+
+    @property
+    def table_names(self) -> tuple[str, str]:
+        """The names of the tables that decide what there is to read: sources and access records."""
+        return self._sources.name, schema.access_table(self.collection.tenant)
+
+    async def stated(self) -> list[StatedSource]:
+        """What each source that somebody may see states of itself, in no order: 10 us a source."""
+        with engine_errors("listing sources"):
+            rows = await self._table(self._sources.query().select(schema.STATED_COLUMNS))
+        await self._access.refresh()
+        access = await self._access.matching_records(self.collection.name, "(true)")
+        return await to_thread.run_sync(stated_sources, rows, access, self.collection.fields)
 
     async def sizes(self, ids: Iterable[str]) -> dict[str, int]:
         """The lengths of the sources' texts in bytes of UTF-8, by id."""

@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from rag.corpus import Build, Collection, FieldType, Source, Value
 from rag.errors import RefdeskError, StoreError
+from rag.home import newest_version
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, engine_errors, table_folder
 from rag.store.read.schema import split_chunk_id
@@ -221,17 +222,9 @@ def _file(data: Path, tenant: str, name: str) -> Path:
 
 
 def _versions(data: Path, collection: Collection) -> dict[str, list[object]]:
-    """The manifest of the newest version of each table, with facts of the file.
-
-    The version's number isn't enough: a table that was made again starts from 1.
+    """The newest version of each table.
 
     Raises:
-        OSError: a table has no manifest.
+        OSError: a table has none.
     """
-    return {name: _newest(table_folder(data, name) / "_versions") for name in table_names(collection)}
-
-
-def _newest(versions: Path) -> list[object]:
-    newest = min(versions.glob("*.manifest"), default=versions / "none")  # names sort newest first
-    status = newest.stat()
-    return [newest.name, status.st_ino, status.st_mtime_ns, status.st_size]
+    return {name: newest_version(table_folder(data, name)) for name in table_names(collection)}
