@@ -23,6 +23,7 @@ from mcp import types
 
 from rag.answers import Hit
 from rag.config.server_settings import PAGE_PICTURE, ToolSettings
+from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -106,13 +107,15 @@ def _pictures() -> types.Tool:
 def search_meta(
     tool: ToolSettings, hits: Sequence[Hit], results: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What the page must know besides the results: the opener's name, and which of them may have pictures."""
+    """What the page must know besides the results: the opener, titles, and what may have a picture."""
     # Imported here, because only who publishes the page draws pictures.
     from rag.search.page_picture import may_have_pages  # noqa: PLC0415
 
+    titles = {hit.cited: label(hit.source.title) for hit in hits}
     of_pdfs = {hit.cited for hit in hits if may_have_pages(hit.source)}
     pages = [at for at, result in enumerate(results) if result["id"] in of_pdfs]
-    return {RESULT_META: {"opener": tool.opener.name, "pages": pages}}
+    shown_titles = [titles[result["id"]] for result in results]
+    return {RESULT_META: {"opener": tool.opener.name, "titles": shown_titles, "pages": pages}}
 
 
 def picture_result(id_: str, page: Page) -> types.CallToolResult:

@@ -317,7 +317,7 @@ def tool_pair(
         search["properties"]["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."
     search_replies, source_replies = reply_schema(SearchReply), reply_schema(SourceReply)
     of_results = search_replies["properties"]["results"]["items"]["properties"]
-    left_out = () if server.full_results else FULL_ONLY
+    left_out = () if server.full_results else FULL_ONLY + (() if server.openai_compat else ("title",))
     for name in ("matches", "match_count", *left_out):  # those of mode exact say themselves what they are
         del of_results[name]
     if not server.include_vectors and "vectors" not in defaults.overrides:

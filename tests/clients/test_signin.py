@@ -328,7 +328,7 @@ async def connected(proxy: Proxy, auth: httpx2.Auth) -> AsyncIterator[Client]:
 async def _titles(client: Client) -> set[str]:
     reply = await client.call_tool("search", {"query": "pendulum"})
     assert reply.structured_content
-    return {hit["title"] for hit in reply.structured_content["results"]}
+    return {hit["cite_as"] for hit in reply.structured_content["results"]}
 
 
 def _claims(token: str) -> dict[str, Any]:

@@ -319,7 +319,7 @@ class Remote:
         arguments = {"query": query, "limit": 50, "max_chars": 100_000}
         reply = self.post(key, _ASK | {"params": {"name": "search", "arguments": arguments}})
         assert reply.status_code == 200, reply.text
-        return {hit["title"] for hit in reply.json()["result"]["structuredContent"]["results"]}
+        return {hit["cite_as"] for hit in reply.json()["result"]["structuredContent"]["results"]}
 
     def leave(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)

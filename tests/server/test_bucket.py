@@ -78,7 +78,7 @@ async def test_clients_of_both_eras_are_served_from_a_bucket_with_credentials_th
         found = await client.call_tool("search", {"query": "pendulum"})
         assert found.structured_content
         hits = found.structured_content["results"]
-        assert {hit["title"] for hit in hits} == {"open", "secret"}
+        assert {hit["cite_as"] for hit in hits} == {"open", "secret"}
         opened = await client.call_tool("get_source", {"id": hits[0]["id"]})
         assert "A pendulum" in str(opened.structured_content)
         listed = (await client.list_resources()).resources
@@ -242,7 +242,7 @@ def test_a_local_server_says_why_it_cannot_read_the_bucket_and_answers_when_it_c
     assert "503" not in said
     object_store.down = False
     found = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]
-    assert [hit["title"] for hit in found] == ["open"]
+    assert [hit["cite_as"] for hit in found] == ["open"]
     object_store.down = True
     assert "refdesk-admin doctor storage" in wire.tool_error("search", {"query": "pendulum"})
     object_store.down = False

@@ -135,7 +135,7 @@ def test_every_outcome_is_told(remote: Remote, world: World) -> None:
 
 def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, world: World) -> None:
     found = remote.post(world.ann, call("search", query="secret")).json()["result"]["structuredContent"]
-    hit = next(one for one in found["results"] if one["title"] == "secret")
+    hit = next(one for one in found["results"] if one["cite_as"] == "secret")
     source, chunk, unknown = hit["id"].partition("/")[0], hit["id"], "a" * 16
     for id_, asked_for in [
         (source, source),

@@ -108,7 +108,7 @@ async def test_clients_of_both_eras_search_it_by_a_server_that_can_only_read(
             found = await client.call_tool("search", {"query": "pendulum", "mode": how})
             assert found.structured_content
             hits = found.structured_content["results"]
-            assert {hit["title"] for hit in hits} == {"open", "secret"}, how
+            assert {hit["cite_as"] for hit in hits} == {"open", "secret"}, how
         opened = await client.call_tool("get_source", {"id": hits[0]["id"]})
         assert "A pendulum" in str(opened.structured_content)
     assert remote.titles(world.bob) == {"open"}

@@ -75,9 +75,9 @@ async def test_a_table_of_others_is_searched_cited_and_opened_by_the_rights_in_i
         for client, titles in ((ann, {"Leave", "Pay"}), (bob, {"Leave", "Pay", "Directors"})):
             for mode in ("hybrid", "dense", "sparse"):
                 reply = await searched(client, "when is the salary of parents paid", mode=mode)
-                assert {hit["title"] for hit in reply["results"]} <= titles
+                assert {hit["cite_as"] for hit in reply["results"]} <= titles
             reply = await searched(client, "salary of a director on leave", mode="dense")
-            assert {hit["title"] for hit in reply["results"]} == titles
+            assert {hit["cite_as"] for hit in reply["results"]} == titles
             listed = (await client.list_resources()).resources
             assert {resource.title for resource in listed} == titles
             tree = await client.call_tool("get_source", {"id": "handbook"})
@@ -143,7 +143,7 @@ async def test_a_retriever_of_the_settings_is_searched_and_opened_by_a_client(
     async with Client(stdio_client(server), read_timeout_seconds=30) as client:
         reply = await searched(client, "printer")
         (hit,) = reply["results"]
-        assert (hit["title"], hit["text"]) == ("Ticket 0", "The printer jams.")
+        assert (hit["cite_as"], hit["text"]) == ("Ticket 0", "The printer jams.")
         opened = await client.call_tool("get_source", {"id": hit["id"]})
         assert opened.structured_content
         assert opened.structured_content["text"] == hit["text"]

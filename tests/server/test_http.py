@@ -67,7 +67,7 @@ async def test_clients_of_http_and_sse_are_served_with_the_same_rights(remote: R
         async with Client(sse_client(address, headers={"X-API-Key": key})) as client:
             found = await client.call_tool("search", {"query": "pendulum"})
             assert found.structured_content
-            assert {hit["title"] for hit in found.structured_content["results"]} == titles
+            assert {hit["cite_as"] for hit in found.structured_content["results"]} == titles
 
 
 def test_without_a_valid_key_there_is_nothing(remote: Remote, world: World) -> None:

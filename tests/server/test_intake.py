@@ -46,7 +46,7 @@ def search(wire: Wire, query: str = "pendulum") -> tuple[list[str], str]:
     if result.get("isError"):
         return [], str(result["content"][0]["text"])
     reply = result["structuredContent"]
-    return [hit["title"] for hit in reply["results"]], " ".join(reply["notes"])
+    return [hit["cite_as"] for hit in reply["results"]], " ".join(reply["notes"])
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -185,7 +185,7 @@ def drive(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def titles(reply: dict[str, Any]) -> list[str]:
-    return [hit["title"] for hit in reply["structuredContent"]["results"]]
+    return [hit["cite_as"] for hit in reply["structuredContent"]["results"]]
 
 
 def ask(wire: Wire) -> str:
@@ -294,7 +294,7 @@ def test_the_flags_principal_asks_on_standard_input(
     wire = start(world.data, flags=("--tenant", "acorn", *flags))
     wire.begin()
     found = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]
-    assert {hit["title"] for hit in found} == titles
+    assert {hit["cite_as"] for hit in found} == titles
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_search_with_a_pulled_model_opens_no_connection(
     wire = cold_start(data, env=watched, flags=["--config", str(data.parent / "config.toml")])
     wire.begin()
     found = wire.tool("search", {"query": "How do I know how late it is?", "mode": "dense"})
-    assert [one["title"] for one in found["structuredContent"]["results"]] == ["Clocks"]
+    assert [one["cite_as"] for one in found["structuredContent"]["results"]] == ["Clocks"]
     assert not (tmp_path / "connections").exists()
 
 
@@ -130,7 +130,7 @@ class Reply:
 
     @property
     def titles(self) -> list[str]:
-        return [hit["title"] for hit in self.found["results"]]
+        return [hit["cite_as"] for hit in self.found["results"]]
 
     @property
     def error(self) -> str:

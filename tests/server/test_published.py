@@ -91,7 +91,7 @@ def ids(lasting_start: Start, acorn: Path) -> dict[str, str]:
 
 
 def _titles(reply: Message) -> set[str]:
-    return {hit["title"] for hit in reply["structuredContent"]["results"]}
+    return {hit["cite_as"] for hit in reply["structuredContent"]["results"]}
 
 
 def _found(wire: Wire, tool: str, **arguments: object) -> set[str]:

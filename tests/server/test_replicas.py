@@ -207,7 +207,7 @@ async def _through(http: httpx2.AsyncClient, stream: httpx2.Response, replicas: 
     await asked("notifications/initialized", {}, None)
     while not load.over:
         found = await asked("tools/call", {"name": "search", "arguments": {"query": "pendulum"}})
-        load.judge("stream", {one["title"] for one in found["structuredContent"]["results"]}, {"open"})
+        load.judge("stream", {one["cite_as"] for one in found["structuredContent"]["results"]}, {"open"})
         await anyio.sleep(PAUSE_SECONDS)
 
 

@@ -177,7 +177,7 @@ def searched(remote: Remote, key: str, query: str, **arguments: object) -> Any: 
     result = remote.post(key, CALL | {"params": params}).json()["result"]
     if result.get("isError"):
         return result["content"][0]["text"]
-    return [hit["title"] for hit in result["structuredContent"]["results"]]
+    return [hit["cite_as"] for hit in result["structuredContent"]["results"]]
 
 
 def test_each_tenant_is_listed_its_own_defaults_and_searches_by_them(
@@ -272,7 +272,7 @@ def called(remote: Remote, key: str, tool: str, **arguments: str) -> Message:
 
 def test_every_result_has_an_id_a_title_and_an_address(remote: Remote, world: World) -> None:
     results = called(remote, world.ann, "search", query="pendulum")["structuredContent"]["results"]
-    assert {hit["title"] for hit in results} == {"open", "secret"}
+    assert {hit["cite_as"] for hit in results} == {"open", "secret"}
     assert all(hit["url"] == f"refdesk://documents/{hit['id']}" for hit in results)
 
 
@@ -333,7 +333,7 @@ def test_fetch_opens_what_search_found(remote: Remote, world: World) -> None:
 
 def test_fetch_keeps_back_what_the_caller_may_not_see(remote: Remote, world: World) -> None:
     results = called(remote, world.ann, "search", query="pendulum")["structuredContent"]["results"]
-    (secret,) = [hit for hit in results if hit["title"] == "secret"]
+    (secret,) = [hit for hit in results if hit["cite_as"] == "secret"]
     absent = called(remote, world.bob, "fetch", id="a" * 16)
     assert absent["isError"]
     for key in (world.bob, world.eve):

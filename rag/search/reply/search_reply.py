@@ -49,7 +49,7 @@ class HitRecord(Reply):
     id: str
     uri: str = ""
     collection: str
-    title: str
+    title: str | None = None
     cite_as: str
     url: str | None = None
     page: int | None = None
@@ -73,7 +73,8 @@ class HitRecord(Reply):
 class BriefHitRecord(HitRecord):
     """A passage as a model reads it. Its JSON leaves out what `get_source` tells of the passage's `id`.
 
-    `metadata` has the declared fields only. The excluded fields are known here, but not where JSON was read.
+    `metadata` has the declared fields only, and there is no `title`, with which `cite_as` begins, unless
+    a connector needs it, as it does URLs. The excluded fields are known here, but not where JSON was read.
     """
 
     uri: str = Field("", exclude=True)
@@ -130,10 +131,10 @@ def search_reply(
     reply = _first_hits(count, answer, hits)
     if max_chars is None:
         return reply
-    while count > 1 and len(reply.compact()) > max_chars:
+    while (size := len(reply.compact())) > max_chars and count > 1:
         count -= 1
         reply = _first_hits(count, answer, hits)
-    return reply if len(reply.compact()) <= max_chars else _truncate(reply, max_chars)
+    return reply if size <= max_chars else _truncate(reply, max_chars)
 
 
 def _first_hits(count: int, answer: Answer, hits: Sequence[HitRecord]) -> SearchReply:
@@ -226,7 +227,7 @@ def hit_record(hit: Hit, *, vectors: bool, urls: bool = False, brief: bool = Fal
         id=hit.cited,
         uri=uri,
         collection=source.collection,
-        title=label(source.title),
+        title=label(source.title) if urls or not brief else None,
         cite_as=cite_as(hit),
         url=url or (uri if urls else None),
         page=hit.shown_chunks[0].page,

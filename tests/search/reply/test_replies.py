@@ -113,7 +113,6 @@ def test_a_model_reads_of_a_hit_what_get_source_does_not_tell() -> None:
     assert record == {
         "id": "mfzq/3",
         "collection": "documents",
-        "title": "Rules of procedure of the board",
         "cite_as": "Rules of procedure of the board › … › Part › Sub, p. 7",
         "page": 7,
         "text": "the text",
@@ -124,9 +123,14 @@ def test_a_model_reads_of_a_hit_what_get_source_does_not_tell() -> None:
     id_of_real_length = "mfzq2k7d3xhft4qb/3"
     plain = record | {"id": id_of_real_length, "text": ""}
     del plain["metadata"]
-    assert len(json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()) <= 225
+    assert len(json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()) <= 200
     (whole,) = json.loads(search_reply(Answer((hit,)), None).compact())["results"]
-    assert whole.keys() - record.keys() == {*FULL_ONLY}
+    assert whole.keys() - record.keys() == {*FULL_ONLY, "title"}
+    (connected,) = search_reply(Answer((hit,)), None, urls=True, brief=True).results
+    assert (connected.title, connected.url) == (
+        "Rules of procedure of the board",
+        "refdesk://documents/mfzq/3",
+    )
     assert whole["metadata"] == {**hit.source.metadata, "year": 2024}
 
 
