@@ -15,10 +15,12 @@ import hashlib
 import os
 import stat
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from threading import Thread
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 from typing import Literal, TypeAlias
 from urllib.parse import unquote_to_bytes, urlsplit
 from urllib.request import url2pathname
@@ -75,16 +77,44 @@ LOOK_SECONDS = 0.3  # a local file takes some 5 µs
 MAX_HANGING = 4  # looks that don't come back, as on a dead network mount; no more are started then
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Files to look at, and what became of them; `done` is set at the end."""
+
+    sources: Iterable[Source]
+    stale: dict[str, Staleness] = field(default_factory=dict)
+    done: Event = field(default_factory=Event)
+
+    def run(self) -> None:
+        try:
+            for source in self.sources:
+                if source.file and (change := staleness(source.uri, source.name, source.file)):
+                    self.stale[source.id] = change
+        finally:
+            self.done.set()
+
+
+_Looks: TypeAlias = "SimpleQueue[_Look | None]"
+
+
+def _look_at(looks: _Looks) -> None:
+    """Run the looks in a queue until it holds None."""
+    while look := looks.get():
+        look.run()
+
+
 class FileWatch:
     """Compares files with the states recorded at their ingestion, for a moment only. Reads no content.
 
-    Each look runs in a thread of its own that the process doesn't wait for, because a call that hangs on a
-    file server can't be cancelled.
+    All looks run in one thread that the process doesn't wait for, because a call that hangs on a file server
+    can't be cancelled. While one hangs, another thread takes its place.
     """
 
     def __init__(self, seconds: float = LOOK_SECONDS) -> None:
         self._seconds = min(seconds, LOOK_SECONDS)
         self._hanging: list[Thread] = []
+        self._turn = Lock()
+        self._looking: tuple[Thread, _Looks] | None = None
 
     async def stale(self, sources: Iterable[Source]) -> Mapping[str, Staleness]:
         """What became of the files of these sources, by source id.
@@ -103,19 +133,26 @@ class FileWatch:
         return await to_thread.run_sync(self._look, files.values())
 
     def _look(self, sources: Iterable[Source]) -> Mapping[str, Staleness]:
-        stale: dict[str, Staleness] = {}
+        look = _Look(sources)
+        with self._turn:
+            if self._looking is None or not self._looking[0].is_alive():
+                self._looking = self._new_thread()
+            looking = self._looking
+            looking[1].put(look)
+        if not look.done.wait(self._seconds):
+            with self._turn:
+                if self._looking is looking:  # the first of those that wait for it
+                    self._looking = None
+                    self._hanging.append(looking[0])
+                    looking[1].put(None)
+        return look.stale.copy()  # the thread may still add to it
 
-        def look() -> None:
-            for source in sources:
-                if source.file and (change := staleness(source.uri, source.name, source.file)):
-                    stale[source.id] = change
-
-        thread = Thread(target=look, name="refdesk files", daemon=True)
+    def _new_thread(self) -> tuple[Thread, _Looks]:
+        looks: _Looks = SimpleQueue()
+        thread = Thread(target=_look_at, args=[looks], name="refdesk files", daemon=True)
         thread.start()
-        thread.join(self._seconds)
-        if thread.is_alive():
-            self._hanging.append(thread)
-        return stale.copy()  # the thread may still add to it
+        weakref.finalize(self, looks.put, None)
+        return thread, looks
 
 
 def _is_mounted(path: str, parts: int) -> bool:

@@ -72,7 +72,10 @@ log = logging.getLogger(__name__)
 PAGE_SIZE = 50  # sources in one page of resources/list
 MAX_RESOURCE_CHARS = 200_000
 MAX_REPLY_BYTES = 255 * 1024  # some clients close the connection at 256 KiB; 1 KiB is for the envelope
-MAX_BYTES_PER_CHARACTER = 24  # two escapes of six bytes outside the basic plane, and tools send text twice
+MOST_BYTES_OF_ONE = (
+    6  # in a reply, of a byte in UTF-8: each of two copies takes three, and a control character six
+)
+ENVELOPE_BYTES = 1024
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Arguments = TypeVar("Arguments", bound=BaseModel)
@@ -494,10 +497,27 @@ async def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Resu
 def _fitting(render: Callable[[int], Result], max_chars: int) -> Result:
     """The result of `render(max_chars)`, or of fewer characters until it fits into `MAX_REPLY_BYTES`."""
     result = render(max_chars)
-    while max_chars * MAX_BYTES_PER_CHARACTER > MAX_REPLY_BYTES and (size := _size(result)) > MAX_REPLY_BYTES:
+    while _most_bytes(result) > MAX_REPLY_BYTES and (size := _size(result)) > MAX_REPLY_BYTES:
         max_chars = max_chars * MAX_REPLY_BYTES // size
         result = render(max_chars)
     return result
+
+
+def _most_bytes(result: Result) -> int:
+    """More than the size of a result can be, seen without rendering it: most are far smaller than allowed.
+
+    A character takes up to six bytes where it takes one in UTF-8, in text. Tools send theirs, which is JSON
+    already and so holds no control characters, as content as well.
+    """
+    blocks = result.content if isinstance(result, types.CallToolResult) else result.contents
+    texts = [
+        block.text for block in blocks if isinstance(block, types.TextContent | types.TextResourceContents)
+    ]
+    if len(texts) < len(blocks):
+        return MAX_REPLY_BYTES + 1  # what is no text is measured
+    return ENVELOPE_BYTES + MOST_BYTES_OF_ONE * sum(
+        len(text.encode(errors="surrogatepass")) for text in texts
+    )
 
 
 def _size(result: Result) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import threading
@@ -129,6 +130,20 @@ async def test_only_files_with_a_recorded_state_are_looked_at(tmp_path: Path) ->
     assert await watch.stale([_source(uri)]) == {uri[-9:]: "changed"}
     assert await watch.stale([_source(uri, file=None), _source(uri, path=""), _source("s3://b/one.md")]) == {}
     assert await watch.stale([]) == {}
+
+
+async def test_one_thread_looks_at_all_files_and_ends_with_the_watch() -> None:
+    def looking() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "refdesk files"]
+
+    before, watch = looking(), FileWatch()
+    for _ in range(3):
+        assert await watch.stale([_source("file:///nowhere/a.md")]) == {}
+    (thread,) = [thread for thread in looking() if thread not in before]
+    del watch
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 async def test_a_dead_file_server_costs_a_moment_and_soon_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

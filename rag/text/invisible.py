@@ -12,6 +12,8 @@ import re
 from json import dumps
 
 JOINERS = "\u200c\u200d"
+FIRST_PRINTED_HIDDEN = "\u034f"
+"""The first of the invisible characters that `str.isprintable` takes for visible."""
 
 _CONTROL = r"\x01-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"
 _IGNORABLE = (
@@ -57,7 +59,10 @@ def without_hidden(text: str) -> str:
 
     Example: "pass\u200bword" -> "password"; a family emoji, which joiners hold together, stays one.
     """
-    return (_CONTROLS if text.isascii() else _HIDDEN).sub("", text)  # for ASCII, four times as fast
+    if not text.isascii():
+        return _HIDDEN.sub("", text)
+    # What can be printed between line ends and tabs has none: that is seen ten times as fast as by a pattern.
+    return text if text.replace("\n", "").replace("\t", "").isprintable() else _CONTROLS.sub("", text)
 
 
 def hidden_count(text: str) -> int:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rag.report.text_and_html import counted
-from rag.text.invisible import JOINERS, with_line_ends, without_hidden
+from rag.text.invisible import FIRST_PRINTED_HIDDEN, JOINERS, with_line_ends, without_hidden
 from rag.text.segments import Span
 
 if TYPE_CHECKING:
@@ -124,8 +124,11 @@ def alteration_notes(texts: Iterable[tuple[str, str]]) -> list[str]:
 
 def label(text: str) -> str:
     """A title, heading or metadata value on one line, disarmed and truncated to `MAX_LABEL_CHARS`."""
-    visible = without_hidden(with_line_ends(text[: 2 * MAX_LABEL_CHARS]))  # it may be as long as a document
-    if not visible.isprintable():  # most labels are, and a reply has dozens of them
+    if text.isprintable() and len(text) <= MAX_LABEL_CHARS and max(text, default="") < FIRST_PRINTED_HIDDEN:
+        visible = text  # a reply has dozens of labels, and this is true of most
+    else:
+        visible = without_hidden(with_line_ends(text[: 2 * MAX_LABEL_CHARS]))  # as long as a document, maybe
+    if not visible.isprintable():
         visible = without_hidden("".join(c if c.isprintable() or c in JOINERS else " " for c in visible))
     line = " ".join(visible.split())
     line = _with_spaces(line, _places(line))
