@@ -28,6 +28,7 @@ Detail = Literal["snippet", "passage", "section"]
 MAX_LIMIT = 100  # hits of one search; 0 shows none
 MAX_QUERY_CHARS = 4096
 NOTHING_ASKED = "Give a query (a question, or some words), or related (the id of a passage to start from)."
+LONGEST_ORDER = 128  # characters that a pattern of `rag.text.flags` matches if it spans lines
 LISTED_OCCURRENCES = 5  # of a hit, with their lines
 BETWEEN_EXCERPTS = " … "
 MIN_REPLY_CHARS, MAX_REPLY_CHARS = 2_000, 100_000
@@ -118,6 +119,31 @@ class Hit:
             "|" in self.text.partition("\n")[0] or "|" not in first.header
         )  # a record's line has no strokes
         return first.header if is_row and "\n\n" not in passed else ""
+
+    @property
+    def text_with_headings(self) -> str:
+        """What a reader may have to be warned of: the title, the headings, the header and the text."""
+        return "\n".join((self.source.title, *self.chunk.section, self.header, self.text))
+
+    @property
+    def flags(self) -> tuple[Flag, ...] | None:
+        """The flags of `text_with_headings` as ingestion found them; None if they must be looked for.
+
+        They are known of a passage as it is stored, and of whole passages in a row that have none.
+        """
+        stored = self.source.flags
+        if stored is None:
+            return None
+        if not self.excerpts:
+            return stored.by_seq.get(self.chunk.seq, ())
+        shown = self.shown_chunks
+        seqs = range(shown[0].seq, shown[-1].seq + 1)
+        is_whole = len(shown) == len(seqs) and len(self.excerpts) == 1
+        is_whole &= self.span == Span(shown[0].start, shown[-1].end)
+        # What is above the first passage was looked at with that. Nothing spans from there over all of it.
+        is_headed = self.chunk.section == shown[0].section and len(shown[0].text) > LONGEST_ORDER
+        flagged = not stored.by_seq.keys().isdisjoint(seqs) or not stored.crossed.isdisjoint(seqs[:-1])
+        return () if is_whole and is_headed and not flagged else None
 
     @property
     def text(self) -> str:

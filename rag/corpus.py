@@ -276,13 +276,24 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
+class PassageFlags:
+    """What the passages of a source contain, by their numbers; those that contain nothing are left out.
+
+    The numbers in `crossed` are of passages that may contain more together with the next one.
+    """
+
+    by_seq: Mapping[int, tuple[Flag, ...]]
+    crossed: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One document of a collection, without its text.
 
     `uri` is where it was ingested from, for operators; `url` is where a reader can open it. `date` is the
     document's own date, `ingested_at` the time of ingestion. `without_vector` counts the chunks for which the
     embedder had no valid vector: they are found by their words only. `file` is the state that its file was
-    ingested in, None if that was not recorded.
+    ingested in, and `flags` those of its passages by the present rules; None if that was not recorded.
     """
 
     id: str
@@ -299,6 +310,7 @@ class Source:
     metadata: Mapping[str, str] = field(default_factory=dict)
     without_vector: int = 0
     file: FileState | None = field(default=None, compare=False)
+    flags: PassageFlags | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:

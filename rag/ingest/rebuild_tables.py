@@ -7,6 +7,7 @@ source that is already there as it must be is skipped, so a rebuild goes on wher
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -139,12 +140,16 @@ async def _complete(
 
 
 def _source_row(row: Mapping[str, Any], target_row: Mapping[str, Any]) -> dict[str, Any]:
-    """The present row of a source, as the target has it."""
+    """The present row of a source, as the target has it. Its flags are those of the target's passages."""
+    fields, target_fields = json.loads(row["fields"]), json.loads(target_row["fields"])
+    fields.pop(schema.FLAGS, None)
+    fields |= {name: value for name, value in target_fields.items() if name == schema.FLAGS}
     _, lacking = schema.split_digest(target_row["digest"])
     digest, _ = schema.split_digest(row["digest"])
     cut = cut_of(schema.split_digest(target_row["digest"])[0])
     return {
         **row,
+        "fields": json.dumps(fields, ensure_ascii=False),
         "chunk_count": target_row["chunk_count"],
         "digest": schema.digest_value(digest_with_cut(digest, cut), lacking),
     }

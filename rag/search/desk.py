@@ -540,11 +540,13 @@ class Desk:
         raise NotFoundError(NOT_FOUND)
 
 
-def _flags(hits: Iterable[Hit]) -> Mapping[str, tuple[Flag, ...]]:
-    """The flags of each hit's shown text, title and headings, by chunk id."""
-    texts = {
-        hit.chunk.id: "\n".join((hit.source.title, *hit.chunk.section, hit.header, hit.text)) for hit in hits
-    }
-    if not flags_in(APART.join(texts.values())):  # most hits have none, and one scan is faster than many
-        return {}
-    return {id_: flags for id_, text in texts.items() if (flags := flags_in(text))}
+def _flags(hits: Sequence[Hit]) -> Mapping[str, tuple[Flag, ...]]:
+    """The flags of each hit's shown text, title and headings, by chunk id; those that have some.
+
+    They are looked for only where ingestion hasn't found them (`Hit.flags`).
+    """
+    stored = {hit.chunk.id: hit.flags for hit in hits}
+    texts = {hit.chunk.id: hit.text_with_headings for hit in hits if stored[hit.chunk.id] is None}
+    if texts and flags_in(APART.join(texts.values())):  # one scan is faster than many, and most have none
+        stored |= {id_: flags_in(text) for id_, text in texts.items()}
+    return {id_: flags for id_, flags in stored.items() if flags}

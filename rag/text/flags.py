@@ -9,8 +9,11 @@ each begins where it can't begin again one character later.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
+from hashlib import blake2b
+from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 Flag: TypeAlias = Literal["instructions", "secret", "card", "iban", "national_id", "phone", "email"]
@@ -232,6 +235,8 @@ FEWEST_DIGITS, MOST_DIGITS = 8, 15  # of a phone number, by ITU-T E.164
 MAX_LOCAL_CHARS = 65  # of an e-mail address, and the character before it
 APART = "\n\n\n\n"
 """Between texts that are looked at together: no pattern matches across it."""
+CODE = 1
+"""Raise it when the functions below change what counts; patterns and lists are part of `rules` anyway."""
 LEAST_DISTINCT = 10  # characters of a real token; placeholders are made of few
 
 
@@ -249,6 +254,43 @@ def flags_in(text: str) -> tuple[Flag, ...]:
             if any(holds is None or holds(match) for match in _compile(pattern).finditer(text)):
                 flags.add(flag)
     return tuple(flag for flag in FLAGS if flag in flags)
+
+
+@cache
+def rules() -> str:
+    """The version of the rules that `flags_in` looks by. Stored flags of another version say nothing."""
+    expressions = _LABEL, _LOCAL_PART, _EXAMPLES, _ISSUERS
+    data = repr((CODE, _PATTERNS, _LISTS, [expression.pattern for expression in expressions]))
+    return blake2b(data.encode(), digest_size=6).hexdigest()
+
+
+def crossed(text: str, gaps: Sequence[tuple[int, int]]) -> list[bool]:
+    """Whether a flag may need text on both sides of each of the `gaps`, which are (start, end), in order.
+
+    Where this is false and no side has a flag of its own, both together have none. So it errs on one side: a
+    gap that isn't white space counts as crossed, and so does one that a pattern spans without regard to its
+    check, with the word in front that says what a number is.
+    """
+    possible = sorted(_possible_spans(text))
+    starts = [start for start, _ in possible]
+    furthest = [0, *accumulate((end for _, end in possible), max)]
+    return [
+        bool(text[start:end].strip()) or start >= end or furthest[bisect_left(starts, end)] > start
+        for start, end in gaps
+    ]
+
+
+def _possible_spans(text: str) -> Iterator[tuple[int, int]]:
+    """What could be a match: from any character on, whatever matched before and whatever its check says."""
+    lowered = text.lower()
+    for flag, hints, pattern in _PATTERNS:
+        hinted = lowered if pattern.startswith("(?i") else text
+        if not hints or any(hint in hinted for hint in hints):
+            expression, at = _compile(pattern), 0
+            while match := expression.search(text, at):
+                announced = flag == "phone" and match[0][0] in ".:"
+                yield match.start() - MAX_LABEL * announced, match.end()
+                at = match.start() + 1
 
 
 class Span(NamedTuple):

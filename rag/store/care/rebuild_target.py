@@ -147,10 +147,14 @@ def _existing(table: lancedb.AsyncTable | None) -> lancedb.AsyncTable:
     return table
 
 
+OF_TEXT = frozenset({schema.FILE, schema.FLAGS})
+"""What the column `fields` holds besides declared fields."""
+
+
 def same_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Whether the same chunks are made from both rows of a source."""
     return first["generation"] == second["generation"] and _declared_fields(first) == _declared_fields(second)
 
 
 def _declared_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in json.loads(row["fields"]).items() if name != schema.FILE}
+    return {name: value for name, value in json.loads(row["fields"]).items() if name not in OF_TEXT}

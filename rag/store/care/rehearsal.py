@@ -100,6 +100,9 @@ class Rehearsal(CollectionWriter):
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Nothing."""
 
+    async def flag_again(self) -> None:
+        """Nothing."""
+
     async def reanalyse(self, ids: Sequence[str], language: Language) -> None:
         """Nothing."""
 

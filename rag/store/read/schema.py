@@ -17,9 +17,21 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.corpus import Access, AccessRecord, Chunk, FieldType, FileState, Heading, Source, Value, Vectors
+from rag.corpus import (
+    Access,
+    AccessRecord,
+    Chunk,
+    FieldType,
+    FileState,
+    Heading,
+    PassageFlags,
+    Source,
+    Value,
+    Vectors,
+)
 from rag.filters.evaluators import EPOCH, literal
 from rag.originals import expiry
+from rag.text.flags import rules
 from rag.uris import ID_CHARS, TAG_CHARS
 
 if TYPE_CHECKING:
@@ -37,6 +49,13 @@ Raise it when they change: data folders with another number are refused.
 FILE = "@file"
 """The state of a source's file, among its fields: every version of the program that reads this column leaves
 out what is not declared, and no field can be declared under this name."""
+
+FLAGS = "@flags"
+"""The flags of a source's passages, among its fields as well: [rules, digest, {seq: flags}, [crossed seqs]].
+
+They hold for one version of the rules, and for passages as they were cut when the source had this digest. Of
+a source with too many there are only the rules.
+"""
 
 COLLECTIONS = "collections"
 """The catalog: one row per collection. A collection exists if its row does."""
@@ -92,7 +111,7 @@ SOURCES_SCHEMA = _schema(
         "chunk_count": pa.int32(),
         "length": pa.int64(),
         "ingested_at": _MOMENT,
-        "fields": pa.string(),  # JSON: the declared fields of the source, and the state of its file
+        "fields": pa.string(),  # JSON: the declared fields of the source, `FILE` and `FLAGS`
         "outline": pa.string(),  # JSON: [title, level, start] per heading
         "text": pa.large_string(),
     },
@@ -263,6 +282,14 @@ def file_record(fields: str) -> FileState | None:
     return FileState(*stored) if stored else None
 
 
+def flags_record(fields: Mapping[str, Any], digest: str) -> PassageFlags | None:
+    """The flags among the parsed `fields` of a source with this digest; None unless they are up to date."""
+    match fields.get(FLAGS):
+        case [version, str(cut), dict(by_seq), list(seqs)] if version == rules() and cut == digest:
+            return PassageFlags({int(seq): tuple(flags) for seq, flags in by_seq.items()}, frozenset(seqs))
+    return None
+
+
 def expiry_of(row: Mapping[str, Any], keep_days: int) -> datetime | None:
     """When the source of a row expires, None if it doesn't; see `rag.originals`."""
     return expiry(
@@ -278,12 +305,14 @@ def source_record(row: Mapping[str, Any], collection: str) -> Source:
     """The source of a row's summary columns."""
     values = {name: row[name] for name in SOURCE_COLUMNS}
     digest, without_vector = split_digest(row["digest"])
+    fields = json.loads(row["fields"])
     return Source(
         collection=collection,
         digest=digest,
         metadata=json.loads(row["metadata"]),
         without_vector=without_vector,
-        file=file_record(row["fields"]),
+        file=FileState(*fields[FILE]) if fields.get(FILE) else None,
+        flags=flags_record(fields, digest),
         **values,
     )
 

@@ -51,6 +51,7 @@ from rag.store.write.table_rows import (
     sample_vectors,
     whole_sources,
 )
+from rag.text.flags import rules
 
 if TYPE_CHECKING:
     import lancedb
@@ -63,6 +64,7 @@ _WORDS = pa.schema(
     ]
 )
 ANALYSED_AT_ONCE = 50  # sources
+FLAGGED_AT_ONCE = 500  # sources, with their chunks
 ROWS_AT_ONCE = 2000  # chunks that are converted to rows and added together; each takes 10 KB meanwhile
 
 
@@ -154,7 +156,10 @@ class CollectionWriter:
             await self._chunks.add(await to_thread.run_sync(chunks))
         # This one commit switches all these sources to their new generation. A crash before it leaves the new
         # chunks as orphans, a crash after it the old ones.
-        rows = [table_rows.source_row(item, generation=generation) for item in items]
+        rows = [
+            await to_thread.run_sync(partial(table_rows.source_row, item, generation=generation))
+            for item in items
+        ]
         upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         await upsert.use_index(use_index=False).execute(
             pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA)
@@ -236,6 +241,25 @@ class CollectionWriter:
             for row in rows:
                 row["fields"] = table_rows.with_file(row["fields"], files[row["id"]])
             if rows:
+                self._changed = True
+                await self._update(rows, ("id", "fields"))
+
+    async def flag_again(self) -> None:
+        """Look for flags by the present rules where a source has none, or those of other rules.
+
+        Until then, searches look for them in what they show.
+        """
+        up_to_date = literal(f'"{schema.FLAGS}": ["{rules()}"')
+        outdated = self._sources.query().where(f"NOT contains(fields, {up_to_date})").select(["id"])
+        with engine_errors("looking for flags"):
+            ids = cast("list[str]", (await outdated.to_arrow())["id"].to_pylist())
+        for at in range(0, len(ids), FLAGGED_AT_ONCE):
+            rows = [
+                {"id": source.row["id"], "fields": source.row["fields"]}
+                for stored in await self.whole_sources(ids[at : at + FLAGGED_AT_ONCE])
+                for source in [await to_thread.run_sync(stored.with_flags, self.collection.name)]
+            ]
+            with engine_errors("storing flags"):
                 self._changed = True
                 await self._update(rows, ("id", "fields"))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, MutableMappi
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -19,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.access.rule import labels_of
+from rag.answers import Hit
 from rag.corpus import (
     Access,
     AccessRecord,
+    Chunk,
     Collection,
     FileState,
     Heading,
@@ -37,6 +40,7 @@ from rag.store.read.connection import engine_errors
 from rag.store.read.schema import (
     ACCESS_COLUMNS,
     FILE,
+    FLAGS,
     GROUP_LABEL,
     PLAIN_ACCESS_COLUMNS,
     SOURCE_COLUMNS,
@@ -48,12 +52,15 @@ from rag.store.read.schema import (
 )
 from rag.store.read.word_analysis import terms_of
 from rag.store.write.access_claim import Claim
+from rag.text.flags import crossed, flags_in, rules
 from rag.text.languages import LANGUAGE, analysed_in
 
 if TYPE_CHECKING:
     import lancedb
 
 T = TypeVar("T")
+
+MAX_FLAGGED = 1_000  # passages of a source whose flags are stored: each search reads all of a found source
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,12 @@ def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
         "digest": digest_value(new.source.digest, new.source.without_vector),
         "generation": generation,
         "metadata": json.dumps(dict(new.source.metadata), ensure_ascii=False),
-        "fields": with_file(json.dumps(fields, ensure_ascii=False), new.source.file),
+        "fields": with_flags(
+            with_file(json.dumps(fields, ensure_ascii=False), new.source.file),
+            new.source,
+            new.text,
+            [_chunk(new, passage) for passage in new.passages],
+        ),
         "outline": json.dumps([[entry.title, entry.level, entry.start] for entry in new.outline]),
         "text": new.text,
     }
@@ -129,6 +141,39 @@ def with_file(fields: str, file: FileState | None) -> str:
     if file is None:
         return fields
     return json.dumps(json.loads(fields) | {FILE: [file.modified, file.size]}, ensure_ascii=False)
+
+
+def with_flags(fields: str, source: Source, text: str, chunks: Sequence[Chunk]) -> str:
+    """The column `fields` of a source with this text, cut into these chunks, with their flags."""
+    gaps = [(before.end, after.start) for before, after in pairwise(chunks)]
+    crossed_seqs = [
+        chunk.seq for chunk, is_crossed in zip(chunks, crossed(text, gaps), strict=False) if is_crossed
+    ]
+    flags_by_seq = {
+        chunk.seq: flags
+        for chunk in chunks
+        if (flags := flags_in(Hit(chunk, source, 0.0, None).text_with_headings))
+    }
+    entry: list[object] = [rules()]
+    if len(crossed_seqs) + len(flags_by_seq) <= MAX_FLAGGED:
+        entry += [source.digest, flags_by_seq, crossed_seqs]
+    return json.dumps(json.loads(fields) | {FLAGS: entry}, ensure_ascii=False)
+
+
+def _chunk(new: NewSource, passage: Passage) -> Chunk:
+    """The chunk of a passage, as readers get it."""
+    text = new.text[passage.start : passage.end]
+    header = schema.header_in(body(passage.context, text), len(text))
+    return Chunk(
+        id=chunk_id(new.source.id, passage.seq),
+        source_id=new.source.id,
+        seq=passage.seq,
+        start=passage.start,
+        end=passage.end,
+        text=text,
+        section=passage.section,
+        header=header,
+    )
 
 
 def chunk_id(source_id: str, seq: int) -> str:
@@ -343,7 +388,14 @@ class WholeSource:
         source = self.source(collection.name)
         new = NewSource(source, self.row["text"], (), passages, blank, Claim(None), fields)
         table = chunk_rows(new, generation=self.row["generation"], access=access, collection=collection)
-        return WholeSource({**self.row, "chunk_count": len(passages), "digest": digest}, table)
+        row = {**self.row, "chunk_count": len(passages), "digest": digest}
+        return WholeSource(row, table).with_flags(collection.name)
+
+    def with_flags(self, collection: str) -> WholeSource:
+        """The source with the flags of its chunks by the present rules."""
+        chunks = [schema.chunk_of_row(row) for row in self.table.select(schema.CHUNK_COLUMNS).to_pylist()]
+        fields = with_flags(self.row["fields"], self.source(collection), self.row["text"], chunks)
+        return replace(self, row={**self.row, "fields": fields})
 
     def with_vectors(self, vectors: Vectors) -> WholeSource:
         """The source with these vectors; zeros count as missing."""
