@@ -107,6 +107,8 @@ async def ingest(
     check_extras(instructions.settings)
     with spooling(writer.spools_in, writer.collection) as spool:
         steps = IngestSteps(writer, embedder, instructions, progress, await writer.records())
+        if writer.writes:
+            await writer.drop_old_versions(timedelta(minutes=instructions.settings.keep_versions_minutes))
         stored = await steps.look_up()
         noted, rights = container_cache_file(writer.data, writer.collection), instructions.rights
         opened = ContainerCache.read(noted, steps.recipe, instructions.settings, rights, stored)

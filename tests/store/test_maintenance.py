@@ -117,6 +117,53 @@ async def test_compactions_one_after_another_leave_two_files_and_segments_withou
     assert len({*ids}) == len(ids) == SOURCES * PASSAGES
 
 
+async def _ingested(small_desk: ModuleType, data: Path, numbers: range) -> None:
+    async with await small_desk.writing(data) as writer:
+        await writer.replace(
+            [small_desk.new_source(writer, f"s{number}", *_texts(f"first{number}")) for number in numbers]
+        )
+        await writer.finish()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("large")
+async def test_after_a_mass_ingestion_in_any_number_of_runs_a_change_costs_what_it_weighs(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run makes a segment of the vectors' index; the run of the last one that may be merges them."""
+    monkeypatch.setattr(table_maintenance, "MERGED_SHARE", 0.01)
+    await _ingested(small_desk, tmp_path, range(SOURCES))
+    whole = sum(_sizes(tmp_path).values())
+    for run in range(2 * table_maintenance.MAX_VECTOR_SEGMENTS):
+        await _ingested(small_desk, tmp_path, range(SOURCES + 3 * run, SOURCES + 3 * run + 3))
+        assert await _changed(small_desk, tmp_path, 1, f"astrolabe{run}") < whole / 8
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("large")
+async def test_what_a_mass_ingestion_merged_goes_when_it_is_old_unless_rows_would_be_written_again(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    for_ever, at_once = timedelta(days=1), timedelta(milliseconds=1)
+    async with await small_desk.writing(tmp_path) as writer:
+        for number in range(SOURCES):
+            await writer.replace([small_desk.new_source(writer, f"s{number}", *_texts(f"first{number}"))])
+        await writer.finish(for_ever)
+    before = _sizes(tmp_path)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.drop_old_versions(for_ever)
+        assert _sizes(tmp_path) == before
+        await writer.drop_old_versions(at_once)
+        assert sum(_sizes(tmp_path).values()) < sum(before.values()) * 0.7
+        assert _sizes(tmp_path).items() <= before.items()  # nothing was written
+        assert len(await writer.known_sources()) == SOURCES
+    await _changed(small_desk, tmp_path, 1, "astrolabe")  # outside the indexes, in files of its own
+    before = _sizes(tmp_path)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.drop_old_versions(at_once)
+    assert _sizes(tmp_path) == before
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("large")
 async def test_old_versions_and_small_files_don_t_build_up(

@@ -40,6 +40,7 @@ among 10,000 there is no difference.
 """
 MAX_VECTOR_SEGMENTS = 4  # each costs a search some ms; each compaction appends one, and none merges them
 MAX_UNINDEXED_SHARE = 0.1
+MANY_SHARE = 0.02  # of a table's rows: a run that adds more of them leaves room for a segment
 MERGED_ROWS, MERGED_SHARE = 8192, 0.1
 """How many rows at the end a compaction merges into one file and segment: the smaller, at most 20 MB."""
 KEPT_VERSIONS = timedelta(minutes=15)
@@ -106,7 +107,7 @@ async def compact(
     and only in tables that are `swept`.
     """
     anew = await needs_vector_index(chunks)
-    if anew:
+    if anew and "vector" in await _indexed_columns(chunks):
         await _index_vectors(chunks)
     rows = await chunks.count_rows()
     if rows < LARGE_ROWS:
@@ -116,6 +117,7 @@ async def compact(
     for column in needed.keys() - await _indexed_columns(chunks):
         await chunks.create_index(column, config=needed[column])
     await _index_ids(sources)
+    many = await _unindexed_rows(chunks) > rows * MANY_SHARE
     for table in (chunks, sources):
         if anew or await is_behind(table) or await _has_built_up(table, keep):
             # Merged first, so that the index gets one segment for the new rows, not one for each file. But a
@@ -125,6 +127,45 @@ async def compact(
             await _optimize(table, keep=keep)
         elif swept:
             await _merge_last_files(table)
+    await _index_vectors_if_due(chunks, many=many, keep=keep)
+
+
+async def _index_vectors_if_due(chunks: lancedb.AsyncTable, *, many: bool, keep: timedelta | None) -> None:
+    """Index the vectors of a large table, if they have no index yet, or one of too many segments.
+
+    That is done by the run that adds `many` rows, and the next small change has room for a segment: it would
+    otherwise pay for this, with all rows and indexes written again.
+    """
+    segments = await _vector_segments(chunks)
+    if not segments:  # after the merge of all files: one before it would be written twice
+        await _index_vectors(chunks)
+    elif segments > MAX_VECTOR_SEGMENTS - many:
+        await _index_vectors(chunks)
+        await _optimize(chunks, keep=keep)
+
+
+async def _vector_segments(chunks: lancedb.AsyncTable) -> int:
+    """Of how many segments the vector index consists; 0 without one."""
+    indices = [index for index in await chunks.list_indices() if index.columns == ["vector"]]
+    return max((index.num_segments or 1 for index in indices), default=0)
+
+
+async def drop_old_versions(keep: timedelta, *tables: lancedb.AsyncTable) -> None:
+    """Drop versions older than `keep` of tables that have no rows to index and no files to merge.
+
+    A mass ingestion ends with merging all files. What it merged is half of the disk space, and must stay as
+    long as others may read it. The engine drops nothing without also bringing the table up to date.
+    """
+    for table in tables:
+        indexed = bool(await table.list_indices()) and not await _unindexed_rows(table)
+        is_up_to_date = indexed or await _files_of_rows(table) == 1
+        if is_up_to_date and old_versions(Path(await table.uri()), keep) > 1:
+            await _optimize(table, keep=keep)
+
+
+async def _unindexed_rows(table: lancedb.AsyncTable) -> int:
+    """How many rows are missing from the index that lacks most."""
+    return max((index.num_unindexed_rows or 0 for index in await table.list_indices()), default=0)
 
 
 async def _index_ids(table: lancedb.AsyncTable) -> None:
@@ -260,7 +301,7 @@ async def is_behind(table: lancedb.AsyncTable) -> bool:
     """Whether too many rows are missing from the indexes, as after an interrupted run."""
     rows = await table.count_rows()
     allowed = max(min(rows * TAIL_SHARE, TAIL_ROWS), rows * LEAST_TAIL_SHARE) if rows >= LARGE_ROWS else 0
-    return any((index.num_unindexed_rows or 0) > allowed for index in await table.list_indices())
+    return await _unindexed_rows(table) > allowed
 
 
 async def _has_built_up(table: lancedb.AsyncTable, keep: timedelta | None = None) -> bool:
@@ -276,7 +317,7 @@ async def _files_of_rows(table: lancedb.AsyncTable) -> int:
 
 
 def old_versions(folder: Path, keep: timedelta | None = None) -> int:
-    """The number of versions of a table that its next compaction drops."""
+    """The number of versions of a table that are older than `keep`; all but the newest can be dropped."""
     newest = time.time() - (KEPT_VERSIONS if keep is None else keep).total_seconds()
     with os.scandir(folder / "_versions") as files:
         return sum(file.stat().st_mtime < newest for file in files if file.name.endswith(".manifest"))
