@@ -278,12 +278,12 @@ class App:
         """The rendered result with the intake's note, within `max_chars` and `MAX_REPLY_BYTES`."""
         note = self._intake and self._intake.note
         if not note:
-            return await _within_bytes(lambda fitting: _result(render(fitting)), max_chars)
+            return await _within_bytes(lambda fitting: tool_result(render(fitting)), max_chars)
         room = len(json.dumps(note)) + 1
 
         def noted(fitting: int) -> types.CallToolResult:
             reply = render(fitting - room)
-            return _result(reply.model_copy(update={"notes": [*reply.notes, note]}))
+            return tool_result(reply.model_copy(update={"notes": [*reply.notes, note]}))
 
         return await _within_bytes(noted, max_chars)
 
@@ -294,7 +294,7 @@ class App:
 
         def render(fitting: int) -> types.CallToolResult:
             reply = fetch_reply(extract, id_, fitting)
-            return _result(reply.model_copy(update={"id": name}))  # as connectors expect
+            return tool_result(reply.model_copy(update={"id": name}))  # as connectors expect
 
         return await _within_bytes(render, MAX_REPLY_CHARS)
 
@@ -474,7 +474,7 @@ def _no_headers(_tool: str) -> None:
     """Tells the SDK that no argument is mirrored in a header; otherwise it lists the tools at each call."""
 
 
-def _result(reply: Reply) -> types.CallToolResult:
+def tool_result(reply: Reply) -> types.CallToolResult:
     """A reply as text and as structured content: some hosts show the model only one of them."""
     return types.CallToolResult(
         content=[types.TextContent(text=reply.compact())],
@@ -497,13 +497,13 @@ async def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Resu
 def _fitting(render: Callable[[int], Result], max_chars: int) -> Result:
     """The result of `render(max_chars)`, or of fewer characters until it fits into `MAX_REPLY_BYTES`."""
     result = render(max_chars)
-    while _most_bytes(result) > MAX_REPLY_BYTES and (size := _size(result)) > MAX_REPLY_BYTES:
+    while most_bytes(result) > MAX_REPLY_BYTES and (size := size_on_the_wire(result)) > MAX_REPLY_BYTES:
         max_chars = max_chars * MAX_REPLY_BYTES // size
         result = render(max_chars)
     return result
 
 
-def _most_bytes(result: Result) -> int:
+def most_bytes(result: Result) -> int:
     """More than the size of a result can be, seen without rendering it: most are far smaller than allowed.
 
     A character takes up to six bytes where it takes one in UTF-8, in text. Tools send theirs, which is JSON
@@ -520,6 +520,6 @@ def _most_bytes(result: Result) -> int:
     )
 
 
-def _size(result: Result) -> int:
+def size_on_the_wire(result: Result) -> int:
     """An upper bound for every transport: JSON with blanks, escaped to ASCII."""
     return len(json.dumps(result.model_dump(mode="json", by_alias=True, exclude_none=True)))

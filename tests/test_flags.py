@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from rag.text.flags import APART, FLAGS, Flag, flags_in, spans_in
+from rag.text.flags import APART, FLAGS, Flag, crossed, flags_in, spans_in
 
 FOUND: dict[Flag, tuple[str, ...]] = {
     "instructions": (
@@ -175,3 +175,4 @@ def test_no_text_takes_more_than_linear_time(piece: str) -> None:
     long = piece * (200_000 // len(piece))
     flags_in(long + "!")
     spans_in(long + "!", FLAGS)
+    crossed(long + "!", [(at, at + 1) for at in range(0, len(long), 500)])

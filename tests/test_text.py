@@ -363,3 +363,8 @@ def test_json_says_the_same_and_hides_nothing(value: dict[str, str]) -> None:
 
 def test_json_keeps_what_can_be_read() -> None:
     assert escape_hidden('{"ä 👩‍⚕️": "\u202e\x9b"}') == '{"ä 👩‍⚕️": "\\u202e\\u009b"}'
+
+
+@given(st.text(st.characters(max_codepoint=0x7F)))
+def test_hidden_characters_of_ascii_are_those_of_all_text(text: str) -> None:
+    assert f"{without_hidden(text)}é" == without_hidden(f"{text}é")

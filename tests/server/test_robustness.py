@@ -7,7 +7,12 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import types
 
+from rag.search.reply.search_reply import SearchReply
+from server import handlers
 from tests.server.conftest import ENVELOPE, HANDSHAKE
 
 if TYPE_CHECKING:
@@ -364,3 +369,22 @@ def test_over_http_replies_are_as_short(listen: Callable[..., Remote], wide_room
     reply = remote.post(body=body | {"params": {"name": "search", "arguments": arguments}})
     assert reply.json()["result"]["structuredContent"]["results"]
     assert MOST / 4 < len(reply.content) <= MOST
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", '"', "\\", "\n", "\x01", "é", "€", "😀", "\ud800", ",", ":1"]), max_size=50
+    )
+)
+def test_no_reply_is_larger_than_its_text_lets_one_expect(pieces: list[str]) -> None:
+    text = "".join(pieces) * 100
+    contents = types.TextResourceContents(uri="refdesk://a/b", text=text)
+    read = types.ReadResourceResult(contents=[contents])
+    assert handlers.size_on_the_wire(read) <= handlers.most_bytes(read)
+    if "\ud800" not in text:  # no stored text has one
+        called = handlers.tool_result(SearchReply(notes=[text, *pieces], results=[], context=text))
+        assert (
+            handlers.size_on_the_wire(called)
+            <= handlers.most_bytes(called)
+            < 7 * len(called.model_dump_json()) + 2_000
+        )

@@ -308,6 +308,11 @@ def test_a_label_is_one_printable_line_of_bounded_length(text: str) -> None:
     assert line == " ".join(line.split())
 
 
+@given(st.text(st.one_of(st.sampled_from("<![]:a \u034e\u034f\ufe0f\u0301é"), st.characters()), max_size=200))
+def test_a_label_that_needs_no_look_at_hidden_characters_is_as_with_one(text: str) -> None:
+    assert label(text) == label(f"{text[:MAX_LABEL_CHARS]}\u200b")  # which is hidden
+
+
 def test_a_label_keeps_its_words_and_shows_that_it_was_cut() -> None:
     assert label("  Häder \n\t 'one'\x1b[31m 😀 ") == "Häder 'one'[31m 😀"
     assert label("x" * 500) == "x" * (MAX_LABEL_CHARS - 1) + "…"
