@@ -8,6 +8,9 @@ doesn't hold any more.
 A provider can put another model behind the same name. The vector of a control text shows that: if it has
 changed, the earlier entries of that model are deleted.
 
+A vector takes 16 bits a number: as much as searches make of it, for half of the disk space. An embedder with
+a cache rounds all vectors so, also those that it didn't find: what is stored doesn't depend on the cache.
+
 The file is only a cache: one that is damaged is deleted, and the run goes on. SQLite, because it survives
 kills and two writers at once, deletes single rows for good, and is in the standard library; a LanceDB table
 would leave a version of itself with each request.
@@ -49,12 +52,13 @@ OTHER_MODEL = (
     "model, ingest into a new collection."
 )
 _TABLES = """
-CREATE TABLE IF NOT EXISTS vectors (
+DROP TABLE IF EXISTS vectors;
+CREATE TABLE IF NOT EXISTS vectors16 (
     key BLOB PRIMARY KEY, model BLOB NOT NULL, owner TEXT NOT NULL, used INTEGER NOT NULL,
     vector BLOB NOT NULL
 );
-CREATE INDEX IF NOT EXISTS by_owner ON vectors (owner);
-CREATE INDEX IF NOT EXISTS by_use ON vectors (used);
+CREATE INDEX IF NOT EXISTS owners ON vectors16 (owner);
+CREATE INDEX IF NOT EXISTS uses ON vectors16 (used);
 CREATE TABLE IF NOT EXISTS models (model BLOB PRIMARY KEY, control BLOB NOT NULL, tokens REAL, seconds REAL);
 """
 
@@ -108,8 +112,9 @@ class EmbeddingCache:
             vectors: dict[str, Vectors] = {}
             for part in _slices(list(keys)):
                 marks = ", ".join("?" * len(part))
-                rows = connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", part)  # noqa: S608 only marks
-                vectors |= {keys[key]: np.frombuffer(vector, "<f4") for key, vector in rows}
+                query = f"SELECT key, vector FROM vectors16 WHERE key IN ({marks})"  # noqa: S608 only marks
+                rows = connection.execute(query, part)
+                vectors |= {keys[key]: _unpacked(vector) for key, vector in rows}
             return vectors
 
         return self._with(found, {})
@@ -118,16 +123,17 @@ class EmbeddingCache:
         """Store the vectors of texts, and note that other texts were `used`."""
         model, day = self._model, int(time.time()) // _DAY
         rows = [
-            (text_key(self.key, model, text), model, self._owner, day, vector.astype("<f4").tobytes())
+            (text_key(self.key, model, text), model, self._owner, day, _packed(vector))
             for text, vector in vectors
         ]
         again = [(self._owner, day, text_key(self.key, model, text)) for text in used]
 
         def stored(connection: sqlite3.Connection) -> None:
             with connection:
-                connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)", rows)
+                connection.executemany("INSERT OR REPLACE INTO vectors16 VALUES (?, ?, ?, ?, ?)", rows)
                 connection.executemany(
-                    "UPDATE vectors SET owner = ?1, used = ?2 WHERE key = ?3 AND (owner <> ?1 OR used < ?2)",
+                    "UPDATE vectors16 SET owner = ?1, used = ?2 "
+                    "WHERE key = ?3 AND (owner <> ?1 OR used < ?2)",
                     again,
                 )
 
@@ -144,7 +150,7 @@ class EmbeddingCache:
                 before = np.frombuffer(row[0], "<f4") if row else vector
                 is_same = before.shape == vector.shape and float(before @ vector) >= SAME_MODEL
                 if not is_same:
-                    connection.execute("DELETE FROM vectors WHERE model = ?", [model])
+                    connection.execute("DELETE FROM vectors16 WHERE model = ?", [model])
                 if row is None or not is_same:
                     values = [model, vector.tobytes()]
                     connection.execute("INSERT OR REPLACE INTO models VALUES (?, ?, NULL, NULL)", values)
@@ -186,10 +192,11 @@ class EmbeddingCache:
         if size <= self.max_bytes:
             return
         with connection:
-            (rows,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
+            (rows,) = connection.execute("SELECT count(*) FROM vectors16").fetchone()
             surplus = ceil(rows * (1 - self.max_bytes * FILLED / size))
             connection.execute(
-                "DELETE FROM vectors WHERE rowid IN (SELECT rowid FROM vectors ORDER BY used, rowid LIMIT ?)",
+                "DELETE FROM vectors16 WHERE rowid IN "
+                "(SELECT rowid FROM vectors16 ORDER BY used, rowid LIMIT ?)",
                 [surplus],
             )
         connection.execute("VACUUM")
@@ -217,6 +224,27 @@ class EmbeddingCache:
     def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
+
+
+LARGEST = 32_767  # of the numbers of 16 bits that stand for those of a vector
+
+
+def rounded(vectors: Vectors) -> Vectors:
+    """Vectors as they come out of the cache: in steps of their largest number / `LARGEST`."""
+    return np.stack([_unpacked(_packed(vector)) for vector in vectors]) if len(vectors) else vectors
+
+
+def _packed(vector: Vectors) -> bytes:
+    """A finite vector in 2 bytes a number and 4 for the size of a step."""
+    step = np.abs(vector).max(initial=0) / LARGEST
+    numbers = np.rint(vector / step) if step else vector
+    return b"".join((np.array(step, "<f4").tobytes(), numbers.astype("<i2").tobytes()))
+
+
+def _unpacked(packed: bytes) -> Vectors:
+    step = np.frombuffer(packed, "<f4", 1)
+    vector: Vectors = np.frombuffer(packed, "<i2", offset=step.nbytes) * step
+    return vector
 
 
 def text_key(key: bytes, model: bytes, text: str) -> bytes:
@@ -268,7 +296,7 @@ def forget(
                 rows = ([text_key(key, model, text)] for text in texts for model in models)
                 connection.executemany("INSERT OR IGNORE INTO kept VALUES (?)", rows)
                 number = connection.execute(
-                    f"DELETE FROM vectors WHERE {where} AND key NOT IN (SELECT key FROM kept)",  # noqa: S608 only marks
+                    f"DELETE FROM vectors16 WHERE {where} AND key NOT IN (SELECT key FROM kept)",  # noqa: S608 only marks
                     values,
                 ).rowcount
             connection.execute("VACUUM")
@@ -285,7 +313,7 @@ def owners(data: Path, tenant: str) -> set[str]:
         return set()
     try:
         with closing(_connect(data)) as connection:
-            rows = connection.execute("SELECT DISTINCT owner FROM vectors").fetchall()
+            rows = connection.execute("SELECT DISTINCT owner FROM vectors16").fetchall()
     except sqlite3.Error:
         return set()
     return {name.partition(".")[2] for (name,) in rows if name.partition(".")[0] == tenant}
@@ -362,7 +390,7 @@ class CachedEmbedder(WrappedEmbedder):
         began, done = time.monotonic(), 0
         async with aclosing(self._parts(texts)) as parts:
             async for part in parts:
-                new = dict(zip(texts[done : done + len(part)], part, strict=True))
+                new = dict(zip(texts[done : done + len(part)], rounded(part), strict=True))
                 done += len(part)
                 vectors |= new
                 valid = [(text, vector) for text, vector in new.items() if vector.any()]

@@ -10,20 +10,40 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from rag.models.embed.embedding_cache import EmbeddingCache, cache_file, forget, owners
+from rag.models.embed.embedding_cache import (
+    CachedEmbedder,
+    EmbeddingCache,
+    cache_file,
+    forget,
+    owners,
+    rounded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from types import ModuleType
+
+    import numpy.typing as npt
 
     from rag.corpus import Vectors
 
 KEY = b"k" * 32
 
+pytestmark = pytest.mark.anyio
+
 
 def vector(seed: int, dimension: int = 8) -> Vectors:
+    """A vector as an embedder with a cache returns it."""
     made: Vectors = np.random.default_rng(seed).random(dimension, np.float32)
-    return made / np.linalg.norm(made)
+    once: Vectors = rounded((made / np.linalg.norm(made))[None])[0]
+    return once
+
+
+def in_file(vector: Vectors) -> bytes:
+    """The numbers of a vector as the file holds them."""
+    numbers: npt.NDArray[np.int16] = np.rint(vector / np.abs(vector).max() * 32_767).astype("<i2")
+    return numbers.tobytes()
 
 
 @pytest.fixture
@@ -45,6 +65,35 @@ def test_a_text_is_known_with_its_very_vector_in_another_process_and_collection(
     one.keep([("a", vector(1)), ("b", vector(2))])
     found = cached(collection="others").vectors(["b", "c", "a"])
     assert {text: list(found[text]) for text in found} == {"a": list(vector(1)), "b": list(vector(2))}
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_rounding_loses_no_more_than_noise_and_a_second_time_nothing(scale: float) -> None:
+    chance = np.random.default_rng(1)
+    vectors = (chance.standard_normal((50, 384)) * scale).astype(np.float32)
+    once = rounded(vectors)
+    assert np.array_equal(rounded(once), once)
+    assert np.abs(once - vectors).max() < np.abs(vectors).max() / 50_000
+    blank = np.zeros((2, 384), np.float32)
+    assert not rounded(blank).any()
+    assert rounded(blank[:0]).shape == (0, 384)
+
+
+async def test_what_is_stored_does_not_depend_on_what_was_in_the_cache(
+    cached: Callable[..., EmbeddingCache], small_desk: ModuleType
+) -> None:
+    embedder = CachedEmbedder(small_desk.BagOfWords(), cached())
+    first = await embedder.embed(["a leap second", "a sundial"], "document")
+    again = await embedder.embed(["a sundial", "a leap second"], "document")
+    assert embedder.cached == 2
+    assert np.array_equal(first, again[::-1])
+
+
+def test_an_entry_takes_one_kilobyte(cached: Callable[..., EmbeddingCache], tmp_path: Path) -> None:
+    letters = cached()
+    letters.keep((f"text {number}", vector(number, 384)) for number in range(2_000))
+    letters.close()
+    assert cache_file(tmp_path).stat().st_size < 2_000 * 1_150
 
 
 @pytest.mark.parametrize("change", [{"tenant": "other"}, {"model": "n"}, {"key": b"x" * 32}])
@@ -130,12 +179,12 @@ def test_beyond_the_limit_what_was_not_used_for_longest_goes(
     cached: Callable[..., EmbeddingCache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rag.models.embed.embedding_cache.time.time", lambda: 1e9)
-    old = cached(max_bytes=200_000)
+    old = cached(max_bytes=120_000)
     old.keep([(f"old {n}", vector(n, 256)) for n in range(150)])
     monkeypatch.setattr("rag.models.embed.embedding_cache.time.time", lambda: 1.1e9)
     old.keep([(f"new {n}", vector(n, 256)) for n in range(50)], used=[f"old {n}" for n in range(50)])
     old.close()
-    assert cache_file(tmp_path).stat().st_size <= 200_000
+    assert cache_file(tmp_path).stat().st_size <= 120_000
     left = cached().vectors([f"{age} {n}" for age in ("old", "new") for n in range(150)])
     assert {f"new {n}" for n in range(50)} | {f"old {n}" for n in range(50)} <= left.keys()
     assert len(left) < 200
@@ -153,8 +202,8 @@ def test_forgetting_a_collection_keeps_its_texts_of_now_and_what_others_own(
     assert owners(tmp_path, "acme") == {"letters", "others"}
     assert forget(tmp_path, KEY, "acme", texts=["stays"], collections=["letters"]) == 1
     assert set(letters.vectors(["stays", "goes", "shared", "theirs"])) == {"stays", "shared", "theirs"}
-    assert vector(2).tobytes() not in cache_file(tmp_path).read_bytes()
-    assert vector(1).tobytes() in cache_file(tmp_path).read_bytes()
+    assert in_file(vector(2)) not in cache_file(tmp_path).read_bytes()
+    assert in_file(vector(1)) in cache_file(tmp_path).read_bytes()
     forget(tmp_path, KEY, "acme")
     assert not letters.vectors(["stays", "shared", "theirs"])
     assert strangers.vectors(["goes"])
