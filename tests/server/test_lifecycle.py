@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,18 +113,23 @@ def test_what_needs_no_documents_is_answered_before_the_engine_is_imported(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_the_list_of_tools_waits_for_the_engine_only_where_there_are_documents(
+def test_the_list_of_tools_waits_for_the_engine_only_where_nothing_else_says_what_documents_there_are(
     cold_start: Start, clock_room: Path, tmp_path: Path, gate: Gate, era: Era
 ) -> None:
-    empty = cold_start(tmp_path / "empty", era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
+    env = gate.env(*HEAVY)
+    empty = cold_start(tmp_path / "empty", era=era, env=env, pass_fds=gate.fds)
     empty.begin()
     assert len(empty.result("tools/list")["tools"]) == 2
-    wire = cold_start(clock_room, era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
+    wire = cold_start(clock_room, era=era, env=env, pass_fds=gate.fds)
+    wire.begin()
+    assert "documents here" in wire.result("tools/list")["tools"][0]["description"]
+    copy = shutil.copytree(clock_room, tmp_path / "copy")  # its tables are other files, so nothing is kept
+    wire = cold_start(copy, era=era, env=env, pass_fds=gate.fds)
     wire.begin()
     wire.send(50, "tools/list")
     assert wire.result("prompts/list")["prompts"]
-    gate.open()
-    gate.open()
+    for _server in range(3):
+        gate.open()
     answer = wire.read()
     assert answer["id"] == 50
     assert "documents here" in answer["result"]["tools"][0]["description"]
