@@ -49,7 +49,7 @@ async def test_scripts_get_the_same_records_as_assistants_in_every_mode(clock_de
     server = StdioServerParameters(
         command=clock_desk.scripts.forked_server,
         args=["--data", str(clock_desk.data)],
-        env=clock_desk.scripts.environment,
+        env=clock_desk.scripts.environment | {"REFDESK_SERVER_FULL_RESULTS": "true"},
     )
     async with Client(server) as client:
         for mode in ("hybrid", "dense", "sparse"):
