@@ -200,10 +200,10 @@ def read(home: Home, name: str) -> bytes | None:
         return None
 
 
-def newest_version(table: Path) -> list[object]:
-    """The manifest of the newest version of a table in a data folder, with facts of the file.
+def newest_manifest(table: Path) -> str:
+    """The file name of the newest version of a table in a data folder: 2^64 - 1 minus its number, 20 digits.
 
-    It needs no engine. The version's number isn't enough: a table that was made again starts from 1.
+    It needs no engine. The file appears whole, by a link.
 
     Raises:
         OSError: the table has no manifest, or names its versions as the engine formerly did.
@@ -211,8 +211,18 @@ def newest_version(table: Path) -> list[object]:
     manifests = [name for name in os.listdir(table / "_versions") if name.endswith(".manifest")]  # noqa: PTH208 a third of the time
     if not manifests or {*map(len, manifests)} != {MANIFEST_CHARS}:
         raise FileNotFoundError(f"{table} has no manifest of a newest version.")
-    status = (table / "_versions" / min(manifests)).stat()  # they count down from 2^64
-    return [min(manifests), status.st_ino, status.st_mtime_ns, status.st_size]
+    return min(manifests)
+
+
+def newest_version(table: Path) -> list[object]:
+    """The newest manifest with facts of its file: a table that was made again counts its versions from 1.
+
+    Raises:
+        OSError: as `newest_manifest`.
+    """
+    manifest = newest_manifest(table)
+    status = (table / "_versions" / manifest).stat()
+    return [manifest, status.st_ino, status.st_mtime_ns, status.st_size]
 
 
 def names(home: Home, folder: str) -> tuple[str, ...]:

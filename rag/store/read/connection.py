@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,15 +13,13 @@ from pathlib import Path
 import lancedb
 
 from rag.errors import RefdeskError, StoreError
-from rag.home import Bucket, Home, reason
+from rag.home import Bucket, Home, newest_manifest, reason
 
 INDEX_CACHE_BYTES = 64 << 20
 METADATA_CACHE_BYTES = 32 << 20
 """The engine's defaults are 6 GiB and 1 GiB, which keep superseded indexes, and their files open."""
 
 MAX_VERSION = 2**64 - 1
-MANIFEST = re.compile(r"\d{20}\.manifest")
-"""The file of a version, named by `MAX_VERSION` minus its number. It appears whole, by a link."""
 
 log = logging.getLogger(__name__)
 
@@ -93,14 +90,12 @@ class LocalTable(lancedb.AsyncTable):
 
     def __init__(self, table: lancedb.AsyncTable, data: Path) -> None:
         vars(self).update(vars(table))  # the engine has no public way to make one
-        self._versions = table_folder(data, table.name) / "_versions"
+        self._folder = table_folder(data, table.name)
 
     async def version(self) -> int:
         """The newest version that any process has committed."""
         with suppress(OSError):
-            names = os.listdir(self._versions)  # noqa: PTH208 half the time of Path.iterdir
-            if newest := min(filter(MANIFEST.fullmatch, names), default=""):
-                return MAX_VERSION - int(newest.partition(".")[0])
+            return MAX_VERSION - int(newest_manifest(self._folder).partition(".")[0])
         return await super().version()
 
 
