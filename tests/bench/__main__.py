@@ -53,6 +53,13 @@ TEXT_COLUMNS = frozenset({"NAME", "UNIT"})
     help="Also search 60,000 chunks, and the index with a million (several more minutes, 6 GB of disk).",
 )
 @click.option(
+    "--texts",
+    default=CORPUS,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Make the collections of the sentences of these files, in place of the demo's.",
+)
+@click.option(
     "--compare",
     "earlier",
     type=click.Path(path_type=Path),
@@ -62,7 +69,13 @@ TEXT_COLUMNS = frozenset({"NAME", "UNIT"})
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a table in words, in Markdown.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench(
-    *, parts: tuple[str, ...], large: bool, earlier: Path | None, as_markdown: bool, as_json: bool
+    *,
+    parts: tuple[str, ...],
+    large: bool,
+    texts: Path,
+    earlier: Path | None,
+    as_markdown: bool,
+    as_json: bool,
 ) -> None:
     """Measure these parts, or all, and print what was measured."""
     if as_markdown and as_json:
@@ -71,7 +84,7 @@ def bench(
     signal.signal(signal.SIGTERM, _interrupt)
     began, sizes = time.monotonic(), LARGE if large else Sizes()
     chosen = [part for part in PARTS if part in parts] or list(PARTS)
-    measures = anyio.run(lambda: run_bench(chosen, corpus=CORPUS, sizes=sizes, say=_stopwatch()))
+    measures = anyio.run(lambda: run_bench(chosen, corpus=texts, sizes=sizes, say=_stopwatch()))
     if as_json:
         print_json(run_as_json(measures))
     elif as_markdown:

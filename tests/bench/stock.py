@@ -15,7 +15,7 @@ from rag.store.write.access_claim import Claim
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from rag.store.write.table_rows import NewSource
-from tests.bench.corpus import SEED
+from tests.bench.corpus import SEED, GrowingVocabulary
 from tests.bench.engine import TENANT
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ TAGS = ("old", "new")  # each source has one of them
 DENIED_GROUP = "guests"  # may not see every tenth source
 WAVE_SOURCES = 500  # per commit
 FEWEST, MOST = 3, 5  # sentences per chunk
+GROWS_FROM = 50_000  # chunks: the words of smaller collections are those of the sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ class Bench:
 async def stocked(bench: Bench, chunks: int) -> Path:
     """A data folder with one collection of so many chunks, made at the first call.
 
-    A chunk is a few real sentences, and its vector is the mean of theirs. The chunks go through the
+    A chunk is a few real sentences, and its vector is the mean of theirs. In a large collection, the number
+    of distinct words grows with the texts, as in a real one (`GrowingVocabulary`). The chunks go through the
     writer, as ingested ones do, so tables and indexes are the real ones.
     """
     data = bench.folder / f"{chunks} chunks"
@@ -94,22 +96,31 @@ async def stocked(bench: Bench, chunks: int) -> Path:
     collection = await ensure_collection(data, TENANT, DEFAULT_COLLECTION, identity, fields=FIELDS)
     chance = np.random.default_rng(SEED)
     numbers = chance.permutation(chunks // SOURCE_CHUNKS).tolist()
+    vocabulary = GrowingVocabulary(bench.sentences, chance) if chunks >= GROWS_FROM else None
     async with open_writer(data, collection) as writer:
         for first in range(0, len(numbers), WAVE_SOURCES):
             wave = numbers[first : first + WAVE_SOURCES]
             await writer.replace(
-                [_guarded(_made_up(bench, writer, number, chance), number) for number in wave]
+                [_guarded(_made_up(bench, writer, number, chance, vocabulary), number) for number in wave]
             )
         await writer.finish()
     return data
 
 
-def _made_up(bench: Bench, writer: CollectionWriter, number: int, chance: np.random.Generator) -> NewSource:
+def _made_up(
+    bench: Bench,
+    writer: CollectionWriter,
+    number: int,
+    chance: np.random.Generator,
+    vocabulary: GrowingVocabulary | None,
+) -> NewSource:
     chosen = [
         chance.integers(0, len(bench.sentences), chance.integers(FEWEST, MOST + 1))
         for _ in range(SOURCE_CHUNKS)
     ]
     texts = [" ".join(bench.sentences[at] for at in some) for some in chosen]
+    if vocabulary:
+        texts = [vocabulary.grown(text) for text in texts]
     means = np.stack([bench.vectors[some].mean(axis=0) for some in chosen])
     vectors = unit_rows(means)
     return new_source(writer, f"Document {number}", "\n\n".join(texts), paragraphs(texts), vectors)

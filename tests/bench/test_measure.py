@@ -6,15 +6,25 @@ import compileall
 import json
 import os
 import shutil
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import anyio
+import numpy as np
 import pytest
 
 from rag.errors import ConfigurationError, InvalidRequestError, RefdeskError
 from rag.filters.evaluators import matches
 from rag.filters.grammar import parse_filter
-from tests.bench.corpus import QUESTIONS, sentences, write_documents
+from tests.bench.corpus import (
+    HEAPS_B,
+    HEAPS_K,
+    QUESTIONS,
+    GrowingVocabulary,
+    made_up_word,
+    sentences,
+    write_documents,
+)
 from tests.bench.index import GUEST, SHARES, keeping, recall, worst
 from tests.bench.measure import Measure, as_json, in_both, measured, p95, read_run
 from tests.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS
@@ -282,3 +292,30 @@ def test_the_worst_filter_is_allowed_and_one_more_condition_is_not() -> None:
     parse_filter(worst(), FIELDS)
     with pytest.raises(InvalidRequestError):
         parse_filter({"$and": [worst(), {"number": 1}]}, FIELDS)
+
+
+def test_the_words_of_a_large_collection_grow_as_heaps_law_says() -> None:
+    chance = np.random.default_rng(1)
+    known = [f"word{number}" for number in range(300)]
+    vocabulary = GrowingVocabulary([" ".join(known)], chance)
+    uses: Counter[str] = Counter()
+    sizes = {}
+    for chunk in range(1, 3_201):
+        text = " ".join([*chance.choice(["the", "clock", "runs"], 74), *chance.choice(known, 5), "slow."])
+        grown = vocabulary.grown(text)
+        assert len(grown.split(" ")) == 80
+        assert grown.endswith("slow.")
+        uses.update(grown.split(" "))
+        if chunk in {800, 3_200}:
+            sizes[chunk * 80] = len(uses)
+    for words, distinct in sizes.items():
+        assert distinct == pytest.approx(HEAPS_K * words**HEAPS_B, rel=0.05)
+    added = [count for word, count in uses.items() if word not in {*known, "the", "clock", "runs", "slow."}]
+    assert 0.3 < added.count(1) / len(added) < 0.7
+    assert max(added) > 20
+
+
+def test_no_two_numbers_have_the_same_made_up_word() -> None:
+    words = [made_up_word(number) for number in range(0, 3_000_000, 101)]
+    assert len({*words}) == len(words)
+    assert all(word.isalpha() and len(word) >= 6 for word in words)
