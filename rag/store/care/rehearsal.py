@@ -115,6 +115,9 @@ class Rehearsal(CollectionWriter):
     async def finish(self, _keep: timedelta | None = None) -> None:
         """Nothing."""
 
+    async def drop_old_versions(self, keep: timedelta) -> None:
+        """Nothing."""
+
     async def sweep(self) -> None:
         """Nothing."""
 
