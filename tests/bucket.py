@@ -89,6 +89,11 @@ class ObjectStore:
         listed = httpx2.get(f"{self.endpoint}/{self.bucket}")
         return re.findall(r"<Key>(.+?)</Key>", listed.raise_for_status().text)
 
+    def objects(self) -> dict[str, bytes]:
+        """All that it holds, without a request."""
+        keys = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[self.bucket].keys
+        return {name: key.value for name, key in keys.items()}
+
     def fill(self, objects: Mapping[str, bytes]) -> None:
         """Put objects into it without a request."""
         for name, content in objects.items():
