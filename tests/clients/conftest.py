@@ -138,7 +138,9 @@ def data(scripts: Scripts, clock_room: Path, tmp_path_factory: pytest.TempPathFa
 def doors(scripts: Scripts, data: Path, lasting_listen: Callable[..., Remote]) -> Doors:
     run = scripts.admin("key", "create", "--user", "ann", "--data", data, "--json")
     assert run.returncode == 0, run.stderr
-    return Doors(scripts.server, data, lasting_listen(data, http_sse="true"), json.loads(run.stdout)["key"])
+    return Doors(
+        scripts.forked_server, data, lasting_listen(data, http_sse="true"), json.loads(run.stdout)["key"]
+    )
 
 
 @pytest.fixture(scope="session")
