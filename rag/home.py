@@ -225,6 +225,11 @@ def newest_version(table: Path) -> list[object]:
     return [manifest, status.st_ino, status.st_mtime_ns, status.st_size]
 
 
+def overview_file(data: Path, tenant: str) -> Path:
+    """The file of what servers say of a tenant's documents before they open the engine, if there is one."""
+    return data / "overviews" / f"{tenant}.json"
+
+
 def names(home: Home, folder: str) -> tuple[str, ...]:
     """The names of the entries of a folder of a desk; none if the folder doesn't exist.
 

@@ -20,7 +20,8 @@ from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
 from rag.corpus import Language
 from rag.errors import ConfigurationError, RefdeskError
-from rag.search.kept_overview import is_current, overview_content, overview_file
+from rag.home import overview_file
+from rag.search.kept_overview import is_current, overview_content
 
 OVERVIEW_SECONDS = 10  # a read may take, as of a search by default
 

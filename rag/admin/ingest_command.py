@@ -24,7 +24,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.access_command import access_options, requested_access
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.cached_embedder import with_bill, with_cache
-from rag.admin.command_line import collection_option, command, language_option, write_page
+from rag.admin.command_line import collection_option, command, keep_overview, language_option, write_page
 from rag.admin.connect.connect_output import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
@@ -379,6 +379,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                     await to_thread.run_sync(run.keep, await writer.known_sources(), report.outcomes)
     if report.fruitless and target.created_at == began:
         await drop_if_empty(settings.data, target)
+    await keep_overview(settings.data, tenant)  # a watch, or the console, goes on after it
     if not only_news or report.has_news:
         print_summary(report, name, usual, quiet=quiet, before=before)
     return report

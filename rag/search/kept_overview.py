@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rag.access.bindings import walls
 from rag.access.rule import visible
 from rag.corpus import NO_VECTORS, Access, Collection
-from rag.home import newest_version
+from rag.home import newest_version, overview_file
 from rag.search.readable_overview import (
     FEW,
     MAX_COUNTED,
@@ -42,11 +42,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MAX_BYTES = 256 << 10  # read within a few ms; a desk with so many different access records has no file
-
-
-def overview_file(data: Path, tenant: str) -> Path:
-    """The file of a tenant, whether it exists or not."""
-    return data / "overviews" / f"{tenant}.json"
 
 
 def kept_overview(

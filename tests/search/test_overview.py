@@ -14,7 +14,8 @@ from anyio import run_process
 from rag.admin.command_line import keep_overview
 from rag.config.settings import Settings
 from rag.corpus import Access, Binding, Collection, EmbedderIdentity, Principal
-from rag.search.kept_overview import kept_overview, overview_file
+from rag.home import overview_file
+from rag.search.kept_overview import kept_overview
 from rag.search.readable_overview import (
     FEW,
     MAX_VALUES,

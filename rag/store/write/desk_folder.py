@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rag.access.tenants import tenant_file
 from rag.errors import ConfigurationError, RefdeskError, StoreError
+from rag.home import overview_file
 from rag.store.read.connection import database_folder
 
 RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten source more
@@ -194,7 +195,8 @@ def note_tenant(data: Path, tenant: str) -> None:
 
 
 def forget_tenant(data: Path, tenant: str) -> None:
-    """Delete a tenant that has no collections any more."""
+    """Delete a tenant that has no collections any more, and what is kept of its documents."""
+    overview_file(data, tenant).unlink(missing_ok=True)
     tenant_file(data, tenant).unlink()
 
 
