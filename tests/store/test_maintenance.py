@@ -141,6 +141,20 @@ async def test_after_a_mass_ingestion_in_any_number_of_runs_a_change_costs_what_
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("large")
+async def test_after_a_change_of_all_sources_a_change_of_one_costs_what_it_weighs(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    await _ingested(small_desk, tmp_path, range(SOURCES))
+    async with await small_desk.writing(tmp_path) as writer:
+        ids = [source.id for source in (await writer.known_sources()).values()]
+        for at in range(0, SOURCES, 3):
+            await writer.describe({id_: {"author": "ann"} for id_ in ids[at : at + 3]})
+        await writer.finish()
+        assert await table_maintenance._files_of_rows(writer._sources) == 1  # noqa: SLF001 no public way
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("large")
 async def test_what_a_mass_ingestion_merged_goes_when_it_is_old_unless_rows_would_be_written_again(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:

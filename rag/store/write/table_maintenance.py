@@ -305,8 +305,12 @@ async def is_behind(table: lancedb.AsyncTable) -> bool:
 
 
 async def _has_built_up(table: lancedb.AsyncTable, keep: timedelta | None = None) -> bool:
-    """Whether a table has many files, or many old versions."""
-    if await _files_of_rows(table) > MAX_FILES:
+    """Whether a table has many files, or many old versions.
+
+    Without an index, merging them all costs less than what each change would do: it would merge the newest
+    ones again and again, if a change of all rows has left files of hundreds of rows.
+    """
+    if await _files_of_rows(table) > (MAX_FILES if await table.list_indices() else 2 * FEW_FILES):
         return True
     return old_versions(Path(await table.uri()), keep) > MAX_OLD_VERSIONS
 
