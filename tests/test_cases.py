@@ -261,4 +261,4 @@ def test_a_server_takes_a_byte_order_mark_and_arguments_as_strings(desk: Desk) -
     assert answers[1]["protocolVersion"] == "2025-06-18"
     native, as_strings = (answers[id_]["structuredContent"]["results"] for id_ in (2, 3))
     assert native == as_strings
-    assert native[0]["title"] == "WHO guideline on drinking water"
+    assert native[0]["cite_as"].startswith("WHO guideline on drinking water")
