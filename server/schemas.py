@@ -108,7 +108,7 @@ def decode_json(value: object) -> object:
             break
         try:
             value = from_json(value, allow_inf_nan=False)
-        except ValueError:
+        except (ValueError, TypeError):  # the latter if it has a lone surrogate
             break
     return value
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.uris import NOT_FOUND
+from server.schemas import decode_json
 
 if TYPE_CHECKING:
     from tests.server.conftest import Wire
@@ -172,6 +173,11 @@ ENCODED: dict[str, list[Any]] = {
     "max_chars": ["20000"],
 }
 """What hosts send for each: JSON in a string, once or twice, and a string where a list is wanted."""
+
+
+@pytest.mark.parametrize("text", ["\ud800", "[\udfff", '"\ud800"', "[" * 5_000, "9" * 5_000])
+def test_a_text_that_no_parser_takes_is_a_text(text: str) -> None:
+    assert decode_json(text) == text
 
 
 @pytest.mark.parametrize(
