@@ -14,6 +14,7 @@ import pytest
 
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
+from rag.store.read import sources_reader
 from rag.store.read.collection_reader import CollectionReader
 from server.schemas import FILTER_DESCRIPTION
 
@@ -86,9 +87,11 @@ def masked(asker: Asker, call: Callable[[Paper], tuple[str, Message]], paper: Pa
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("rows_kept", [0, sources_reader.ROWS_KEPT])
 async def test_b2_what_is_denied_costs_as_many_reads_as_what_is_not_there(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, rows_kept: int
 ) -> None:
+    monkeypatch.setattr(sources_reader, "ROWS_KEPT", rows_kept)
     nobody, me = Access("restricted"), Principal("acorn", "anselma")
     await shelf.put("acorn", {"denied": (nobody, ["pendulum"]), "open": (Access("tenant"), ["pendulum"])})
     ids = {one.title: one.id for one in await shelf.sources("acorn")}
@@ -99,6 +102,7 @@ async def test_b2_what_is_denied_costs_as_many_reads_as_what_is_not_there(
         reads.append(arguments)
         return await table(*arguments)
 
+    await desk.extract(me, ids["open"], max_chars=99)  # reads all rows, if they are kept
     monkeypatch.setattr(CollectionReader, "_table", counted)
     cost: dict[str, int] = {}
     for id_ in (ids["denied"], "a" * 16):
@@ -106,7 +110,8 @@ async def test_b2_what_is_denied_costs_as_many_reads_as_what_is_not_there(
             with pytest.raises(NotFoundError):
                 await desk.extract(me, name, max_chars=99)
         cost[id_], reads = len(reads), []
-    assert cost[ids["denied"]] == cost["a" * 16] > 0
+    assert cost[ids["denied"]] == cost["a" * 16]
+    assert (cost["a" * 16] > 0) == (rows_kept == 0)
 
 
 def a_search(**arguments: object) -> tuple[str, Message]:
