@@ -259,7 +259,7 @@ def test_an_embedder_that_cant_be_opened_is_told_to_every_call_and_costs_no_more
         assert "NO_SUCH_KEY" in wire.error("resources/list")["message"]
         assert wire.result("tools/list")["tools"]
     assert wire.leave() == 0
-    assert "Cannot open the desk: OpenAI needs an API key" in wire.stderr()
+    assert "NO_SUCH_KEY" in wire.stderr()  # of the calls; it may leave before the warm-up has said so, too
 
 
 LATE = 20  # seconds, far more than any of this takes
