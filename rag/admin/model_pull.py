@@ -19,7 +19,7 @@ from rag.admin.command_line import command
 from rag.admin.model_install import PendingModel, install
 from rag.admin.progress_bar import download_progress
 from rag.admin.terminal import echo, interruptible, print_json, print_table
-from rag.config.model_settings import model_name
+from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, model_name
 from rag.config.settings import Settings
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError, ProviderError
@@ -49,7 +49,8 @@ def print_models(
     catalogue: Mapping[str, KnownModel],
     used: Mapping[str, Sequence[str]],
 ) -> None:
-    """Print the installed models with what uses them, then those that can be pulled by name."""
+    """Print the models that are built in, installed (with what uses them), and can be pulled by name."""
+    echo(f"Built in: {ENGLISH_MODEL} for English, {MULTILINGUAL_MODEL} for a hundred languages.")
     if here:
         echo(f"Installed in {folder}:")
         heads = ("NAME", "KIND", "MB", "DIMENSIONS", "LICENCE", "USED BY")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from rag.access.names import NAME_LENGTH
 from rag.config.profiles import Section, matching
@@ -142,6 +142,10 @@ class EmbedderOptions(EndpointOptions):
 
 MODELS = "models"  # the folder in the data folder
 
+ENGLISH_MODEL, MULTILINGUAL_MODEL = "all-MiniLM-L6-v2", "multilingual-e5-small"
+BUILTIN_MODELS = (ENGLISH_MODEL, MULTILINGUAL_MODEL)
+"""The models that come with refdesk, the default first."""
+
 
 OPENAI_HOST = "api.openai.com"
 
@@ -178,6 +182,16 @@ class EmbedderSettings(Section):
     price: Annotated[float, Field(ge=0)] = 0.0
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
     options: EmbedderOptions = EmbedderOptions()
+
+    @field_validator("model")
+    @classmethod
+    def _builtin(cls, model: str, info: ValidationInfo) -> str:
+        if info.data.get("provider") == "builtin" and model not in {"", *BUILTIN_MODELS}:
+            raise ValueError(
+                f'provider = "builtin" has the models {" and ".join(BUILTIN_MODELS)}; '
+                'for a model that refdesk-admin model has pulled or added, set provider = "onnx"'
+            )
+        return model
 
     @model_validator(mode="after")
     def _complete(self) -> EmbedderSettings:

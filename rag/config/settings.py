@@ -22,6 +22,7 @@ from rag.access.bindings import Name
 from rag.access.names import DEFAULT_TENANT, check_access
 from rag.answers import Detail, Mode
 from rag.config.model_settings import (
+    BUILTIN_MODELS,
     MODELS,
     AbsolutePath,
     ChatSettings,
@@ -360,14 +361,15 @@ class Settings(Section):
         return {DEFAULT_EMBEDDER: self.embedder, **self.embedders}
 
     def embedder_named(self, name: str) -> EmbedderSettings:
-        """The embedder with this name: of a table [embedders.NAME], or else an installed model.
+        """The embedder with this name: of a table [embedders.NAME], or else a built-in or installed model.
 
         Raises:
             ConfigurationError: neither has this name.
         """
         embedder = self.embedders_by_name.get(name) or self.installed_model(name)
         if embedder is None:
-            raise ConfigurationError(unknown_embedder(name, self.embedders_by_name))
+            names = [*self.embedders_by_name, *map(model_name, BUILTIN_MODELS)]
+            raise ConfigurationError(unknown_embedder(name, names))
         return embedder
 
     def has_embedder(self, name: str) -> bool:
@@ -375,7 +377,10 @@ class Settings(Section):
         return name in self.embedders_by_name or self.installed_model(name) is not None
 
     def installed_model(self, name: str) -> EmbedderSettings | None:
-        """How to run an installed model; None if no installed model has this name."""
+        """How to run a built-in or installed model, by the name of its folder; None if none has this name."""
+        for model in BUILTIN_MODELS:
+            if model_name(name) == model_name(model):
+                return EmbedderSettings(model=model)
         folder = self.models_folder / name
         if name != model_name(name) or not (folder / "tokenizer.json").is_file():
             return None

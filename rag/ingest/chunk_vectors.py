@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
+from rag.config.model_settings import ENGLISH_MODEL
 from rag.corpus import Calibration, Vectors
 from rag.errors import ProviderError
 from rag.models.embed import Embedder
@@ -147,10 +148,12 @@ async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration |
     """What the embedder's cosines mean, measured with the model itself or on the passages in `tables`.
 
     The stored calibration stays unless the tables have grown much since, so that similarities don't change
-    with every run. The built-in model needs none: the others are calibrated to its scale.
+    with every run. The English built-in model needs none: the others are calibrated to its scale.
     """
     match embedder.identity.provider:
-        case "onnx":
+        case "builtin" if embedder.identity.model == ENGLISH_MODEL:
+            return stored
+        case "builtin" | "onnx":
             try:
                 return stored or await measured_calibration(embedder)
             except ProviderError:  # a text without a vector: cosines stay uncalibrated

@@ -39,7 +39,7 @@ EVERY_SETTING = {
     "embedder.provider": ("openai", "openai"),
     "embedder.path": ("/srv/model", Path("/srv/model")),
     "embedder.pooling": ("cls", "cls"),
-    "embedder.model": ("tiny", "tiny"),
+    "embedder.model": ("multilingual-e5-small", "multilingual-e5-small"),
     "embedder.base_url": ("http://localhost:1/v1", "http://localhost:1/v1"),
     "embedder.api_key_env": ("MY_KEY", "MY_KEY"),
     "embedder.dimensions": ("256", 256),

@@ -1,4 +1,4 @@
-"""Embedding on this machine, with ONNX Runtime: the built-in model, or another one in a folder.
+"""Embedding on this machine, with ONNX Runtime: the built-in models, or another one in a folder.
 
 One text per run, as many runs at once as there are cores. Each thread takes the next text itself, so none
 waits for the event loop, which may be busy.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +18,13 @@ import anyio
 import numpy as np
 from anyio import from_thread, to_thread
 
+from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL
 from rag.corpus import EmbedderIdentity, Pooling, Vectors
 from rag.errors import ConfigurationError
 from rag.models.embed import TextKind, check_queries, unit_rows
 from rag.models.model_folder import ModelFacts, facts_of_folder
 from rag.models.text_encoder import WEIGHTS, Head, dense_layers, opened_model, run
-from rag.models.tokenizer import BUILTIN_MODEL, Tokens
+from rag.models.tokenizer import BUILTIN_MODEL, MULTILINGUAL_FOLDER, SentencePieces, Tokens
 from rag.runtime import concurrently, cores
 
 if TYPE_CHECKING:
@@ -32,9 +33,32 @@ if TYPE_CHECKING:
 
     from rag.config.model_settings import EmbedderSettings
 
-BUILTIN_NAME = "all-MiniLM-L6-v2"
+
+@dataclass(frozen=True, slots=True)
+class BuiltinModel:
+    """A model that comes with refdesk: its folder, and what its publisher says of it.
+
+    `limit` is in tokens, special ones included. Vectors have 384 dimensions.
+    """
+
+    folder: Path
+    tokens: Callable[[Path], Tokens | SentencePieces]
+    limit: int
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+
 BUILTIN_DIMENSION = 384
-BUILTIN_LIMIT = 256  # tokens that the model was trained for, special ones included
+BUILTIN = {
+    ENGLISH_MODEL: BuiltinModel(BUILTIN_MODEL, lambda folder: Tokens(folder / "tokenizer.json"), 256),
+    MULTILINGUAL_MODEL: BuiltinModel(
+        MULTILINGUAL_FOLDER,
+        lambda folder: SentencePieces(folder / "tokenizer.model"),
+        512,
+        "query: ",
+        "passage: ",
+    ),
+}
 
 PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would take gigabytes
 
@@ -65,7 +89,7 @@ class LocalEmbedder:
 
     identity: EmbedderIdentity
     encoder: Encoder
-    tokens: Tokens
+    tokens: Tokens | SentencePieces
     limit: int
     facts: ModelFacts | None = None
     runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
@@ -80,9 +104,9 @@ class LocalEmbedder:
         return self.tokens.spans(text)
 
     def vocabulary_share(self, text: str) -> float:
-        """As its tokens say for the built-in model, and one whose facts say that it is for one language."""
-        of_one = self.facts.multilingual is False if self.facts else self.identity.model == BUILTIN_NAME
-        return self.tokens.vocabulary_share(text) if of_one else 1.0
+        """What the tokens say of a built-in model, and of one whose facts say that it is for one language."""
+        is_told = self.facts is None or self.facts.multilingual is False
+        return self.tokens.vocabulary_share(text) if is_told else 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """One vector of unit length per text; texts longer than the window are truncated."""
@@ -103,25 +127,26 @@ class LocalEmbedder:
 
 
 def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
-    """all-MiniLM-L6-v2, from this package.
+    """A model from this package, all-MiniLM-L6-v2 unless the settings name the other one.
 
     Raises:
         ConfigurationError: the installation lacks the model.
     """
-    if not BUILTIN_MODEL.is_dir():
-        raise ConfigurationError(
-            f"The built-in model {BUILTIN_MODEL} is missing. Reinstall refdesk with pip."
-        )
+    name = settings.model or ENGLISH_MODEL
+    model = BUILTIN[name]
+    if not model.folder.is_dir():
+        raise ConfigurationError(f"The built-in model {model.folder} is missing. Reinstall refdesk with pip.")
+    query_prefix, document_prefix = settings.query_prefix, settings.document_prefix
     identity = EmbedderIdentity(
         settings.provider,
-        BUILTIN_NAME,
+        name,
         BUILTIN_DIMENSION,
-        settings.query_prefix or "",
-        settings.document_prefix or "",
+        model.query_prefix if query_prefix is None else query_prefix,
+        model.document_prefix if document_prefix is None else document_prefix,
     )
-    tokens = Tokens(BUILTIN_MODEL / "tokenizer.json")
-    encoder = Encoder(opened_model(BUILTIN_MODEL / "model.onnx"), POOLED, Head("graph"))
-    return LocalEmbedder(identity, encoder, tokens, BUILTIN_LIMIT)
+    tokens = model.tokens(model.folder)
+    encoder = Encoder(opened_model(model.folder / "model.onnx"), POOLED, Head("graph"))
+    return LocalEmbedder(identity, encoder, tokens, model.limit)
 
 
 def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:

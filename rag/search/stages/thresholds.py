@@ -7,6 +7,7 @@ from math import inf, sqrt
 from typing import TYPE_CHECKING
 
 from rag.answers import Hit
+from rag.config.model_settings import ENGLISH_MODEL
 from rag.config.profiles import ThresholdSettings
 from rag.corpus import Collection, Distance, Language
 from rag.search.recall import Query
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rag.search.search_plan import SearchPlan
 
 MEASURED_EVIDENCE = 0.294
-"""The least evidence with the built-in model: at most 2 % of the questions that most judged sets answer have
+"""The least evidence with all-MiniLM-L6-v2: at most 2 % of the questions that most judged sets answer have
 less, and some 90 % of those that they don't (rag/evaluate/measuring.md). Similarities of other models have
 other scales, so these have no default."""
 BY_MEANING = 0.7
@@ -129,7 +130,9 @@ def _least_evidence(collection: Collection, plan: SearchPlan) -> float:
     """The sufficient evidence in a collection; 0 if there is no threshold."""
     if plan.thresholds.min_evidence is not None:
         return plan.thresholds.min_evidence
-    return MEASURED_EVIDENCE if collection.embedder.provider == "builtin" and not plan.request_vector else 0.0
+    embedder = collection.embedder
+    is_measured = embedder.provider == "builtin" and embedder.model == ENGLISH_MODEL
+    return MEASURED_EVIDENCE if is_measured and not plan.request_vector else 0.0
 
 
 def _evidence(similarity: float, share: float | None) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,6 +14,7 @@ from anyio import from_thread
 
 from rag.config.model_settings import EmbedderSettings
 from rag.errors import ProviderError
+from rag.ingest.chunk_vectors import calibration
 from rag.models.embed import WrappedEmbedder, check_queries, open_embedder, unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE, measured_calibration, unrelated_cosine
 from rag.models.embed.local_embedder import builtin_embedder
@@ -119,6 +120,72 @@ async def test_a_prefix_is_part_of_the_text_of_its_kind() -> None:
     )
     assert prefixed.window == 252
     assert prefixed.identity != plain.identity
+
+
+@pytest.fixture(scope="module")
+def multilingual() -> LocalEmbedder:
+    return builtin_embedder(EmbedderSettings(model="multilingual-e5-small"))
+
+
+def test_the_multilingual_model_has_its_publisher_s_prefixes_and_window(multilingual: LocalEmbedder) -> None:
+    identity = multilingual.identity
+    assert (identity.provider, identity.model, identity.dimension) == (
+        "builtin",
+        "multilingual-e5-small",
+        384,
+    )
+    assert (identity.query_prefix, identity.document_prefix) == ("query: ", "passage: ")
+    assert multilingual.window == 512 - 2 - 2  # without <s> and </s>, and a prefix of two pieces
+    assert multilingual.vocabulary_share("Москва") == 1
+
+
+def test_its_tokens_are_those_that_the_model_is_published_with(multilingual: LocalEmbedder) -> None:
+    """The ids of XLM-R, of which the model's card has the text."""
+    ids = multilingual.tokens.ids("query: how much protein should a female eat", 512)
+    assert ids == [0, 41, 1294, 12, 3642, 5045, 21308, 5608, 10, 117776, 73203, 2]
+    assert multilingual.tokens.ids("Ｃａｆｅ\u0301\u200b南瓜", 512) == multilingual.tokens.ids(
+        "Café 南瓜", 512
+    )
+    assert [*multilingual.token_spans("мир, how\n ")] == [(0, 3), (3, 4), (5, 8)]
+    assert multilingual.tokens.ids("</s><s>", 512)[1:-1] == [
+        id_ for id_ in multilingual.tokens.ids("</s><s>", 512) if id_ > 3
+    ]
+    assert multilingual.tokens.ids("clock \ud800", 4) == multilingual.tokens.ids("clock ?", 4)
+
+
+async def test_a_question_finds_its_answer_in_another_language(multilingual: LocalEmbedder) -> None:
+    passages = await multilingual.embed(
+        [
+            "Schlüssel lassen sich in der Konsole unter Sicherheit erneuern; der alte gilt noch eine Stunde.",
+            "Die Kantine gibt von halb zwölf bis zwei Uhr Mittagessen aus.",
+            "会议室需要提前一天预订。",
+        ],
+        "document",
+    )
+    for question, answer in {
+        "How do I replace an API key?": 0,
+        "आप दोपहर का खाना कब खा सकते हैं?": 1,
+        "¿Cómo se reserva una sala de reuniones?": 2,
+    }.items():
+        (vector,) = await multilingual.embed([question], "query")
+        assert int((passages @ vector).argmax()) == answer
+
+
+class NoTables:
+    async def sample(self, limit: int) -> tuple[list[str], Vectors]:
+        raise AssertionError(limit)
+
+
+async def test_its_cosines_are_measured_and_those_of_the_english_model_are_the_scale(
+    multilingual: LocalEmbedder, embedder: LocalEmbedder
+) -> None:
+    measured = await calibration(multilingual, NoTables(), None)
+    assert measured == await measured_calibration(multilingual)
+    assert await calibration(multilingual, NoTables(), replace(measured, related=1.0)) == replace(
+        measured, related=1.0
+    )
+    assert measured.unrelated == pytest.approx(0.75, abs=0.03)
+    assert await calibration(embedder, NoTables(), None) is None
 
 
 @pytest.mark.parametrize("row", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
