@@ -21,12 +21,12 @@ from rag.access.names import valid_name
 from rag.access.rule import AccessChange, access_changes
 from rag.access.tenants import tenant_of
 from rag.admin.cached_embedder import cache_of
+from rag.admin.chosen_embedder import chosen_embedder
 from rag.admin.ingest_output import outcome_line
 from rag.admin.sharing import usual_visibility
-from rag.admin.sources_command import open_reader
 from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings
-from rag.corpus import DEFAULT_EMBEDDER, Collection, EmbedderIdentity, Vectors
+from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.policy.moderation import unasked
 from rag.ingest.report import Report
@@ -45,12 +45,18 @@ if TYPE_CHECKING:
 
 
 async def run_estimate(
-    settings: Settings, paths: tuple[Path, ...], collection: str, rights: Rights, *, as_json: bool
+    settings: Settings,
+    paths: tuple[Path, ...],
+    collection: str,
+    rights: Rights,
+    *,
+    embedder_name: str = "",
+    as_json: bool,
 ) -> Report:
     """Print what an ingestion of these paths would embed. Returns the report of the rehearsed run."""
     name, tenant = valid_name(collection), tenant_of(settings)
-    stored = await _stored_collection(settings, tenant, name)
-    model = settings.embedder_named(stored.embedder_name if stored else DEFAULT_EMBEDDER)
+    choice = await chosen_embedder(settings, tenant, name, paths, embedder_name)
+    stored, model = choice.collection, settings.embedder_named(choice.name)
     remote = model.provider == "openai"
     async with open_embedder(model, os.environ, probe=False) as embedder:
         stored = stored or _new_collection(tenant, name, embedder.identity)
@@ -72,11 +78,6 @@ async def run_estimate(
     else:
         _print(result, remote=remote)
     return report
-
-
-async def _stored_collection(settings: Settings, tenant: str, name: str) -> Collection | None:
-    collections = await open_reader(settings).collections(tenant)
-    return next((collection for collection in collections if collection.name == name), None)
 
 
 def _new_collection(tenant: str, name: str, identity: EmbedderIdentity) -> Collection:
@@ -131,13 +132,14 @@ class DryRun:
     access: dict[str, AccessChange]
 
 
-async def make_dry_run(
+async def make_dry_run(  # noqa: PLR0913 the options of a run
     settings: Settings,
     paths: tuple[Path, ...],
     name: str,
     rights: Rights,
     *,
     removes: bool,
+    embedder_name: str = "",
     origin: Callable[[Collection, Path], OriginRun] | None = None,
 ) -> DryRun:
     """What a run on these paths, or on an origin, would do to the collection.
@@ -145,8 +147,8 @@ async def make_dry_run(
     `origin` makes what looks through an origin, with a folder for what it must put somewhere.
     """
     name, tenant = valid_name(name), tenant_of(settings)
-    stored = await _stored_collection(settings, tenant, name)
-    model = settings.embedder_named(stored.embedder_name if stored else DEFAULT_EMBEDDER)
+    choice = await chosen_embedder(settings, tenant, name, paths, embedder_name)
+    stored, model = choice.collection, settings.embedder_named(choice.name)
     async with open_embedder(model, os.environ, probe=False) as embedder:
         collection = stored or _new_collection(tenant, name, embedder.identity)
         check_writable(collection)
@@ -157,7 +159,7 @@ async def make_dry_run(
             run = origin(collection, writer.spools_in) if origin else paths
             report = await ingest(writer, CountingEmbedder(embedder), run, instructions, SilentProgress())
     notes = report.notes + ((UNMODERATED,) if moderator else ())
-    return DryRun(replace(report, notes=notes), _changes(writer))
+    return DryRun(replace(report, notes=notes, embedder=choice.reason), _changes(writer))
 
 
 def _changes(writer: Rehearsal) -> dict[str, AccessChange]:
@@ -182,6 +184,8 @@ def print_dry_run(rehearsed: DryRun) -> None:
             echo(outcome_line(outcome))
     counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count)
     echo(f"Nothing was written. This run would end with: {counts or 'no documents'}.")
+    if report.embedder:
+        echo(f"Embedding model: {report.embedder}")
     for entry, change in sorted(rehearsed.access.items()):
         for documents, verb in ((change.gains, "gain"), (change.loses, "lose")):
             if documents:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.access_command import access_options, requested_access
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.cached_embedder import with_bill, with_cache
+from rag.admin.chosen_embedder import chosen_embedder, foreign_documents_note
 from rag.admin.command_line import collection_option, command, keep_overview, language_option, write_page
 from rag.admin.connect.connect_output import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
@@ -31,18 +32,16 @@ from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress_bar import shown_progress
 from rag.admin.runs_command import count_known_failures, keep_in_history
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
-from rag.admin.sources_command import open_reader
 from rag.admin.terminal import echo, print_json
 from rag.admin.watch_folders import watch
 from rag.config.settings import DEFAULT_COLLECTION, Settings
-from rag.corpus import DEFAULT_EMBEDDER, Collection, LanguageChoice, Visibility
+from rag.corpus import Collection, LanguageChoice, Visibility
 from rag.errors import ConfigurationError
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.policy.moderation import open_moderation, unasked
 from rag.ingest.report import InterruptedRunError, Outcome, Report
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.models.embed import open_embedder
-from rag.store.read.catalog import check_embedder
 from rag.store.write.access_writer import Pairs
 from rag.store.write.change_collection import drop_if_empty, open_writer
 from rag.store.write.desk_folder import origins_folder
@@ -91,6 +90,15 @@ known_ok_option = click.option(
 @click.option("--archives", is_flag=True, help="Also ingest the documents in ZIP and tar archives.")
 @collection_option(DEFAULT_COLLECTION)
 @language_option("a new collection")
+@click.option(
+    "--embedder",
+    "embedder_name",
+    default="",
+    metavar="NAME",
+    help="Embedding model of a new collection: all-minilm-l6-v2 (English), multilingual-e5-small, an "
+    "installed model, or the NAME of a table [embedders.NAME]. Default: [embedder] in the settings, or else "
+    "the built-in model that fits the documents.",
+)
 @access_options
 @click.option("--set-access", is_flag=True, help="Also apply the access options to existing sources.")
 @click.option("--yes", is_flag=True, help="Remove sources even if most files of a folder are missing.")
@@ -135,6 +143,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     archives: bool,
     collection: str,
     language: LanguageChoice | None,
+    embedder_name: str,
     visibility: Visibility | None,
     allow: tuple[str, ...],
     deny: tuple[str, ...],
@@ -173,9 +182,15 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     _check_exclusive(estimate, dry_run, watches, bool(page))
     _check_cluster(settings, on, alone=not (estimate or dry_run or watches))
     if estimate:
-        return exit_code(await run_estimate(settings, paths, collection, rights, as_json=as_json))
+        return exit_code(
+            await run_estimate(
+                settings, paths, collection, rights, embedder_name=embedder_name, as_json=as_json
+            )
+        )
     if dry_run:
-        result = await make_dry_run(settings, paths, collection, rights, removes=yes)
+        result = await make_dry_run(
+            settings, paths, collection, rights, removes=yes, embedder_name=embedder_name
+        )
         return show_dry_run(result, as_json=as_json)
     if page:
         _check_page(page, paths)
@@ -185,6 +200,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         paths,
         collection,
         language=language,
+        embedder_name=embedder_name,
         rights=rights,
         removes=yes,
         verbose=verbose,
@@ -289,6 +305,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "files": files,
         "notes": report.notes,
         "known_failures": report.known_failures,
+        "embedder": report.embedder,
     }
     return result | ({"embedding": asdict(report.bill) | {"cost": report.bill.cost}} if report.bill else {})
 
@@ -316,6 +333,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     collection: str,
     *,
     language: LanguageChoice | None = None,
+    embedder_name: str = "",
     rights: Rights | None = None,
     removes: bool = False,
     verbose: bool = False,
@@ -327,7 +345,8 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
 ) -> Report:
     """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
 
-    Without `rights`, the settings and the collection decide. `removes` allows removing most of a folder's
+    Without an `embedder_name`, a new collection gets the embedder that fits the documents. Without `rights`,
+    the settings and the collection decide. `removes` allows removing most of a folder's
     sources. `verbose` lists every file, and `as_log` writes the progress as JSON lines. `origin` is the name
     of the origin to ingest, which is at `paths` if it is a folder. With `only_news` a run in which nothing
     happened prints nothing, and the lines of another one begin with the origin. `on` is the address of a Ray
@@ -338,7 +357,8 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     before = f"{origin}: " if only_news else ""
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(_connection(on))
-        model = settings.embedder_named(await embedder_name_of(settings, tenant, name))
+        choice = await chosen_embedder(settings, tenant, name, paths, embedder_name)
+        model = settings.embedder_named(choice.name)
         embedder = await stack.enter_async_context(open_embedder(model, os.environ))
         target = await ensure_collection(
             settings.data,
@@ -347,6 +367,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             embedder.identity,
             language=language,
             visibility=first_visibility(settings),
+            embedder_name=choice.name,
             created_at=began,
         )
         usual = usual_visibility(settings, target)
@@ -373,7 +394,8 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                         error.report = entry.report = with_bill(error.report, cached, model)
                         print_summary(error.report, name, usual, quiet=quiet, before=before)
                         raise
-                    report = await _with_notes(settings, target, report)
+                    report = await _with_notes(settings, target, report, await writer.language_counts())
+                    report = replace(report, embedder=choice.reason)
                     entry.report = report = with_bill(report, cached, model)
                 if run:  # the origin's state follows the commit: a crash before it only repeats work
                     await to_thread.run_sync(run.keep, await writer.known_sources(), report.outcomes)
@@ -395,11 +417,14 @@ def _log_changed_access(data: Path, name: ActName, tenant: str, pairs: Pairs) ->
     return log_act(data, access_act(name, tenant, changed)) if changed else nullcontext()
 
 
-async def _with_notes(settings: Settings, collection: Collection, report: Report) -> Report:
-    """The report with notes on what is open to others, and the number of known failures."""
+async def _with_notes(
+    settings: Settings, collection: Collection, report: Report, languages: Mapping[str, int]
+) -> Report:
+    """The report with notes on the model and on what is open to others, and the number of known failures."""
+    foreign = foreign_documents_note(settings, collection, languages)
     exposed = [str(exposure) for exposure in await exposures(settings, collection.tenant, collection.name)]
     known_failures = count_known_failures(settings.data, collection, report)
-    return replace(report, notes=(*report.notes, *exposed), known_failures=known_failures)
+    return replace(report, notes=(*report.notes, *foreign, *exposed), known_failures=known_failures)
 
 
 @asynccontextmanager
@@ -432,20 +457,6 @@ def origin_run(
         stdin=sys.stdin.buffer,
         scratch=scratch,
     )
-
-
-async def embedder_name_of(settings: Settings, tenant: str, name: str) -> str:
-    """The name of a collection's embedder; the default's for a new collection.
-
-    Raises:
-        ConfigurationError: the settings lack this embedder.
-    """
-    for collection in await open_reader(settings).collections(tenant):
-        if collection.name == name and not settings.has_embedder(collection.embedder_name):
-            check_embedder(collection, None)
-        if collection.name == name:
-            return collection.embedder_name
-    return DEFAULT_EMBEDDER
 
 
 @asynccontextmanager

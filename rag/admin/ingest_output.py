@@ -60,6 +60,8 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
         yield f"Stored: {stored}"
     if report.languages.keys() - {""}:
         yield f"Languages: {languages_text(report.languages)}"
+    if report.embedder:
+        yield f"Embedding model: {report.embedder}"
     if missing := [outcome.path for outcome in report.outcomes if outcome.reason == NOT_THERE]:
         yield f"Not found: {names_briefly(missing, PATHS_SHOWN)}"
     if failed := failures_text(report.outcomes):

@@ -1,4 +1,4 @@
-"""`refdesk-admin init`: five questions, and a settings file with comments."""
+"""`refdesk-admin init`: six questions, and a settings file with comments."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from rag.access.names import valid_name
 from rag.admin.command_line import command, same_desk, settings_file
 from rag.admin.terminal import ask, echo, print_json
+from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL
 from rag.config.server_settings import HttpSettings
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.errors import ConfigurationError
@@ -23,6 +24,8 @@ from rag.errors import ConfigurationError
 T = TypeVar("T")
 EVERYBODY, NOBODY = "everybody", "nobody"
 VISIBILITIES = {EVERYBODY: "tenant", NOBODY: "restricted"}
+AS_DOCUMENTS = "as the documents"
+MODELS_BY_LANGUAGE = {AS_DOCUMENTS: "", "english": ENGLISH_MODEL, "any": MULTILINGUAL_MODEL}
 SERVING = ("refdesk-admin key create", "refdesk --http")
 
 FILE = """\
@@ -47,6 +50,12 @@ collection = {collection_text}
 # grant it (refdesk-admin access grant ID --to group:NAME).
 visibility = {visibility}
 """
+EMBEDDER = """
+[embedder]
+# The embedding model of all collections, whatever language their documents are in. Without this line, each
+# gets the built-in one that fits its first documents.
+model = {model}
+"""
 HTTP = """
 [http]
 # The address at which assistants on other machines reach refdesk --http, through a proxy with TLS.
@@ -58,23 +67,24 @@ trusted_proxies = ["127.0.0.1"]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers for the settings file. If `documents` is None, no origin is written."""
+    """The answers for the settings file. Without `documents` or a `model`, they have no section in it."""
 
     documents: Path | None
     data: Path
     collection: str
     visibility: str
+    model: str
     public_url: str
 
 
 @command("init", of_tenant=False, on_bucket=True, makes_settings=True)
 @click.option("--yes", is_flag=True, help="Ask nothing; take the default answers.")
 async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
-    """Ask five questions, and write a settings file with comments.
+    """Ask six questions, and write a settings file with comments.
 
     It asks where the documents are, where to store what refdesk makes of them, how the collection is named,
-    who may see it, and whether assistants on other machines connect. Enter takes the default. Answers can
-    come from a pipe, one a line. An existing file is never overwritten.
+    who may see it, which languages the model must know, and whether assistants on other machines connect.
+    Enter takes the default. Answers can come from a pipe, one a line. An existing file is never overwritten.
     """
     file = settings_file()
     if file.exists() or file.is_symlink():
@@ -112,6 +122,7 @@ def _answers(settings: Settings, *, yes: bool) -> Answers:
         data,
         _answer("Name of the collection", DEFAULT_COLLECTION, valid_name, yes=yes),
         _answer("Who may see it: everybody, or nobody until you grant it", EVERYBODY, _visibility, yes=yes),
+        _answer(f"Languages to search: {', '.join(MODELS_BY_LANGUAGE)}", AS_DOCUMENTS, _model, yes=yes),
         _answer("Address for assistants on other machines, if any (https://…)", "", _public_url, yes=yes),
     )
 
@@ -152,6 +163,12 @@ def _visibility(answer: str) -> str:
     return VISIBILITIES[answer.lower()]
 
 
+def _model(answer: str) -> str:
+    if answer.lower() not in MODELS_BY_LANGUAGE:
+        raise ConfigurationError(f"Answer one of: {', '.join(MODELS_BY_LANGUAGE)}. It was {answer!r}.")
+    return MODELS_BY_LANGUAGE[answer.lower()]
+
+
 def _public_url(answer: str) -> str:
     try:
         return HttpSettings(public_url=answer.rstrip("/")).public_url
@@ -171,6 +188,8 @@ def settings_text(answers: Answers) -> str:
             collection_text=_toml_string(answers.collection),
             visibility=_toml_string(answers.visibility),
         )
+    if answers.model:
+        text += EMBEDDER.format(model=_toml_string(answers.model))
     return text + (HTTP.format(public_url=_toml_string(answers.public_url)) if answers.public_url else "")
 
 

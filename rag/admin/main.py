@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "demo": ("demo_command", "Run an end-to-end demo, from files to search results."),
-    "init": ("init_command", "Ask five questions, and write a settings file with comments."),
+    "init": ("init_command", "Ask six questions, and write a settings file with comments."),
     "connect": ("connect.connect_command", "Connect an assistant to this desk."),
     "ingest": ("ingest_command", "Ingest files and folders into a collection."),
     "sync": ("sync_command", "Bring collections to the state of their origins."),

@@ -23,6 +23,7 @@ from rag.errors import ConfigurationError
 from rag.evaluate.ask_questions import Contender, ask_all
 from rag.evaluate.compare_runs import EvaluationRun, Summary, latency, means, relevant_settings, versions
 from rag.evaluate.judgements import ResolvedQuestion, load_catalog, resolve_question
+from rag.ingest.fitting_model import fitting_embedder
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Report
 from rag.ingest.rights.requested_rights import Rights
@@ -61,10 +62,16 @@ async def ingest_documents(
         file.write_text(document.content, encoding="utf-8", newline="")
         by_tenant[tenant][str(file.resolve())] = document.name
     failed: set[str] = set()
-    async with open_embedder(settings.embedder, environment) as embedder:
+    name, _ = await fitting_embedder(settings, [folder])
+    async with open_embedder(settings.embedder_named(name), environment) as embedder:
         for tenant, names in by_tenant.items():
             collection = await ensure_collection(
-                settings.data, tenant, DEFAULT_COLLECTION, embedder.identity, language=language
+                settings.data,
+                tenant,
+                DEFAULT_COLLECTION,
+                embedder.identity,
+                language=language,
+                embedder_name=name,
             )
             async with open_writer(settings.data, collection) as writer:
                 report = await ingest(

@@ -75,13 +75,15 @@ class Report:
     """The outcomes of a run, in the order in which files were finished, and notes on the run as a whole.
 
     `bill` is None if the embedder is not remote. `known_failures` counts failures that an earlier run
-    reported for the same unchanged files.
+    reported for the same unchanged files. `embedder` says which model a new collection got, and why, unless
+    somebody had chosen it.
     """
 
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...] = ()
     bill: Bill | None = None
     known_failures: int = 0
+    embedder: str = ""
 
     @property
     def counts(self) -> dict[OutcomeKind, int]:

@@ -1,0 +1,87 @@
+"""Which embedder an ingestion works with: the collection's own, or the one that a new collection gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag.admin.sources_command import open_reader
+from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, model_name
+from rag.config.settings import Settings
+from rag.corpus import Collection
+from rag.errors import ConfigurationError
+from rag.ingest.fitting_model import LanguageSample, fitting_embedder
+from rag.report.text_and_html import counted
+from rag.run_history import runs_of
+from rag.store.read.catalog import check_embedder
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenEmbedder:
+    """The name of an embedder, and if nobody named it for this new collection, the model and why it fits.
+
+    `collection` is None for a new one.
+    """
+
+    name: str
+    reason: str = ""
+    collection: Collection | None = None
+
+
+async def chosen_embedder(
+    settings: Settings, tenant: str, name: str, paths: Sequence[Path], requested: str = ""
+) -> ChosenEmbedder:
+    """The embedder for documents at these paths that go to a collection; `requested` if it is new.
+
+    Raises:
+        ConfigurationError: the settings lack the embedder, or the collection has another one than requested.
+    """
+    if requested:
+        settings.embedder_named(requested)
+    collections = await open_reader(settings).collections(tenant)
+    stored = next((collection for collection in collections if collection.name == name), None)
+    if stored:
+        _check(settings, stored, requested)
+        return ChosenEmbedder(stored.embedder_name, collection=stored)
+    if requested:
+        return ChosenEmbedder(requested)
+    fitting, sample = await fitting_embedder(settings, paths)
+    if sample is None:
+        return ChosenEmbedder(fitting)
+    other = model_name(ENGLISH_MODEL if sample.model == MULTILINGUAL_MODEL else MULTILINGUAL_MODEL)
+    return ChosenEmbedder(
+        fitting, f"{sample.model}, because {sample.reason} (--embedder {other} chooses the other one)"
+    )
+
+
+def foreign_documents_note(
+    settings: Settings, collection: Collection, languages: Mapping[str, int]
+) -> Iterator[str]:
+    """What the multilingual model would bring to a collection with documents in these languages.
+
+    Nothing if it has another model than the English one, if too few documents are in other languages, or if
+    an earlier run has told it.
+    """
+    embedder, sample = collection.embedder, LanguageSample(languages)
+    if (embedder.provider, embedder.model) != ("builtin", ENGLISH_MODEL) or sample.model == ENGLISH_MODEL:
+        return
+    command = f"refdesk-admin collection rebuild {collection.name} --model {model_name(MULTILINGUAL_MODEL)}"
+    earlier = runs_of(settings.data, collection.tenant).values()
+    if not any(command in note for run in earlier if run.collection == collection.name for note in run.notes):
+        yield (
+            f"{sample.foreign} of {counted(sample.known, 'document')} are not in English, the only language "
+            f"that the model of this collection knows. To find them by meaning, and by questions in other "
+            f"languages, run {command}. It embeds all documents again, and --undo goes back."
+        )
+
+
+def _check(settings: Settings, collection: Collection, requested: str) -> None:
+    if not settings.has_embedder(collection.embedder_name):
+        check_embedder(collection, None)
+    stored = collection.embedder_name
+    if requested and settings.embedder_named(requested) != settings.embedder_named(stored):
+        raise ConfigurationError(
+            f"The collection {collection.name!r} has the embedder {stored!r}, not {requested!r}. Leave out "
+            f"--embedder, or run refdesk-admin collection rebuild {collection.name} --model {requested}."
+        )

@@ -1,0 +1,143 @@
+"""Which built-in model a new collection gets: by the languages of its documents, or as somebody asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.config.settings import IngestSettings, Settings
+from rag.ingest.fitting_model import SAMPLED, LanguageSample, fitting_embedder, sample_languages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+
+ENGLISH = "Every employee has thirty days of leave in a year, and may take them at any time of the year.\n"
+GERMAN = "Jede Angestellte hat dreißig Tage Urlaub im Jahr und kann sie zu jeder Zeit des Jahres nehmen.\n"
+RUSSIAN = "Каждый сотрудник имеет право на тридцать дней отпуска в году и может взять их в любое время.\n"
+SMALL, MULTILINGUAL = "all-MiniLM-L6-v2", "multilingual-e5-small"
+
+
+@pytest.mark.parametrize(
+    ("counts", "model"),
+    [
+        ({}, SMALL),
+        ({"": 9}, SMALL),
+        ({"en": 5, "en-GB": 1, "": 3}, SMALL),
+        ({"en": 19, "de": 2}, SMALL),
+        ({"en": 18, "de": 2}, MULTILINGUAL),
+        ({"en": 9, "de": 1, "": 90}, MULTILINGUAL),
+        ({"hi": 1}, MULTILINGUAL),
+    ],
+)
+def test_a_tenth_of_the_documents_in_other_languages_makes_the_difference(
+    counts: dict[str, int], model: str
+) -> None:
+    assert LanguageSample(counts).model == model
+
+
+@pytest.mark.anyio
+async def test_files_are_sampled_from_everywhere_and_those_that_cant_be_read_dont_count(
+    tmp_path: Path,
+) -> None:
+    documents = tmp_path / "documents"
+    for number in range(4 * SAMPLED):
+        folder = documents / f"{number // SAMPLED}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:03}.md").write_text(GERMAN if number // SAMPLED == 2 else ENGLISH)
+    sample = await sample_languages([documents], IngestSettings(), tmp_path / "data")
+    assert sample.counts == {"en": SAMPLED * 3 // 4, "de": SAMPLED // 4}
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "a.pdf").write_bytes(b"%PDF-1.7 no more")
+    (broken / "b.md").write_text(RUSSIAN)
+    (broken / "c.py").write_text("def f(x):\n    return x + 1\n")
+    (broken / "empty.md").write_text("")
+    assert (await sample_languages([broken], IngestSettings(), tmp_path / "data")).counts == {"ru": 1, "": 1}
+
+
+@pytest.mark.anyio
+async def test_settings_that_choose_a_model_are_kept_to(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(RUSSIAN)
+    name, sample = await fitting_embedder(Settings(data=tmp_path / "data"), [tmp_path])
+    assert (name, sample and sample.foreign) == (MULTILINGUAL, 1)
+    for embedder in (
+        {"model": SMALL},
+        {"provider": "openai", "model": "m", "base_url": "http://127.0.0.1:9"},
+    ):
+        settings = Settings.model_validate({"data": tmp_path / "data", "embedder": embedder})
+        assert await fitting_embedder(settings, [tmp_path]) == ("default", None)
+    assert await fitting_embedder(Settings(data=tmp_path / "data"), []) == ("default", None)
+
+
+@pytest.fixture
+def german(tmp_path: Path) -> Path:
+    folder = tmp_path / "german"
+    folder.mkdir()
+    (folder / "urlaub.md").write_text(f"# Urlaub\n\n{GERMAN}")
+    (folder / "kantine.md").write_text("# Kantine\n\nDie Kantine gibt von halb zwölf bis zwei Essen aus.\n")
+    return folder
+
+
+@pytest.fixture
+def english(tmp_path: Path) -> Path:
+    folder = tmp_path / "english"
+    folder.mkdir()
+    (folder / "leave.md").write_text(f"# Leave\n\n{ENGLISH}")
+    return folder
+
+
+def model_of(desk: Desk, collection: str) -> str:
+    model: str = desk.json("collection", "show", collection)["embedder"]["model"]
+    return model
+
+
+@pytest.mark.slow
+def test_a_new_collection_gets_the_model_that_fits_and_keeps_it(
+    inside: Desk, german: Path, english: Path
+) -> None:
+    for command in (["--dry-run"], []):
+        run = inside.run("ingest", german, "--collection", "handbuch", *command)
+        assert f"Embedding model: {MULTILINGUAL}, because 2 of 2 files" in run.stdout
+    assert "--embedder all-minilm-l6-v2" in run.stdout
+    assert model_of(inside, "handbuch") == MULTILINGUAL
+    again = inside.run("ingest", german, english, "--collection", "handbuch")
+    assert "Embedding model" not in again.stdout
+    assert "collection rebuild" not in again.stderr
+    first, *_ = inside.json("search", "When does the canteen serve lunch?", "--collection", "handbuch")[
+        "results"
+    ]
+    assert first["title"] == "Kantine"
+    assert f"Embedding model: {SMALL}, because" in inside.run("ingest", english).stdout
+    assert inside.json("status")["collections"][0]["embedder_name"] == "default"
+
+
+@pytest.mark.slow
+def test_somebody_may_choose_another_one_for_a_new_collection_alone(inside: Desk, german: Path) -> None:
+    chosen = inside.json("ingest", german, "--embedder", "all-minilm-l6-v2")
+    assert chosen["embedder"] == ""
+    assert model_of(inside, "documents") == SMALL
+    inside.run("ingest", german, "--embedder", "all-minilm-l6-v2")
+    refused = inside.run("ingest", german, "--embedder", MULTILINGUAL, code=2).stderr
+    assert "refdesk-admin collection rebuild documents --model multilingual-e5-small" in refused
+    unknown = inside.run("ingest", german, "--embedder", "swiss", "--collection", "new", code=2).stderr
+    assert "no embedder 'swiss'" in unknown
+    assert [row["name"] for row in inside.json("collection", "list")["collections"]] == ["documents"]
+
+
+@pytest.mark.slow
+def test_it_is_told_once_that_the_english_model_doesnt_fit_any_more(
+    inside: Desk, german: Path, english: Path
+) -> None:
+    rebuild = f"refdesk-admin collection rebuild documents --model {MULTILINGUAL}"
+    assert rebuild not in inside.run("ingest", english).stderr
+    assert rebuild in inside.run("ingest", german).stderr
+    assert rebuild not in inside.run("ingest", german).stderr
+    inside.run(*rebuild.split()[1:])
+    assert model_of(inside, "documents") == MULTILINGUAL
+    found = inside.json("search", "Сколько дней отпуска?")["results"]
+    assert found[0]["title"] in {"Urlaub", "Leave"}
+    inside.run(*rebuild.split()[1:3], "documents", "--undo")
+    assert model_of(inside, "documents") == SMALL
