@@ -133,18 +133,18 @@ def calibrated_fusion(
     higher score in the list becomes the maximum. An item that `sparse` lacks may score up to `unlisted`.
 
     The quadratic mean lets one strong signal win over two weak ones, so a list that found nothing relevant
-    doesn't drown the other. Missing scores count as 0. Cosines are multiplied by their `trust`.
+    doesn't drown the other. Missing scores and negative cosines count as 0. Cosines are multiplied by their
+    `trust`. Items with the same score are in the order of their cosines, which can all be negative.
     Example: {"a": 0.6}, {"b": 1.0}, words=3 -> {"a": 0.6 / sqrt(2), "b": 1 / 4.5 / sqrt(2)}.
     """
     maximum = max(WORD * min(WORDS, max(words, 1)), max(sparse.values(), default=0.0))
     shares = {item: score / maximum for item, score in sparse.items()}
     weight = trust(cosines, shares, unlisted=unlisted / maximum)
-    return _best_first(
-        {
-            item: hypot(weight * max(cosines.get(item, 0.0), 0.0), shares.get(item, 0.0)) / sqrt(2)
-            for item in cosines.keys() | sparse.keys()
-        }
-    )
+    fused = {
+        item: hypot(weight * max(cosines.get(item, 0.0), 0.0), shares.get(item, 0.0)) / sqrt(2)
+        for item in cosines.keys() | sparse.keys()
+    }
+    return dict(sorted(fused.items(), key=lambda pair: (-pair[1], -cosines.get(pair[0], -1.0), pair[0])))
 
 
 def trust(cosines: Mapping[str, float], shares: Mapping[str, float], *, unlisted: float) -> float:

@@ -21,7 +21,14 @@ from rag.rank.fusion import (
     reciprocal_rank_fusion,
 )
 from rag.runtime import concurrently
-from rag.store.read.word_analysis import query_terms, stop_languages
+from rag.store.read.word_analysis import (
+    MAX_TERMS,
+    STOP_WORDS,
+    query_languages,
+    query_terms,
+    query_words,
+    stop_languages,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,10 +43,16 @@ if TYPE_CHECKING:
 
 RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
 LEAST_KNOWN = 0.01  # keeps the order of a dense ranking whose table has no sparse one
+KNOWN_LITTLE, KNOWN_WELL = 0.7, 0.95
+"""The share of a query that its model knows: up to the first, words count in whole, whatever else is true."""
+SHARED_FEW, SHARED_MOST = 0.25, 0.75
+"""The share of a query's words that the ranked passages have: up to the first, words don't count, from the
+second on in whole. Chosen on xquad's questions and passages in six languages (rag/evaluate/measuring.md)."""
+ANY_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
 AS_IT_IS = Calibration(0.0)
-"""The scale of the built-in model, on which a similarity is a cosine."""
+"""The scale of all-MiniLM-L6-v2, on which a similarity is a cosine."""
 RELATED = 0.68
-"""The similarity of a question and a passage that answers it: what the built-in model gives to the questions
+"""The similarity of a question and a passage that answers it: what all-MiniLM-L6-v2 gives to the questions
 that other models are measured by (rag/models/embed/calibration.py): .694, and .029 to unrelated texts."""
 
 
@@ -277,9 +290,64 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
             languages = {stop_languages(view.table.collection) for view in query.views}
             words = max((len(query_terms(query.text, language)) for language in languages), default=0)
             weighed = _similarities(query, lists, weighed=True)
+            by_words = _weighed_by_words(query, lists.sparse, plan)
             return calibrated_fusion(
-                weighed, sparse, words=words, unlisted=_unlisted_bound(query, lists.sparse, plan)
+                weighed,
+                _best_of_tables(by_words),
+                words=words,
+                unlisted=_unlisted_bound(query, by_words, plan),
             )
+
+
+def _weighed_by_words(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> list[Ranking]:
+    """The sparse rankings, with the scores of each view multiplied by the weight of words there."""
+    weights = [
+        _weight_of_words(query, view, ranking, plan)
+        for view, ranking in zip(query.views, sparse, strict=True)
+    ]
+    return [
+        ranking if weight == 1 else [replace(scored, score=weight * scored.score) for scored in ranking]
+        for weight, ranking in zip(weights, sparse, strict=True)
+    ]
+
+
+def _weight_of_words(query: Query, view: View, ranking: Ranking, plan: SearchPlan) -> float:
+    """The weight of a view's sparse ranking, from 0 to 1.
+
+    A query in another language than the passages has words in common with them, too: names, and others by
+    accident. They would outvote a model that understands both. So the fewer of the query's words the ranked
+    passages have, the less words count, unless the model itself knows too little of the query. Words that
+    the user has marked as indispensable count in whole.
+    """
+    meaning = query.meaning_in(view)
+    if meaning is None or plan.phrases or plan.engine.operator == "and":
+        return 1.0
+    model = _clipped((meaning.known_share - KNOWN_LITTLE) / (KNOWN_WELL - KNOWN_LITTLE))
+    if not model:
+        return 1.0
+    words = _clipped((_shared_words(query.text, view, ranking) - SHARED_FEW) / (SHARED_MOST - SHARED_FEW))
+    return 1 - model * (1 - words)
+
+
+def _shared_words(text: str, view: View, ranking: Ranking) -> float:
+    """The share of a text's words that the ranked passages have together; 1 where they don't tell.
+
+    Stop words of any language don't count, because they stand for other things in another language. Nor do
+    names with digits: a document lacks them in any language.
+    """
+    words = {
+        word.text
+        for word in query_words(text, query_languages(view.table.collection))[:MAX_TERMS]
+        if word.text.isalpha() and word.text.casefold() not in ANY_STOP_WORDS
+    }
+    if not words or any(scored.words is None for scored in ranking):
+        return 1.0
+    shared = words.intersection(word for scored in ranking for word in scored.words or ())
+    return len(shared) / len(words)
+
+
+def _clipped(share: float) -> float:
+    return min(max(share, 0.0), 1.0)
 
 
 def _unlisted_bound(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:

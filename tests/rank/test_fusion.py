@@ -179,6 +179,8 @@ def test_calibrated_scores_are_what_one_computes_by_hand() -> None:
     assert fused == pytest.approx(expected)
     assert calibrated_fusion({}, {"a": 99.0}, words=2) == pytest.approx({"a": 1 / sqrt(2)})
     assert calibrated_fusion({}, {"a": 3.0}, words=9) == pytest.approx({"a": 3 / 6 / sqrt(2)})
+    unrelated = calibrated_fusion({"a": -0.3, "b": -0.1, "c": -0.2}, {"d": 0.0}, words=2)
+    assert [*unrelated] == ["b", "c", "a", "d"]
 
 
 @given(LIST, LIST, st.integers(0, 12), st.floats(0, 9))

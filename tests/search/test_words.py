@@ -5,6 +5,7 @@ A query of phrases alone finds only what has them. Beside other words, passages 
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -276,3 +277,48 @@ async def test_a_source_is_missed_by_words_alone(desk: Shelf) -> None:
         "None of its passages is among the first 50 of a list. The embedding model knows no word of the "
         "query, so there was no search by meaning. It contains no word of the query."
     )
+
+
+DICTIONARY = {
+    "pendeluhr": "pendulum clock",
+    "öl": "oil",
+    "frühling": "spring",
+    "delta": "snow melts in spring",
+    "museum": "wheels of a pendulum clock",
+}
+ACROSS = {
+    "right": "Every spring, as soon as snow melts, old brass wheels of any pendulum clock call for oil.",
+    "accident": "Hinterland, delta, zeitgeist, museum.",
+    "other": "A sundial needs the sun.",
+}
+
+
+class Multilingual(English):
+    """The bag of words of a translation into English, as a model has it that knows every language."""
+
+    def vocabulary_share(self, text: str) -> float:  # noqa: ARG002 it knows all
+        return 1.0
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        words = [re.findall(r"\w+", text.casefold()) for text in texts]
+        return await self.inner.embed([" ".join(DICTIONARY.get(w, w) for w in of) for of in words], kind)
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "first_by_words"),
+    [
+        ("Warum braucht meine alte Pendeluhr jeden Frühling Öl: Hinterland, Zeitgeist?", "right", "accident"),
+        ("Is the museum in the delta?", "accident", "accident"),
+    ],
+)
+async def test_words_that_two_languages_share_dont_outvote_the_meaning(
+    shelf: Shelf, query: str, first: str, first_by_words: str
+) -> None:
+    await shelf.put_all(ACROSS)
+    desk = Desk(
+        DeskReader(shelf.data, timeout_seconds=15), Multilingual(shelf.small.BagOfWords()), SearchSettings()
+    )
+    expected: dict[Mode, str] = {"hybrid": first, "sparse": first_by_words}
+    for mode, title in expected.items():
+        answer = await desk.search(ME, SearchRequest(query, mode=mode))
+        assert answer.hits[0].source.title == title, mode

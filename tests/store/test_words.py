@@ -47,8 +47,25 @@ def test_stop_words_do_not_count_unless_there_is_nothing_else(query: str, expect
 
 def test_each_language_has_its_own_stop_words_and_some_have_none() -> None:
     assert query_terms("was ist die Uhr in", ["German"]) == ["Uhr"]
-    assert query_terms("was ist die Uhr in", ["English"]) == ["ist", "die", "Uhr"]
+    assert query_terms("was ist die Uhr", ["German", "Russian"]) == ["Uhr"]
     assert query_terms("was ist die Uhr in", ["none"]) == ["was", "ist", "die", "Uhr", "in"]
+
+
+@pytest.mark.parametrize(
+    ("query", "languages", "expected"),
+    [
+        ("was ist die Uhr in", ["English"], "Uhr"),
+        ("what is the time of it", ["German"], "time"),
+        ("what is the time", ["Russian"], "time"),
+        ("die hard", ["English"], "die hard"),
+        ("is it true that man also died in war", ["English"], "true man also died war"),
+        ("was ist die Uhr in", ["none"], "was ist die Uhr in"),
+    ],
+)
+def test_the_stop_words_of_another_language_than_the_documents_are_left_out_where_it_is_plainly_spoken(
+    query: str, languages: Sequence[Language], expected: str
+) -> None:
+    assert query_terms(query, languages) == expected.split()
 
 
 @pytest.mark.parametrize("languages", [["English", "German"], ["German", "English", "none"]])

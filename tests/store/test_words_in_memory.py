@@ -180,8 +180,12 @@ async def _compare(
     for _ in range(25):
         query = " ".join(drawn.choices([*WORDS, "unheard"], k=drawn.randint(1, 4)))
         ranking = await in_memory.sparse(query, 99, where, every=every)
-        of_engine = _scores(await through_engine.sparse(query, 99, where, every=every))
-        assert _scores(ranking) == pytest.approx(of_engine, rel=1e-5), query
+        by_engine = await through_engine.sparse(query, 99, where, every=every)
+        assert _scores(ranking) == pytest.approx(_scores(by_engine), rel=1e-5), query
+        words = {scored.stored.id: scored.words for scored in ranking}
+        assert words == {scored.stored.id: scored.words for scored in by_engine}, query
+        assert any(words.values()) or query.startswith("unheard")
+        assert "unheard" not in frozenset[str]().union(*filter(None, words.values()))
         assert ranking == sorted(ranking, key=lambda scored: (-scored.score, scored.stored.id))
 
 
@@ -207,7 +211,9 @@ async def test_before_and_after_the_copy_strict_lists_have_the_same_bits(
     vector /= np.linalg.norm(vector)
     queries = [" ".join(drawn.choices(WORDS, k=drawn.randint(1, 4))) for _ in range(8)]
 
-    async def lists(reader: StrictReader | StrictReaderInMemory) -> list[list[tuple[str, float]]]:
+    async def lists(
+        reader: StrictReader | StrictReaderInMemory,
+    ) -> list[list[tuple[str, float, frozenset[str] | None]]]:
         rankings = [
             await reader.sparse(query, 5, where, every=every)
             for query in queries
@@ -215,7 +221,9 @@ async def test_before_and_after_the_copy_strict_lists_have_the_same_bits(
             for every in (False, True)
         ]
         rankings += [await reader.dense(vector, limit, "(seq < 7)") for limit in (3, 99)]
-        return [[(scored.stored.id, scored.score) for scored in ranking] for ranking in rankings]
+        return [
+            [(scored.stored.id, scored.score, scored.words) for scored in ranking] for ranking in rankings
+        ]
 
     asker = Asker("(seq < 7)", lambda source: source.id != refused, "", "anybody")
     before, after = await strict_reader(not_copied, asker), await strict_reader(copied, asker)
@@ -224,7 +232,7 @@ async def test_before_and_after_the_copy_strict_lists_have_the_same_bits(
     listed = await lists(before)
     assert await lists(after) == listed
     assert sum(map(len, listed)) > 100
-    assert refused not in {id_.rsplit("/")[0] for ranking in listed for id_, _ in ranking}
+    assert refused not in {id_.rsplit("/")[0] for ranking in listed for id_, *_ in ranking}
     await desk.close()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from math import log
 from typing import TYPE_CHECKING, cast
 
@@ -61,6 +62,7 @@ from rag.store.read.words_in_memory import (
     merged_words,
     score_rows,
     words_of,
+    words_of_rows,
 )
 
 if TYPE_CHECKING:
@@ -178,15 +180,21 @@ class CollectionReader(SourcesReader):
             return await to_thread.run_sync(partial(rank_words, text, languages, *copy, limit, every=every))
         column = await self.words_column()
         with engine_errors("searching by words"):
+            words: list[Word] = []
             if column == schema.TERMS:
                 words = await to_thread.run_sync(query_words, text, languages)
                 match = matching(words, every=every)
             else:  # an attached table, whose words the engine analyses
                 match = words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
             query = self._chunks.query().nearest_to_text(match).where(where)
-            hits = await self._table(query.select([*CHUNK_COLUMNS, "vector", "_score"]).limit(limit))
+            columns = [*CHUNK_COLUMNS, "vector", "_score", *([schema.TERMS] if words else ())]
+            hits = await self._table(query.select(columns).limit(limit))
             rarest = rarest_weight(await self._count_chunks())
-        return _ranking(self._stored_chunks(hits), hits["_score"].to_numpy() / rarest)
+        words_of_hits = None
+        if words:
+            in_hits = words_of(hits[schema.TERMS].combine_chunks(), only=terms_of_forms(words))
+            words_of_hits = words_of_rows(in_hits, words, np.arange(len(hits)))
+        return _ranking(self._stored_chunks(hits), hits["_score"].to_numpy() / rarest, words_of_hits)
 
     async def words_column(self) -> str:
         """The column that the full-text index is on.
@@ -428,16 +436,29 @@ def rank_words(  # noqa: PLR0913 a query, and what it is scored by
     """
     words = cast("WordsInMemory", rows.words)
     over = over or counted(words)
-    scores = score_rows(words, query_words(text, languages), over, every=every)
+    query = query_words(text, languages)
+    scores = score_rows(words, query, over, every=every)
     matching = among[scores[among] > 0]
     best = matching[best_first(scores[matching], limit, rows.columns["id"].take(matching))]
-    return ranking_of_copy(rows, best, scores[best] / rarest_weight(over.rows))
+    of_rows = words_of_rows(words, query, best)
+    return ranking_of_copy(rows, best, scores[best] / rarest_weight(over.rows), of_rows)
 
 
-def ranking_of_copy(rows: RowsInMemory, positions: Positions, scores: npt.NDArray[np.floating]) -> Ranking:
-    """The rows at these positions, with their scores."""
-    return _ranking(stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores)
+def ranking_of_copy(
+    rows: RowsInMemory,
+    positions: Positions,
+    scores: npt.NDArray[np.floating],
+    words: Sequence[frozenset[str]] | None = None,
+) -> Ranking:
+    """The rows at these positions, with their scores, and by words with the query's words that they have."""
+    return _ranking(stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores, words)
 
 
-def _ranking(chunks: Iterable[StoredChunk], scores: npt.NDArray[np.floating]) -> Ranking:
-    return [ScoredChunk(stored, score) for stored, score in zip(chunks, scores.tolist(), strict=True)]
+def _ranking(
+    chunks: Iterable[StoredChunk],
+    scores: npt.NDArray[np.floating],
+    words: Sequence[frozenset[str]] | None = None,
+) -> Ranking:
+    words_of_chunks = words if words is not None else repeat(None, len(scores))
+    columns = zip(chunks, scores.tolist(), words_of_chunks, strict=True)
+    return [ScoredChunk(stored, score, words) for stored, score, words in columns]

@@ -455,10 +455,15 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class ScoredChunk:
-    """A chunk of a ranking, and its score there."""
+    """A chunk of a ranking, and its score there.
+
+    In a ranking by words, `words` are those of the query that it has in any form; None where the index
+    doesn't tell (attached tables, retrievers).
+    """
 
     stored: StoredChunk
     score: float
+    words: frozenset[str] | None = None
 
 
 Ranking = list[ScoredChunk]

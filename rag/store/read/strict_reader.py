@@ -28,7 +28,14 @@ from rag.store.read.collection_reader import CollectionReader, rank_words, ranki
 from rag.store.read.rows_in_memory import OVERSAMPLING, Readable, RowsInMemory
 from rag.store.read.schema import CHUNK_COLUMNS, Ranking, ScoredChunk, StoredSource, one_of
 from rag.store.read.word_analysis import query_languages, query_words
-from rag.store.read.words_in_memory import Positions, WordsInMemory, best_first, counted, score_rows
+from rag.store.read.words_in_memory import (
+    Positions,
+    WordsInMemory,
+    best_first,
+    counted,
+    score_rows,
+    words_of_rows,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -89,10 +96,11 @@ class StrictReader:
         matching = np.flatnonzero(scores)
         best = matching[best_first(scores[matching], limit, rows["id"].take(matching))]
         keys = zip(*(rows[name].take(best).to_pylist() for name in ("id", "generation")), strict=True)
-        score_of = dict(zip(keys, (scores[best] / rarest_weight(len(scores))).tolist(), strict=True))
-        chunks = await self.reader.chunks([id_ for id_, _ in score_of], where + self.hidden)
+        shares = (scores[best] / rarest_weight(len(scores))).tolist()
+        ranked = dict(zip(keys, zip(shares, words_of_rows(in_rows, words, best), strict=True), strict=True))
+        chunks = await self.reader.chunks([id_ for id_, _ in ranked], where + self.hidden)
         stored = {(chunk.id, chunk.generation): chunk for chunk in chunks}
-        return [ScoredChunk(stored[key], score) for key, score in score_of.items() if key in stored]
+        return [ScoredChunk(stored[key], *ranked[key]) for key in ranked if key in stored]
 
 
 @dataclass(frozen=True, slots=True)

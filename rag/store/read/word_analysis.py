@@ -26,6 +26,8 @@ TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 ASKED_LANGUAGES = 4
 """Languages of a collection in which a query is analysed, the most frequent ones: each is more to look up."""
 
+PLAINLY = 2  # stop words of a language tell that a query is in it
+
 MAX_TERMS = 64
 """The cost of a full-text query is proportional to its words, about 0.3 ms each."""
 
@@ -131,14 +133,27 @@ def query_terms(query: str, languages: Iterable[Language]) -> list[str]:
     """The words of `query` without stop words, unless it has no others.
 
     Of several languages, those stop words are left out of which the query has most: what is one in another
-    language may be what it is about ("war").
+    language may be what it is about ("war"). A query may be in another language than `languages`, those of
+    the documents. That takes two of its stop words that are none in these.
     Example: "What is a leap second?" -> ["leap", "second?"]; "to be or not to be" -> all of it.
     """
     words = query.split()
     plain = [word.strip(_PUNCTUATION).casefold() for word in words]
-    listed = [STOP_WORDS.get(language, frozenset()) for language in languages]
-    stop_words = max(listed, key=lambda one: sum(word in one for word in plain), default=frozenset())
+    stop_words = _stop_words_spoken(plain, list(languages))
     return [word for word, bare in zip(words, plain, strict=True) if bare not in stop_words] or words
+
+
+def _stop_words_spoken(plain: Sequence[str], languages: Sequence[Language]) -> frozenset[str]:
+    def most(lists: Iterable[frozenset[str]]) -> frozenset[str]:
+        return max(lists, key=lambda listed: sum(word in listed for word in plain), default=frozenset())
+
+    own = most(STOP_WORDS.get(language, frozenset()) for language in languages)
+    if "none" in languages:
+        return own
+    foreign = most(listed for language, listed in STOP_WORDS.items() if language not in languages)
+    spoken = sum(word in foreign and word not in own for word in plain)
+    is_foreign = spoken >= PLAINLY and spoken > sum(word in own and word not in foreign for word in plain)
+    return foreign if is_foreign else own
 
 
 @dataclass(frozen=True, slots=True)

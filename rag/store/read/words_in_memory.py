@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.store.read.word_analysis import MAX_TERMS, Word, search_terms
+from rag.store.read.word_analysis import MAX_TERMS, Word, search_terms, terms_of_forms
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -204,6 +204,26 @@ def _score_term(
     rows, times = words.postings(term)
     often = times.astype(np.float64)
     return rows, rarity(over.rows, over.count(rows)) * often * (K1 + 1) / (often + over.norms[rows])
+
+
+def words_of_rows(words: WordsInMemory, query: Sequence[Word], rows: Positions) -> list[frozenset[str]]:
+    """The words of a query, as written there, that each of these rows has in any form."""
+    having = {term: _are_in(words.postings(term)[0], rows) for term in terms_of_forms(query[:MAX_TERMS])}
+    shares = [
+        (word.text, np.any([np.all([having[term] for term in form], axis=0) for form in word.forms], axis=0))
+        for word in query[:MAX_TERMS]
+        if word.forms
+    ]
+    return [frozenset(text for text, in_rows in shares if in_rows[at]) for at in range(len(rows))]
+
+
+def _are_in(holding: npt.NDArray[np.int32], rows: Positions) -> Mask:
+    """For each of `rows`, whether it is among those `holding` a word, which are in order."""
+    if not len(holding):
+        return np.zeros(len(rows), np.bool_)
+    at = np.minimum(np.searchsorted(holding, rows), len(holding) - 1)
+    are_there: Mask = holding[at] == rows
+    return are_there
 
 
 def _mask(rows: npt.NDArray[np.int32], count: int) -> Mask:
