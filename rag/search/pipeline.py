@@ -25,6 +25,7 @@ from rag.search.planning import phrase_needles
 from rag.search.query_vectors import query_meanings
 from rag.search.recall import Query, fuse, recall, skips_dense
 from rag.search.reply.reply_parts import assemble_context
+from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
 from rag.search.stages import apply_hit_stages, more_queries, with_detail
 from rag.search.stages.query_stages import PLAN_FINDS_NOTHING, narrowed_by_plan
@@ -38,11 +39,16 @@ from rag.search.stages.thresholds import (
 from rag.search.view import View, narrow_views
 from rag.search.why_nothing import explain_nothing, record_lists
 from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages
+from rag.text.segments import ending, questions_in
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState
 
 WITHOUT_PHRASE = 0.7  # times the score of a passage that lacks a phrase of the query
+BESIDE_QUESTION = 0.5  # times the score of a passage that only the text around a question finds
+LONG_QUERY = 800  # characters: about what a model reads, of scripts without spaces between words
+ASKED = 'The query is long, so its questions counted most: "{}"'
+ENDED = 'The query is long, so its end was searched for, too: "{}"'
 NO_HITS_WANTED = "No passages were asked for: the limit is 0."
 NO_DOCUMENTS = (
     "There are no documents that you may search. Ask the operator to ingest some, or to let you see them."
@@ -60,7 +66,8 @@ FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined 
 
 async def search(state: SearchState) -> tuple[Answer, SearchState]:
     """Answer the state's plan. Returns the final state, too, with the mode and views that were searched."""
-    state = _without_retrievers(replace(state, queries=_question_queries(state.plan)))
+    text = state.plan.query
+    state = _without_retrievers(_with_queries(state))
     if not state.views or not state.plan.limit or state.plan.sources == ():
         state.note(_why_none(state))
         return state.answer([], None), state
@@ -72,7 +79,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     if not state.views:  # none of the collections has vectors of the model, or words, to search by
         return state.answer([], None), state
     plan = state.plan
-    state.note(await to_thread.run_sync(_truncation_notes, queries[0], state))
+    state.note(await to_thread.run_sync(_truncation_notes, text, queries[0], state))
     state.note(_chance_notes(queries[0], state))
     planned = narrowed_by_plan(queries, state) if plan.query_stages else queries
     hits = await find(planned, state)
@@ -118,12 +125,32 @@ def _why_none(state: SearchState) -> list[str]:
     return [] if state.broken or state.degraded else [NO_DOCUMENTS]
 
 
-def _question_queries(plan: SearchPlan) -> tuple[SubQuery, ...]:
-    """The question; and if it has words besides its phrases, the same unquoted, with a lower weight."""
-    question = SubQuery(plan.query)
-    if plan.unquoted is None:
-        return (question,)
-    return question, SubQuery(plan.unquoted, WITHOUT_PHRASE, "without quotation marks")
+def _with_queries(state: SearchState) -> SearchState:
+    """The state with the question as the first query.
+
+    If it has words besides its phrases, a second one is the same unquoted, with a lower weight. Of a long
+    text, like a log, only the beginning is searched for. So the questions in it become the question, and the
+    text the second query; without any, what it ends with is the second one.
+    """
+    plan = state.plan
+    if plan.unquoted is not None:
+        unquoted = SubQuery(plan.unquoted, WITHOUT_PHRASE, "without quotation marks")
+        return replace(state, queries=(SubQuery(plan.query), unquoted))
+    end = ending(plan.query) if _is_long(plan) else plan.query
+    if end == plan.query:
+        return replace(state, queries=(SubQuery(plan.query),))
+    if question := questions_in(plan.query):
+        state.note([ASKED.format(label(question))])
+        queries = SubQuery(question), SubQuery(plan.query, BESIDE_QUESTION, "the text around the question")
+        return replace(state, plan=replace(plan, query=question), queries=queries)
+    state.note([ENDED.format(label(end))])
+    return replace(state, queries=(SubQuery(plan.query), SubQuery(end, 1.0, "the end of the text")))
+
+
+def _is_long(plan: SearchPlan) -> bool:
+    """Whether a query may be longer than what is searched for. Exact texts and phrases are, in whole."""
+    is_long = len(plan.query) > LONG_QUERY or len(plan.query.split()) > MAX_TERMS
+    return is_long and plan.mode != "exact" and not plan.phrases
 
 
 async def add_queries(state: SearchState) -> SearchState:
@@ -243,16 +270,14 @@ async def _views_of(query: SubQuery, state: SearchState, step: OpenStep) -> Sequ
     return [replace(view, contains=(*view.contains, *phrases)) for view in chosen] if phrases else chosen
 
 
-def _truncation_notes(question: Query, state: SearchState) -> list[str]:
-    """Notes on a question that is too long: only its beginning was searched for."""
+def _truncation_notes(text: str, question: Query, state: SearchState) -> list[str]:
+    """Notes on a text that is too long: only its beginning was searched for. `question` is what it asks."""
     plan = state.plan
     notes: list[str] = []
     if plan.mode == "exact":
         return notes
     languages = {stop_languages(view.table.collection) for view in state.views}
-    if plan.mode != "dense" and any(
-        len(query_words(plan.query, analysis)) > MAX_TERMS for analysis in languages
-    ):
+    if plan.mode != "dense" and any(len(query_words(text, analysis)) > MAX_TERMS for analysis in languages):
         notes.append(f"Keyword search used only the first {MAX_TERMS} words of the query.")
     if plan.mode != "sparse":
         embedders = [
@@ -260,11 +285,7 @@ def _truncation_notes(question: Query, state: SearchState) -> list[str]:
             for name, meaning in question.meanings.items()
             if not meaning.is_from_request and (meaning.known_share or plan.mode == "dense")
         ]
-        cut = [
-            embedder.window
-            for embedder in embedders
-            if len(embedder.token_spans(plan.query)) > embedder.window
-        ]
+        cut = [embedder.window for embedder in embedders if len(embedder.token_spans(text)) > embedder.window]
         notes += [f"Semantic search used only the first {min(cut)} tokens of the query."] if cut else []
     return notes
 

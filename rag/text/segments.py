@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 MAX_INDENT = 200  # characters: deeper than any code, and a hostile line of blanks must not fill a reply
@@ -44,6 +44,8 @@ _BLOCK = re.compile(
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _NOTE_ID = re.compile(r"%20[0-9a-f]{32}(?=[./)])")  # in a link; in prose, such digits can be a checksum
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
+_ASKING = re.compile("[?\uff1f\u061f\u055e\u037e]\\W*$")  # also full-width, Arabic, Armenian, Greek
+ENDING = 32  # words that people write behind a pasted text
 
 
 class Span(NamedTuple):
@@ -134,6 +136,26 @@ def sentences(text: str) -> list[Span]:
     cuts = {match.end() for match in _BLOCK.finditer(text)} | set(sentence_ends(text))
     spans = (trimmed(text, start, end) for start, end in pairwise([0, *sorted(cuts), len(text)]))
     return [span for span in spans if span]
+
+
+def questions_in(text: str) -> str:
+    """The sentences of a text that end with a question mark, one a line.
+
+    Example: "Error 7. Why? It is new. What now?" -> "Why?" and "What now?".
+    """
+    return "\n".join(part for part in _sentences_by_line(text) if _ASKING.search(part))
+
+
+def ending(text: str) -> str:
+    """The last sentences of a text's last paragraph, up to `ENDING` words, but at least one; one a line."""
+    parts = _sentences_by_line(text.rstrip().rpartition("\n\n")[2])
+    counts = accumulate(len(part.split()) for part in reversed(parts))
+    last = max(1, sum(count <= ENDING for count in counts))
+    return "\n".join(parts[-last:])
+
+
+def _sentences_by_line(text: str) -> list[str]:
+    return [line[span.start : span.end] for line in text.splitlines() for span in sentences(line)]
 
 
 def sentence_ends(text: str, start: int = 0, end: int | None = None) -> Iterator[int]:

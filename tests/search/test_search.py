@@ -272,6 +272,40 @@ async def test_a_query_of_the_greatest_length_is_answered_with_a_note_on_what_di
     assert (await shelf.search(short, mode="hybrid")).notes == ()
 
 
+LOG = "\n".join(
+    f"2026-11-28 10:{line:02} worker[{line}] WARN retry of job {line} at http://a.b/c?d" for line in range(40)
+)
+
+
+@pytest.mark.parametrize("mode", ["dense", "sparse", "hybrid"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"{LOG}\nWhich pendulum clock loses time in summer?",
+        f"Which pendulum clock loses time in summer?\n{LOG}",
+        f"{LOG[:1000]}\nWhich pendulum clock loses time in summer？\n{LOG[:1000]}",
+        f"{LOG}. Tell me why. Which pendulum clock loses time in summer? It is old.".replace("\n", " "),
+    ],
+)
+async def test_the_question_behind_a_pasted_log_is_searched_for(shelf: Shelf, mode: Mode, query: str) -> None:
+    await shelf.put(
+        "log", "A worker tells of jobs: it can retry each of them, and then there is a WARN at a URL."
+    )
+    await shelf.put("clock", "A pendulum clock loses time in summer.")
+    answer = await shelf.search(query, mode=mode)
+    assert answer.hits[0].source.title == "clock"
+    assert "clock" in answer.notes[0]
+    assert "WARN" not in answer.notes[0]
+    stated = await shelf.search(f"{LOG}\n\nA pendulum clock loses time in summer.", mode=mode)
+    assert "clock" in [hit.source.title for hit in stated.hits if hit.score > 0.5]
+    assert "clock" in stated.notes[0]
+    other = await shelf.search(LOG, mode=mode)
+    assert other.hits[0].source.title == "log"
+    assert (
+        await shelf.search("Which pendulum clock loses time in summer? It is old.", mode=mode)
+    ).notes == ()
+
+
 async def test_collections_that_can_not_be_read_are_named_with_those_that_can(shelf: Shelf) -> None:
     prepare(shelf.data)
     with pytest.raises(NotFoundError, match=r"can't read. Readable collections: none"):
