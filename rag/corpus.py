@@ -6,6 +6,7 @@ All positions are in characters of a source's text. `FileState` tells whether a 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -316,6 +317,32 @@ class Source:
     def name(self) -> str:
         """The path of its file below the folder that was ingested."""
         return self.metadata.get("path", "")
+
+    @property
+    def names(self) -> str:
+        """What people call the document, as words to search for: title, file name, aliases and tags.
+
+        A file name that says nothing (README) is none, and of a long list only the beginning counts.
+        Example: "Kubernetes", "it/k3s-notes.md", aliases "k8s", tags "infra" -> "Kubernetes | k3s-notes |
+        k8s | infra".
+        """
+        stated = [text for key, text in self.metadata.items() if key.casefold() in NAMING]
+        names = (self.title, _file_name(self.name), *(text[:MAX_NAMING_CHARS] for text in stated))
+        return " | ".join(filter(None, names))
+
+
+NAMING = frozenset({"alias", "aliases", "tag", "tags"})
+"""The metadata that names a document, in any letter case, as notes and site generators state it."""
+MAX_NAMING_CHARS = 200  # of each: the words of every passage grow by them
+_SUFFIX = re.compile(r"(?<=.)\.[A-Za-z]\w{0,7}\Z")
+_NO_LETTER = re.compile(r"[\W\d_]+")
+_SAYING_NOTHING = frozenset({"default", "document", "index", "readme", "untitled"})
+
+
+def _file_name(path: str) -> str:
+    """The name of a file without its suffix; empty if it says nothing: "a/plan.md" -> "plan"."""
+    stem = _SUFFIX.sub("", path.rpartition("/")[2])
+    return "" if _NO_LETTER.sub("", stem).casefold() in _SAYING_NOTHING else stem
 
 
 @dataclass(frozen=True, slots=True)

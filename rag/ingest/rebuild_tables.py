@@ -213,12 +213,12 @@ class _Rebuild:
             for text, span in zip(stored.bodies, stored.spans, strict=True)
         )
         if cut_of(source.digest) == cut and fits:
-            return self._as_it_is(stored)
+            return self._as_it_is(stored.with_words(collection))
         paged = any(page is not None for page in stored.pages)
         if paged:  # where its pages begin is known for its present passages only
             self.rebuilt.kept.append(source.name)
             if fits:
-                return self._as_it_is(stored)
+                return self._as_it_is(stored.with_words(collection))
         limit, spans = limit_of(chunking, window), self.embedder.token_spans
         reading = Reading(foreign, window - limit)
         new_passages = passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)

@@ -148,9 +148,9 @@ def _words(query: str, language: Language) -> ValuesView[Word]:
 
 
 def _hit_text(hit: Hit, plan: SearchPlan) -> str:
-    """The title, headings and shown chunks of a hit."""
+    """The names of a hit's document, its headings and shown chunks."""
     texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
-    return "\n".join([hit.source.title, *hit.chunk.section, *texts])
+    return "\n".join([hit.source.names, *hit.chunk.section, *texts])
 
 
 def _share(words: ValuesView[Word], had: frozenset[Word], there: set[str]) -> float | None:

@@ -217,14 +217,17 @@ def terms_of_forms(words: Iterable[Word]) -> frozenset[str]:
     return frozenset(term for word in words for form in word.forms for term in form)
 
 
-def terms_of(body: str, language: Language) -> str:
+def terms_of(body: str, language: Language, names: str = "") -> str:
     """The words of a text in this language as the full-text index has them: the column `terms` of a chunk.
 
     They are segmented, in lower case, without accents, and stemmed. One space separates them, by which alone
-    the engine cuts them. Names also have their other forms, at the end.
-    Example: "The clocks' PD-1", English -> "the clock pd 1 pd1".
+    the engine cuts them. Names also have their other forms, at the end, and behind these are the words of
+    the document's `names` that the text doesn't have.
+    Example: "The clocks' PD-1", English, "PD | Timepieces" -> "the clock pd 1 pd1 timepiec".
     """
-    return " ".join(stems(body, language))
+    words = stems(body, language)
+    there = frozenset(words)
+    return " ".join([*words, *(word for word in dict.fromkeys(stems(names, language)) if word not in there)])
 
 
 def stems(text: str, language: Language, *, names: bool = True) -> list[str]:

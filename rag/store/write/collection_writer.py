@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from anyio import to_thread
 
-from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Vectors
+from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Source, Vectors
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
@@ -52,6 +52,7 @@ from rag.store.write.table_rows import (
     whole_sources,
 )
 from rag.text.flags import rules
+from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
     import lancedb
@@ -185,9 +186,29 @@ class CollectionWriter:
         ]
         with engine_errors("moving sources"):
             self._changed = True
+            await self._rename(moved)
             await self._update(rows, ("id", "uri", "metadata"))
         await self.copy_labels()
         return records
+
+    async def _rename(self, moved: Mapping[str, SourceMove]) -> None:
+        """Write the words of those sources whose names the move changes.
+
+        It comes before the move itself, because an interrupted run would not see a source that has moved.
+        """
+        renamed: dict[Language, dict[str, str]] = defaultdict(dict)
+        for source in await self._summaries([*moved]):
+            coming = replace(source, metadata=moved[source.id].metadata)
+            if coming.names != source.names:
+                renamed[analysed_in(self.collection, coming.metadata)][source.id] = coming.names
+        for language, names in renamed.items():
+            await self._analyse(names, language)
+
+    async def _summaries(self, ids: Sequence[str]) -> list[Source]:
+        """These sources, without their texts."""
+        query = self._sources.query().where(schema.one_of("id", ids)).select(schema.SUMMARY_COLUMNS)
+        rows = (await query.to_arrow()).to_pylist()
+        return [schema.source_record(row, self.collection.name) for row in rows]
 
     async def source_rows(self) -> list[dict[str, Any]]:
         """The summaries of all sources, as stored."""
@@ -218,20 +239,24 @@ class CollectionWriter:
                 await self._update(rows, ("id", "metadata"))
 
     async def reanalyse(self, ids: Sequence[str], language: Language) -> None:
-        """Analyse the words of these sources' chunks again, by the rules of this language."""
+        """Analyse the words of these sources' chunks and names again, by the rules of this language."""
         with engine_errors("analysing words"):
             self._changed = True
-            for at in range(0, len(ids), ANALYSED_AT_ONCE):
-                await self._analyse(ids[at : at + ANALYSED_AT_ONCE], language)
+            names = {source.id: source.names for source in await self._summaries(ids)}
+            await self._analyse(names, language)
 
-    async def _analyse(self, ids: Sequence[str], language: Language) -> None:
-        """Write the words of these sources' chunks in one commit, and neither texts nor vectors."""
-        of_sources = self._chunks.query().where(schema.one_of("source_id", ids))
-        rows = await of_sources.select([*CHUNK_KEY, "body"]).to_arrow()
-        bodies = cast("list[str]", rows["body"].to_pylist())
-        terms = pa.array([terms_of(body, language) for body in bodies], pa.string())
-        update = self._chunks.merge_insert([*CHUNK_KEY]).when_matched_update_all()
-        await update.execute(pa.table([rows["id"], rows["generation"], terms], schema=_WORDS))
+    async def _analyse(self, names: Mapping[str, str], language: Language) -> None:
+        """Write the words of the chunks of sources with these names, by id, and neither texts nor vectors."""
+        all_ids = [*names]
+        for at in range(0, len(all_ids), ANALYSED_AT_ONCE):
+            ids = all_ids[at : at + ANALYSED_AT_ONCE]
+            of_sources = self._chunks.query().where(schema.one_of("source_id", ids))
+            rows = await of_sources.select([*CHUNK_KEY, "source_id", "body"]).to_arrow()
+            columns = [cast("list[str]", rows[name].to_pylist()) for name in ("source_id", "body")]
+            pairs = zip(*columns, strict=True)
+            terms = pa.array([terms_of(body, language, names[id_]) for id_, body in pairs], pa.string())
+            update = self._chunks.merge_insert([*CHUNK_KEY]).when_matched_update_all()
+            await update.execute(pa.table([rows["id"], rows["generation"], terms], schema=_WORDS))
 
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Record the file states of sources whose text stays, by id."""
