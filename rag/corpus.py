@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -322,18 +322,25 @@ class Source:
     def names(self) -> str:
         """What people call the document, as words to search for: title, file name, aliases and tags.
 
-        A file name that says nothing (README) is none, and of a long list only the beginning counts.
-        Example: "Kubernetes", "it/k3s-notes.md", aliases "k8s", tags "infra" -> "Kubernetes | k3s-notes |
-        k8s | infra".
+        A file name that says nothing (README) is none.
+        Example: "Containers", "it/k3s-notes.md", aliases "k8s", tags "infra" -> lines with Containers,
+        k3s-notes, k8s, infra.
         """
-        stated = [text for key, text in self.metadata.items() if key.casefold() in NAMING]
-        names = (self.title, _file_name(self.name), *(text[:MAX_NAMING_CHARS] for text in stated))
-        return " | ".join(filter(None, names))
+        names = (self.title, _file_name(self.name), self.aliases, self._stated({"tag", "tags"}))
+        return "\n".join(filter(None, names))
+
+    @property
+    def aliases(self) -> str:
+        """Its other names, as notes state them: "k8s, Steuermann"; empty if it has none."""
+        return self._stated({"alias", "aliases"})
+
+    def _stated(self, keys: Container[str]) -> str:
+        """The beginnings of these entries of its metadata, whose keys are in any letter case."""
+        entries = self.metadata.items()
+        return "\n".join(text[:MAX_NAMING_CHARS] for key, text in entries if key.casefold() in keys)
 
 
-NAMING = frozenset({"alias", "aliases", "tag", "tags"})
-"""The metadata that names a document, in any letter case, as notes and site generators state it."""
-MAX_NAMING_CHARS = 200  # of each: the words of every passage grow by them
+MAX_NAMING_CHARS = 200  # of an entry: its words are added to those of every passage
 _SUFFIX = re.compile(r"(?<=.)\.[A-Za-z]\w{0,7}\Z")
 _NO_LETTER = re.compile(r"[\W\d_]+")
 _SAYING_NOTHING = frozenset({"default", "document", "index", "readme", "untitled"})

@@ -321,8 +321,8 @@ async def _detected_tags(writer: CollectionWriter) -> dict[str, str]:
         for whole in await writer.whole_sources(ids[at : at + READ_AT_ONCE]):
             source = whole.source(writer.collection.name)
             outline = schema.outline_record(whole.row["outline"])
-            stored = replace(document_of(source, outline, whole.row["text"]), metadata=source.metadata)
-            metadata = (await to_thread.run_sync(with_language, stored)).metadata
+            document = document_of(source, outline, whole.row["text"])
+            metadata = (await to_thread.run_sync(with_language, document)).metadata
             tags[source.id] = metadata.get(LANGUAGE, "")
             if metadata != source.metadata:
                 changed[source.id] = metadata

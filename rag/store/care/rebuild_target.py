@@ -152,8 +152,13 @@ OF_TEXT = frozenset({schema.FILE, schema.FLAGS})
 
 
 def same_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether the same chunks are made from both rows of a source."""
-    return first["generation"] == second["generation"] and _declared_fields(first) == _declared_fields(second)
+    """Whether the same chunks are made from both rows of a source, with the same words."""
+    same = first["generation"] == second["generation"] and _names(first) == _names(second)
+    return same and _declared_fields(first) == _declared_fields(second)
+
+
+def _names(row: Mapping[str, Any]) -> str:
+    return schema.source_record(row, "").names
 
 
 def _declared_fields(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from unicodedata import normalize
 
 from lancedb import tokenize
 
-from rag.corpus import USUAL_LANGUAGE, Collection, Language
+from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
 
 if TYPE_CHECKING:
     from lancedb import FtsToken
@@ -30,6 +30,14 @@ PLAINLY = 2  # stop words of a language tell that a query is in it
 
 MAX_TERMS = 64
 """The cost of a full-text query is proportional to its words, about 0.3 ms each."""
+
+ALIAS_COUNTS = 3
+"""How often a document's alias counts as one of its words.
+
+The note whose alias is k8s then comes before most others that mention k8s. Of 20 notes among 60 short logs
+with two mentions of their names, keyword search has an nDCG@10 of .635 with 1, .793 with 2 and .862 with 3.
+File names and tags count once: those that say nothing (IMG_1234), three times, cost .003 on anthropic_docs.
+"""
 
 _PUNCTUATION = ".,;:?!\"'()[]„“”‚‘’«»…"
 
@@ -217,17 +225,23 @@ def terms_of_forms(words: Iterable[Word]) -> frozenset[str]:
     return frozenset(term for word in words for form in word.forms for term in form)
 
 
-def terms_of(body: str, language: Language, names: str = "") -> str:
+def terms_of(body: str, language: Language, source: Source | None = None) -> str:
     """The words of a text in this language as the full-text index has them: the column `terms` of a chunk.
 
     They are segmented, in lower case, without accents, and stemmed. One space separates them, by which alone
-    the engine cuts them. Names also have their other forms, at the end, and behind these are the words of
-    the document's `names` that the text doesn't have.
-    Example: "The clocks' PD-1", English, "PD | Timepieces" -> "the clock pd 1 pd1 timepiec".
+    the engine cuts them. Names also have their other forms, at the end.
+    Example: "The clocks' PD-1", English -> "the clock pd 1 pd1".
+
+    Behind these are the words of the `source`'s own names: those that the text doesn't have, and again those
+    of its aliases, `ALIAS_COUNTS` times in all with the mention in the text or the names.
+    Example: "it drains", title "Nodes", alias "k8s" -> "it drain node k 8 s k8s k 8 s k8s k 8 s k8s".
     """
     words = stems(body, language)
-    there = frozenset(words)
-    return " ".join([*words, *(word for word in dict.fromkeys(stems(names, language)) if word not in there)])
+    if source:
+        there = frozenset(words)
+        words += [word for word in dict.fromkeys(stems(source.names, language)) if word not in there]
+        words += (ALIAS_COUNTS - 1) * [*dict.fromkeys(stems(source.aliases, language))]
+    return " ".join(words)
 
 
 def stems(text: str, language: Language, *, names: bool = True) -> list[str]:

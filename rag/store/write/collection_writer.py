@@ -196,13 +196,15 @@ class CollectionWriter:
 
         It comes before the move itself, because an interrupted run would not see a source that has moved.
         """
-        renamed: dict[Language, dict[str, str]] = defaultdict(dict)
-        for source in await self._summaries([*moved]):
-            coming = replace(source, metadata=moved[source.id].metadata)
-            if coming.names != source.names:
-                renamed[analysed_in(self.collection, coming.metadata)][source.id] = coming.names
-        for language, names in renamed.items():
-            await self._analyse(names, language)
+        ids = [*moved]
+        for at in range(0, len(ids), ANALYSED_AT_ONCE):
+            renamed: dict[Language, list[Source]] = defaultdict(list)
+            for source in await self._summaries(ids[at : at + ANALYSED_AT_ONCE]):
+                coming = replace(source, metadata=moved[source.id].metadata)
+                if coming.names != source.names:
+                    renamed[analysed_in(self.collection, coming.metadata)].append(coming)
+            for language, sources in renamed.items():
+                await self._analyse(sources, language)
 
     async def _summaries(self, ids: Sequence[str]) -> list[Source]:
         """These sources, without their texts."""
@@ -242,21 +244,19 @@ class CollectionWriter:
         """Analyse the words of these sources' chunks and names again, by the rules of this language."""
         with engine_errors("analysing words"):
             self._changed = True
-            names = {source.id: source.names for source in await self._summaries(ids)}
-            await self._analyse(names, language)
+            for at in range(0, len(ids), ANALYSED_AT_ONCE):
+                await self._analyse(await self._summaries(ids[at : at + ANALYSED_AT_ONCE]), language)
 
-    async def _analyse(self, names: Mapping[str, str], language: Language) -> None:
-        """Write the words of the chunks of sources with these names, by id, and neither texts nor vectors."""
-        all_ids = [*names]
-        for at in range(0, len(all_ids), ANALYSED_AT_ONCE):
-            ids = all_ids[at : at + ANALYSED_AT_ONCE]
-            of_sources = self._chunks.query().where(schema.one_of("source_id", ids))
-            rows = await of_sources.select([*CHUNK_KEY, "source_id", "body"]).to_arrow()
-            columns = [cast("list[str]", rows[name].to_pylist()) for name in ("source_id", "body")]
-            pairs = zip(*columns, strict=True)
-            terms = pa.array([terms_of(body, language, names[id_]) for id_, body in pairs], pa.string())
-            update = self._chunks.merge_insert([*CHUNK_KEY]).when_matched_update_all()
-            await update.execute(pa.table([rows["id"], rows["generation"], terms], schema=_WORDS))
+    async def _analyse(self, sources: Iterable[Source], language: Language) -> None:
+        """Write the words of these sources' chunks in one commit, and neither texts nor vectors."""
+        by_id = {source.id: source for source in sources}
+        of_sources = self._chunks.query().where(schema.one_of("source_id", by_id))
+        rows = await of_sources.select([*CHUNK_KEY, "source_id", "body"]).to_arrow()
+        columns = [cast("list[str]", rows[name].to_pylist()) for name in ("source_id", "body")]
+        pairs = zip(*columns, strict=True)
+        terms = pa.array([terms_of(body, language, by_id[id_]) for id_, body in pairs], pa.string())
+        update = self._chunks.merge_insert([*CHUNK_KEY]).when_matched_update_all()
+        await update.execute(pa.table([rows["id"], rows["generation"], terms], schema=_WORDS))
 
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Record the file states of sources whose text stays, by id."""

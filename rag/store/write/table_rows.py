@@ -202,7 +202,7 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
         "vector": vector_column(new.vectors),
     }
     language = analysed_in(collection, new.source.metadata)
-    columns[TERMS] = [terms_of(text, language, new.source.names) for text in columns["body"]]
+    columns[TERMS] = [terms_of(text, language, new.source) for text in columns["body"]]
     schema = chunks_schema(new.vectors.shape[1], collection.fields)
     columns |= {name: [constants.get(name)] * count for name in schema.names if name not in columns}
     return pa.table(columns, schema=schema)
@@ -383,7 +383,7 @@ class WholeSource:
         """The source with the words of its chunks, and of its names, analysed by the present rules."""
         source = self.source(collection.name)
         language = analysed_in(collection, source.metadata)
-        terms = pa.array([terms_of(text, language, source.names) for text in self.bodies], pa.string())
+        terms = pa.array([terms_of(text, language, source) for text in self.bodies], pa.string())
         column = self.table.schema.get_field_index(TERMS)
         return replace(self, table=self.table.set_column(column, self.table.schema.field(TERMS), terms))
 
