@@ -7,6 +7,7 @@ hits as one text for a model's prompt, each passage under its citation.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from datetime import datetime
 from itertools import chain, takewhile
 from json import dumps
@@ -22,7 +23,7 @@ from rag.text.locators import PAGE_LABELS_KEY, hull, is_cell_range, labels_in
 from rag.text.segments import Span, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rag.answers import Hit
     from rag.corpus import Chunk, Source, Value
@@ -115,8 +116,37 @@ MAX_PARTS = 3  # a title, and the headings next to the passage
 _WITHOUT_BRACKETS = str.maketrans("[]", "()")
 
 
-def cite_as(hit: Hit) -> str:
+def places_of_namesakes(sources: Iterable[Source]) -> dict[str, str]:
+    """What tells sources with one title apart, by id: their folders, or else their paths.
+
+    Sources whose title no other has, and one at the top, have no place.
+    Example: "Plan" in "hr/plan.md" and "it/plan.md" -> "hr" and "it".
+    """
+    namesakes: dict[str, dict[str, Source]] = defaultdict(dict)
+    for source in sources:
+        namesakes[label(source.title)][source.id] = source
+    places: dict[str, str] = {}
+    for of_title in namesakes.values():
+        if len(of_title) > 1:
+            places |= _places([*of_title.values()])
+    return places
+
+
+def _places(sources: Sequence[Source]) -> dict[str, str]:
+    """The folders of these sources by id if they differ, or else the paths, or else these with collections.
+
+    The folder of a source without a path is empty.
+    """
+    folders = {source.id: source.name.rpartition("/")[0] for source in sources}
+    paths = {source.id: source.name for source in sources}
+    whole = {source.id: f"{source.collection}/{source.name}" for source in sources}
+    return next((places for places in (folders, paths) if len({*places.values()}) == len(sources)), whole)
+
+
+def cite_as(hit: Hit, place: str = "") -> str:
     """The title, the headings above what is shown, and the page, slide or cells, on one short line.
+
+    The `place` of a document that has the title of another one stands behind the title.
 
     For several chunks it has their common headings, then the first and last that differ: "Handbook › Leave ›
     Sick leave … Parental leave". It has no square brackets, so a title can't pass for the citation of another
@@ -126,7 +156,8 @@ def cite_as(hit: Hit) -> str:
     """
     title, headings = hit.source.title, _headings(hit)
     below = headings[1:] if headings[:1] == (title,) else headings
-    parts = [visible for part in (title, *below) if (visible := _part(part))]
+    named = f"{_part(title)} ({_place(place)})" if place else _part(title)
+    parts = [*filter(None, (named, *map(_part, below)))]
     if len(parts) > MAX_PARTS:
         parts = [parts[0], "…", *parts[1 - MAX_PARTS :]]
     return BETWEEN_HEADINGS.join(parts) + _cells(hit) + _pages(hit)
@@ -182,6 +213,12 @@ def _cells(hit: Hit) -> str:
 def _part(text: str) -> str:
     visible = label(text).translate(_WITHOUT_BRACKETS)
     return visible if len(visible) <= MAX_PART_CHARS else visible[: MAX_PART_CHARS - 1] + "…"
+
+
+def _place(path: str) -> str:
+    """The end of a path, which tells more than its beginning."""
+    end = path if len(path) <= MAX_PART_CHARS else "…" + path[1 - MAX_PART_CHARS :]
+    return label(end).translate(_WITHOUT_BRACKETS)
 
 
 def _pages(hit: Hit) -> str:

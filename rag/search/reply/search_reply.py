@@ -24,6 +24,7 @@ from rag.search.reply.reply_parts import (
     Reply,
     assemble_context,
     cite_as,
+    places_of_namesakes,
     shown_date,
     shown_metadata,
     shown_url,
@@ -116,9 +117,11 @@ def search_reply(
     With `vectors`, hits have their vectors. With `urls`, a hit without a URL has its resource's. Models read
     `brief` records.
     """
+    places = places_of_namesakes(hit.source for hit in answer.hits)
     hits = [
         hit_record(hit, vectors=vectors, urls=urls, brief=brief).model_copy(
             update={
+                "cite_as": cite_as(hit, places.get(hit.source.id, "")),
                 "stale": answer.stale.get(hit.source.id),
                 "flags": list(answer.flags.get(hit.chunk.id, ())) or None,
             }
