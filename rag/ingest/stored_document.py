@@ -22,14 +22,14 @@ _KINDS: tuple[tuple[BlockKind, re.Pattern[str]], ...] = (
 def document_of(source: Source, outline: Sequence[Heading], text: str) -> Document:
     """The document with the blocks of its parser if the text can be parsed again, else with guessed blocks.
 
-    Headings and metadata are the stored ones. Pages are unknown.
+    Title, headings and metadata are the stored ones. Pages are unknown.
     """
     name = PurePath(source.name).name or source.title
     likely = Document(text, source.title, source.mime_type, tuple(_likely(text, outline)))
     document = next(
         (candidate for candidate in _candidates(text, name) if _agrees(candidate, text, outline)), likely
     )
-    return replace(document, metadata=source.metadata)
+    return replace(document, title=source.title, metadata=source.metadata)
 
 
 def _candidates(text: str, name: str) -> Iterator[Document]:

@@ -87,6 +87,24 @@ def test_redaction_reaches_text_title_metadata_and_index_also_of_unchanged_files
     assert door.outcomes(door.ingest()) == {"a.md": "unchanged", "b.md": "unchanged"}
 
 
+def test_a_masked_alias_is_no_word_of_its_document(door: Door) -> None:
+    (door.folder / "a.md").write_text(
+        f"---\naliases: [{MAIL}, horologe]\ntags: [{MAIL}]\n---\n# Clocks\n\nOil.\n"
+    )
+
+    def titles(query: str) -> list[str]:
+        results = door.desk.json("search", query, "--mode", "sparse")["results"]
+        return [result["title"] for result in results]
+
+    door.ingest()
+    assert (titles(MAIL), titles("horologe")) == (["Clocks"], ["Clocks"])
+    door.policy("redact")
+    door.ingest()
+    assert (titles(MAIL), titles("horologe")) == ([], ["Clocks"])
+    door.desk.run("purge")
+    assert MAIL not in door.stored()
+
+
 def test_skipping_keeps_a_document_out_and_removes_its_earlier_version(door: Door) -> None:
     door.ingest()
     door.policy("iban=skip", "email=redact")

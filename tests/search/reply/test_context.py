@@ -16,7 +16,7 @@ from rag.answers import Context, Excerpt, Hit
 from rag.corpus import Chunk, Source
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.search.answer_citations import parse_answer
-from rag.search.reply.reply_parts import MAX_PART_CHARS, assemble_context, cite_as
+from rag.search.reply.reply_parts import MAX_PART_CHARS, assemble_context, cite_as, places_of_namesakes
 from rag.search.reply.search_reply import hit_record
 from rag.search.reply.untrusted import disarm
 from rag.text.locators import PAGE_LABELS_KEY
@@ -237,6 +237,37 @@ def _titled_hit(title: str, *section: str, page: int | None = None) -> Hit:
 )
 def test_a_citation_for_people_is_the_title_the_last_headings_and_the_page(hit: Hit, shown: str) -> None:
     assert cite_as(hit) == shown
+
+
+@pytest.mark.parametrize(
+    ("paths", "places"),
+    [
+        (("hr/plan.md", "it/plan.md"), ["hr", "it"]),
+        (("plan.md", "it/plan.md"), ["", "it"]),
+        (("it/a.md", "it/b.md"), ["it/a.md", "it/b.md"]),
+        (("it/a.md",), []),
+        (("it/a.md", "it/a.md"), ["books/it/a.md", "notes/it/a.md"]),
+    ],
+)
+def test_documents_of_one_title_are_told_apart_by_their_folders_or_else_their_paths(
+    paths: tuple[str, ...], places: list[str]
+) -> None:
+    plan = _titled_hit("Plan").source
+    collections = ("books", "notes") if len({*paths}) < len(paths) else ("notes", "notes")
+    namesakes = [
+        replace(plan, id=f"s{number}", metadata={"path": path}, collection=collection)
+        for number, (path, collection) in enumerate(zip(paths, collections, strict=False))
+    ]
+    other = replace(plan, id="other", title="Menu", metadata={"path": "menu.md"})
+    told = places_of_namesakes([*namesakes, *namesakes, other])
+    assert [told[source.id] for source in namesakes if source.id in told] == places
+    assert "other" not in told
+
+
+def test_the_place_of_a_namesake_stands_behind_the_title_and_is_harmless() -> None:
+    assert cite_as(_titled_hit("Plan", "Plan", "Leave", page=4), "hr") == "Plan (hr) › Leave, p. 4"
+    assert cite_as(_titled_hit("Plan"), "a[b]\nc") == "Plan (a(b) c)"
+    assert cite_as(_titled_hit("Plan"), f"{'x' * 99}/end").endswith("xxx/end)")
 
 
 @pytest.mark.parametrize(
