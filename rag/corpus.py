@@ -341,14 +341,18 @@ class Source:
 
 
 MAX_NAMING_CHARS = 200  # of an entry: its words are added to those of every passage
+_QUERY = re.compile(r"\?\S*=\S*\Z")
 _SUFFIX = re.compile(r"(?<=.)\.[A-Za-z]\w{0,7}\Z")
 _NO_LETTER = re.compile(r"[\W\d_]+")
 _SAYING_NOTHING = frozenset({"default", "document", "index", "readme", "untitled"})
 
 
 def _file_name(path: str) -> str:
-    """The name of a file without its suffix; empty if it says nothing: "a/plan.md" -> "plan"."""
-    stem = _SUFFIX.sub("", path.rpartition("/")[2])
+    """The name of a file without its suffix; empty if it says nothing: "a/plan.md" -> "plan".
+
+    Of a page on the web, it is the last part of the address: "example.org/setup?b=c" -> "setup".
+    """
+    stem = _SUFFIX.sub("", _QUERY.sub("", path).rpartition("/")[2])
     return "" if _NO_LETTER.sub("", stem).casefold() in _SAYING_NOTHING else stem
 
 

@@ -16,14 +16,16 @@ from rag.ingest.document_languages import change_language
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.rebuild_tables import rebuild
 from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.run_outcomes import SilentProgress
 from rag.search.desk import Desk
 from rag.search.reply.search_reply import search_reply
+from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import terms_of
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
-from tests.small_desk import BagOfWords, Counting, SilentProgress
+from tests.small_desk import BagOfWords, Counting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,6 +110,9 @@ def source(title: str = "T", **metadata: str) -> Source:
         ({"path": "v1.2"}, ["v1.2"]),
         ({"path": ".profile"}, [".profile"]),
         ({"path": "mails.zip/june/Dr. Smith.eml"}, ["Dr. Smith"]),
+        ({"path": "example.org/a/setup?b=c/d"}, ["setup"]),
+        ({"path": "example.org/index?b=c"}, []),
+        ({"path": "Why? Notes.md"}, ["Why? Notes"]),
         ({"path": "a/README.md"}, []),
         ({"path": "index.html"}, []),
         ({"path": "7/document (2).md"}, []),
@@ -141,6 +146,17 @@ async def test_a_note_is_found_by_each_of_its_names_and_that_counts_as_an_answer
     assert answer.hits[0].source.name == "Kubernetes.md"
     assert not answer.notes
     assert (await notes.named(query))[1:] == [], "no other note has the word"
+
+
+async def test_a_name_is_evidence_that_a_note_answers(notes: Notes) -> None:
+    await notes.ingest({"Kubernetes.md": KUBERNETES, "Backup plan.md": PLAN})
+    thresholds = SearchSettings.model_validate({"thresholds": {"min_evidence": 0.25}})
+    desk = Desk(DeskReader(notes.data, timeout_seconds=15), BagOfWords(), thresholds)
+    by_query = {
+        query: (await desk.search(ANYBODY, SearchRequest(query, mode="hybrid"))).notes
+        for query in ("infra", "zebra")
+    }
+    assert by_query == {"infra": (), "zebra": (UNGROUNDED,)}
 
 
 async def test_a_note_comes_before_those_that_mention_its_alias(notes: Notes) -> None:
