@@ -340,8 +340,7 @@ class Source:
         return "\n".join(text[:MAX_NAMING_CHARS] for key, text in entries if key.casefold() in keys)
 
 
-MAX_NAMING_CHARS = 200  # of an entry: its words are added to those of every passage
-_QUERY = re.compile(r"\?\S*=\S*\Z")
+MAX_NAMING_CHARS = 200  # of an entry or a file name: their words are added to those of every passage
 _SUFFIX = re.compile(r"(?<=.)\.[A-Za-z]\w{0,7}\Z")
 _NO_LETTER = re.compile(r"[\W\d_]+")
 _SAYING_NOTHING = frozenset({"default", "document", "index", "readme", "untitled"})
@@ -352,7 +351,9 @@ def _file_name(path: str) -> str:
 
     Of a page on the web, it is the last part of the address: "example.org/setup?b=c" -> "setup".
     """
-    stem = _SUFFIX.sub("", _QUERY.sub("", path).rpartition("/")[2])
+    address, _, query = path.partition("?")
+    is_query = "=" in query and " " not in query
+    stem = _SUFFIX.sub("", (address if is_query else path).rpartition("/")[2])[:MAX_NAMING_CHARS]
     return "" if _NO_LETTER.sub("", stem).casefold() in _SAYING_NOTHING else stem
 
 

@@ -113,6 +113,7 @@ def source(title: str = "T", **metadata: str) -> Source:
         ({"path": "example.org/a/setup?b=c/d"}, ["setup"]),
         ({"path": "example.org/index?b=c"}, []),
         ({"path": "Why? Notes.md"}, ["Why? Notes"]),
+        ({"path": "?=" * 100_000 + " .md"}, [("?=" * 100)]),
         ({"path": "a/README.md"}, []),
         ({"path": "index.html"}, []),
         ({"path": "7/document (2).md"}, []),
