@@ -9,7 +9,7 @@ vector. Each step is explained in the module that it is imported from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -43,6 +43,7 @@ from rag.text.segments import ending, questions_in
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState
+    from rag.store.read.spelling import Spelling
 
 WITHOUT_PHRASE = 0.7  # times the score of a passage that lacks a phrase of the query
 BESIDE_QUESTION = 0.5  # times the score of a passage that only the text around a question finds
@@ -61,6 +62,7 @@ CHANCE = (
     "The embedding model knows no word of the query, so similarities are little more than chance. "
     "Mode hybrid searches by words, too: {}."
 )
+RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
 
@@ -93,6 +95,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
         if relaxed is not None:
             queries = [relaxed]
             hits = await find(queries, state)
+    state.note(_spelling_notes(state.spellings))
     if plan.hit_stages or plan.seed:
         hits = await apply_hit_stages(hits, queries[0], state)
     hits = await state.joined(hits, queries[0].views_by_collection)  # wider than the plan's if it was relaxed
@@ -100,7 +103,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
         hits = await with_detail(hits, queries[0], state)
     state.note_left_out()
     state.note(await to_thread.run_sync(_lacking_phrases_notes, hits, plan) if plan.phrases else [])
-    if await to_thread.run_sync(lacks_evidence, hits, queries[0], plan):
+    if await to_thread.run_sync(lacks_evidence, hits, queries[0], plan, state.spellings):
         state.notes.insert(0, UNGROUNDED)  # its reader needs it before all else
         hits = hits[:WEAK_SHOWN] if plan.thresholds.weak_evidence == "note" else []
     return state.answer(hits, _context(hits, state) if plan.context_tokens and hits else None), state
@@ -199,6 +202,7 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     with state.steps.step("recall") as recalled:
         lists = await recall(queries, plan)
         recalled.add_warnings(*_skipped_meaning_notes(queries, state))
+    state.spellings.update(lists[0].spellings)
     with state.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
     # The gate reads the source of each candidate, so it stops at the limit, unless a later step drops hits.
@@ -253,6 +257,14 @@ def _skipped_meaning_notes(queries: Sequence[Query], state: SearchState) -> list
         if skips_dense(query, view, state.plan)
     }
     return [MOOT.format(", ".join(moot))] if moot else []
+
+
+def _spelling_notes(spellings: Mapping[str, Sequence[Spelling]]) -> list[str]:
+    """A note on each word of the question that was searched for in other spellings, too."""
+    return [
+        RESPELT.format(word, ", ".join(f'"{near.written}"' for near in nearest))
+        for word, nearest in spellings.items()
+    ]
 
 
 async def _views_of(query: SubQuery, state: SearchState, step: OpenStep) -> Sequence[View]:

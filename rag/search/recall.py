@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from math import inf
@@ -21,6 +21,7 @@ from rag.rank.fusion import (
     reciprocal_rank_fusion,
 )
 from rag.runtime import concurrently
+from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory, other_spellings
 from rag.store.read.word_analysis import (
     MAX_TERMS,
     STOP_WORDS,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from rag.search.view import View
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.schema import Ranking, StoredChunk
-    from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory
+    from rag.store.read.spelling import Spelling
 
     RankingsOfTable = CollectionReader | StrictReader | StrictReaderInMemory
 
@@ -135,11 +136,12 @@ class QueryRankings:
 
     `dense` or `sparse` is empty if the mode doesn't use it. A view has an empty dense ranking if its vectors
     are not comparable or `skips_dense`. Scores compare across tables: similarities, and BM25 in units of the
-    table's rarest word.
+    table's rarest word. `spellings` were searched for besides words of the query that no document has.
     """
 
     dense: tuple[Ranking, ...] = ()
     sparse: tuple[Ranking, ...] = ()
+    spellings: Mapping[str, tuple[Spelling, ...]] = field(default_factory=dict)
 
     @property
     def chunks(self) -> Iterator[StoredChunk]:
@@ -168,10 +170,15 @@ def skips_dense(query: Query, view: View, plan: SearchPlan) -> bool:
 
 
 async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankings]:
-    """The rankings of the plan's mode for each query, from all tables concurrently."""
-    readers = await _readers([view for query in queries for view in query.views], plan)
+    """The rankings of the plan's mode for each query, from all tables concurrently.
+
+    In the first query, which is the caller's, unknown words are searched for in other spellings, too.
+    """
+    of_tables = await _readers([view for query in queries for view in query.views], plan)
+    spellings = await _spellings(queries[0], of_tables, plan)
     calls: list[Callable[[], Awaitable[Ranking]]] = []
     for query in queries:
+        readers = _respelt(of_tables, spellings) if spellings and query is queries[0] else of_tables
         tables = [(readers[view.table], view.where) for view in query.views]
         if plan.mode != "sparse":
             calls += [
@@ -193,9 +200,40 @@ async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankin
         QueryRankings(
             dense=tuple(islice(rankings, 0 if plan.mode == "sparse" else len(query.views))),
             sparse=tuple(islice(rankings, 0 if plan.mode == "dense" else len(query.views))),
+            spellings=spellings if query is queries[0] else {},
         )
         for query in queries
     ]
+
+
+async def _spellings(
+    question: Query, readers: Mapping[CollectionReader, RankingsOfTable], plan: SearchPlan
+) -> Mapping[str, tuple[Spelling, ...]]:
+    """The other spellings of the question's unknown words, none if every word is needed.
+
+    What words a table has is known where they are in memory, or soon will be. With strict statistics nothing
+    may depend on that.
+    """
+    tables = [readers[view.table] for view in question.views if not view.table.collection.attached]
+    tellers = [table for table in tables if isinstance(table, StrictReader | StrictReaderInMemory)]
+    if plan.mode == "dense" or plan.strict or plan.phrases or plan.engine.operator == "and":
+        return {}
+    if not tellers or len(tellers) < len(question.views):
+        return {}
+    return await other_spellings(question.text, tellers)
+
+
+def _respelt(
+    readers: Mapping[CollectionReader, RankingsOfTable], spellings: Mapping[str, tuple[Spelling, ...]]
+) -> Mapping[CollectionReader, RankingsOfTable]:
+    """The readers, with these spellings searched for, too, by all that can."""
+    also = tuple(near.word for of_word in spellings.values() for near in of_word)
+    return {
+        table: replace(reader, also=also)
+        if isinstance(reader, StrictReader | StrictReaderInMemory)
+        else reader
+        for table, reader in readers.items()
+    }
 
 
 async def _dense(table: RankingsOfTable, meaning: Meaning | None, plan: SearchPlan, where: str) -> Ranking:
@@ -290,7 +328,7 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
             languages = {stop_languages(view.table.collection) for view in query.views}
             words = max((len(query_terms(query.text, language)) for language in languages), default=0)
             weighed = _similarities(query, lists, weighed=True)
-            by_words = _weighed_by_words(query, lists.sparse, plan)
+            by_words = _weighed_by_words(query, lists, plan)
             return calibrated_fusion(
                 weighed,
                 _best_of_tables(by_words),
@@ -299,19 +337,21 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
             )
 
 
-def _weighed_by_words(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> list[Ranking]:
+def _weighed_by_words(query: Query, lists: QueryRankings, plan: SearchPlan) -> list[Ranking]:
     """The sparse rankings, with the scores of each view multiplied by the weight of words there."""
     weights = [
-        _weight_of_words(query, view, ranking, plan)
-        for view, ranking in zip(query.views, sparse, strict=True)
+        _weight_of_words(query, view, ranking, lists.spellings, plan)
+        for view, ranking in zip(query.views, lists.sparse, strict=True)
     ]
     return [
         ranking if weight == 1 else [replace(scored, score=weight * scored.score) for scored in ranking]
-        for weight, ranking in zip(weights, sparse, strict=True)
+        for weight, ranking in zip(weights, lists.sparse, strict=True)
     ]
 
 
-def _weight_of_words(query: Query, view: View, ranking: Ranking, plan: SearchPlan) -> float:
+def _weight_of_words(
+    query: Query, view: View, ranking: Ranking, respelt: Collection[str], plan: SearchPlan
+) -> float:
     """The weight of a view's sparse ranking, from 0 to 1.
 
     A query in another language than the passages has words in common with them, too: names, and others by
@@ -325,15 +365,16 @@ def _weight_of_words(query: Query, view: View, ranking: Ranking, plan: SearchPla
     model = _clipped((meaning.known_share - KNOWN_LITTLE) / (KNOWN_WELL - KNOWN_LITTLE))
     if not model:
         return 1.0
-    words = _clipped((_shared_words(query.text, view, ranking) - SHARED_FEW) / (SHARED_MOST - SHARED_FEW))
+    shared = _shared_words(query.text, view, ranking, respelt)
+    words = _clipped((shared - SHARED_FEW) / (SHARED_MOST - SHARED_FEW))
     return 1 - model * (1 - words)
 
 
-def _shared_words(text: str, view: View, ranking: Ranking) -> float:
+def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[str]) -> float:
     """The share of a text's words that the ranked passages have together; 1 where they don't tell.
 
     Stop words of any language don't count, because they stand for other things in another language. Nor do
-    names with digits: a document lacks them in any language.
+    names with digits: a document lacks them in any language. A word that was `respelt` counts as shared.
     """
     words = {
         word.text
@@ -342,7 +383,7 @@ def _shared_words(text: str, view: View, ranking: Ranking) -> float:
     }
     if not words or any(scored.words is None for scored in ranking):
         return 1.0
-    shared = words.intersection(word for scored in ranking for word in scored.words or ())
+    shared = words.intersection([*respelt, *(word for scored in ranking for word in scored.words or ())])
     return len(shared) / len(words)
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from rag.models.rerank import Reranker
     from rag.search.gate import Alarm
     from rag.search.view import View
+    from rag.store.read.spelling import Spelling
 
 PREVIEWS = 5  # hits shown of each step
 PREVIEW_CHARS = 200
@@ -93,7 +94,7 @@ class SearchState:
     The report is mutable and shared by all states of a search: `steps`; `notes` for the reader of the answer;
     `left_out` counts passages that were dropped although they ranked within the limit, by reason; `listings`
     are for the trace and hold only chunks that passed the gate; `degraded` as in the answer, without failed
-    stages.
+    stages; `spellings` are what words of the question were searched for in, too.
     """
 
     plan: SearchPlan
@@ -108,11 +109,19 @@ class SearchState:
     left_out: Counter[str] = field(default_factory=Counter)
     listings: dict[str, tuple[Listing, ...]] = field(default_factory=dict)
     degraded: list[str] = field(default_factory=list)
+    spellings: dict[str, tuple[Spelling, ...]] = field(default_factory=dict)
 
     def for_side_search(self, plan: SearchPlan) -> SearchState:
         """The state for a side search by another plan, whose steps and notes are not reported."""
         return replace(
-            self, plan=plan, steps=StepRecorder(), notes=[], left_out=Counter(), listings={}, degraded=[]
+            self,
+            plan=plan,
+            steps=StepRecorder(),
+            notes=[],
+            left_out=Counter(),
+            listings={},
+            degraded=[],
+            spellings={},
         )
 
     @property

@@ -54,6 +54,7 @@ RECORDS = (
     None,
 )
 WORDS = "pendulum pendulums clock clocks watch drift of the Uhr café 1761 user_id 时钟 机器学习".split()  # noqa: SIM905 as they stand in a text
+MISSPELT = ("pendullum", "clcoks", "user_ids", "machnie", "pednuulms")
 LARGE = 24  # chunks from which on tables have all their indexes here
 
 
@@ -84,7 +85,7 @@ class Case:
 def _papers(
     prefix: str, collections: Sequence[str], records: Sequence[Access | None], times: st.SearchStrategy[int]
 ) -> st.SearchStrategy[tuple[Paper, ...]]:
-    text = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join)
+    text = st.lists(st.sampled_from([*WORDS, *MISSPELT[:2]]), min_size=1, max_size=9).map(" ".join)
     paper = st.builds(
         Paper,
         st.sampled_from(collections),
@@ -103,7 +104,7 @@ def cases(draw: st.DrawFn, modes: Sequence[Mode] = MODES, *, indexed: bool | Non
     asker = draw(st.sampled_from([ANN, BOB, GUEST]))
     foreign = [record for record in RECORDS if not visible(asker, record)]
     request = SearchRequest(
-        draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)),
+        draw(st.lists(st.sampled_from([*WORDS, *MISSPELT]), min_size=1, max_size=4).map(" ".join)),
         mode=draw(st.sampled_from(modes)),
         limit=draw(st.sampled_from([1, 3, 10])),
         filter=draw(st.sampled_from([None, None, {"year": 2001}, {"year": 1999}])),

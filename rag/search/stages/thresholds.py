@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
+from dataclasses import replace
 from math import inf, sqrt
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from rag.text.languages import analysed_in
 
 if TYPE_CHECKING:
     from rag.search.search_plan import SearchPlan
+    from rag.store.read.spelling import Spelling
 
 MEASURED_EVIDENCE = 0.294
 """The least evidence with all-MiniLM-L6-v2: at most 2 % of the questions that most judged sets answer have
@@ -91,14 +93,17 @@ def _are_identifiers(words: ValuesView[Word]) -> bool:
     return bool(words) and all(word.is_identifier for word in words)
 
 
-def lacks_evidence(hits: Sequence[Hit], query: Query, plan: SearchPlan) -> bool:
+def lacks_evidence(
+    hits: Sequence[Hit], query: Query, plan: SearchPlan, spellings: Mapping[str, Sequence[Spelling]]
+) -> bool:
     """Whether none of the first hits is sufficient evidence for an answer. False without hits.
 
     A hit's evidence is `BY_MEANING` times its similarity plus the rest times the share of the query's words
-    that it contains. Words in `FRAME` don't count, and words that no hit contains count `MISSING` times. All
-    of that depends only on hits, which the principal may read. Without countable words, the evidence is the
-    similarity. If a query consists of identifiers, like TPL-0042, one of them must occur: models can't
-    compare them. False if a hit has no similarity, or the model knows no word of the query.
+    that it contains, or of their other `spellings`. Words in `FRAME` don't count, and words that no hit
+    contains count `MISSING` times. All of that depends only on what the principal may read. Without countable
+    words, the evidence is the similarity. If a query consists of identifiers, like TPL-0042, one of them must
+    occur: models can't compare them. False if a hit has no similarity, or the model knows no word of the
+    query.
     """
     first, views = hits[:JUDGED], query.views_by_collection
     collections = {name: view.table.collection for name, view in views.items()}
@@ -108,7 +113,7 @@ def lacks_evidence(hits: Sequence[Hit], query: Query, plan: SearchPlan) -> bool:
     if not first or not all(leasts) or len(measured) < len(first):
         return False
     languages = [analysed_in(collections[hit.source.collection], hit.source.metadata) for hit in first]
-    words_by_language = {language: _words(plan.query, language) for language in languages}
+    words_by_language = {language: _words(plan.query, language, spellings) for language in languages}
     identify = all(map(_are_identifiers, words_by_language.values()))
     near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
     if near and not identify:
@@ -139,11 +144,12 @@ def _evidence(similarity: float, share: float | None) -> float:
     return similarity if share is None else BY_MEANING * similarity + (1 - BY_MEANING) * share
 
 
-def _words(query: str, language: Language) -> ValuesView[Word]:
-    """The distinct words of the query that count as evidence."""
-    words = query_words(query, [language])[:MAX_TERMS]
+def _words(query: str, language: Language, spellings: Mapping[str, Sequence[Spelling]]) -> ValuesView[Word]:
+    """The distinct words of the query that count as evidence, each in all its spellings."""
     return {
-        word.forms: word for word in words if word.text.casefold().replace("’", "'") not in FRAME
+        word.forms: replace(word, forms=(*word.forms, *(near.terms for near in spellings.get(word.text, ()))))
+        for word in query_words(query, [language])[:MAX_TERMS]
+        if word.text.casefold().replace("’", "'") not in FRAME
     }.values()
 
 

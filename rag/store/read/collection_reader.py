@@ -60,7 +60,7 @@ from rag.store.read.words_in_memory import (
     best_first,
     counted,
     merged_words,
-    score_rows,
+    score_with_spellings,
     words_of,
     words_of_rows,
 )
@@ -274,7 +274,12 @@ class CollectionReader(SourcesReader):
         with engine_errors("reading words"):
             return await self._of_newest(partial(self._read_words, where, terms_of_forms(query)))
 
-    async def _read_words(self, where: str, only: frozenset[str]) -> tuple[pa.Table, WordsInMemory]:
+    async def all_words(self, where: str) -> tuple[pa.Table, WordsInMemory]:
+        """As `words`, with every word of these chunks: as much memory as their part of a copy takes."""
+        with engine_errors("reading words"):
+            return await self._of_newest(partial(self._read_words, where, None))
+
+    async def _read_words(self, where: str, only: frozenset[str] | None) -> tuple[pa.Table, WordsInMemory]:
         query = self._chunks.query().where(where).select([*ROW_COLUMNS, schema.TERMS])
         batches = await query.to_batches(max_batch_length=WORDS_ROWS, timeout=self._timeout)
         rows, count = [pa.Table.from_batches([], batches.schema).select(ROW_COLUMNS)], 0
@@ -429,15 +434,16 @@ def rank_words(  # noqa: PLR0913 a query, and what it is scored by
     *,
     every: bool,
     over: Counted | None = None,
+    also: Sequence[Word] = (),
 ) -> Ranking:
     """The ranking of rows `among` those in memory, as `CollectionReader.sparse` has it.
 
-    Words are counted `over` these rows, by default over all.
+    Words are counted `over` these rows, by default over all. Other spellings are searched for `also`.
     """
     words = cast("WordsInMemory", rows.words)
     over = over or counted(words)
     query = query_words(text, languages)
-    scores = score_rows(words, query, over, every=every)
+    scores = score_with_spellings(words, query, also, over, every=every)
     matching = among[scores[among] > 0]
     best = matching[best_first(scores[matching], limit, rows.columns["id"].take(matching))]
     of_rows = words_of_rows(words, query, best)

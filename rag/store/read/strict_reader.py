@@ -27,13 +27,22 @@ from rag.corpus import Language
 from rag.store.read.collection_reader import CollectionReader, rank_words, ranking_of_copy, rarest_weight
 from rag.store.read.rows_in_memory import OVERSAMPLING, Readable, RowsInMemory
 from rag.store.read.schema import CHUNK_COLUMNS, Ranking, ScoredChunk, StoredSource, one_of
-from rag.store.read.word_analysis import query_languages, query_words
+from rag.store.read.spelling import (
+    MOST_SPELLINGS,
+    MOST_UNKNOWN,
+    Spelling,
+    as_written,
+    first_row_with,
+    nearest_spellings,
+)
+from rag.store.read.word_analysis import Word, query_languages, query_words
 from rag.store.read.words_in_memory import (
     Positions,
     WordsInMemory,
     best_first,
     counted,
-    score_rows,
+    score_with_spellings,
+    unknown_words,
     words_of_rows,
 )
 
@@ -49,13 +58,14 @@ class StrictReader:
 
     `readable` is the predicate of what the principal may read. `hidden` is appended to every predicate to
     exclude sources whose record differs from the labels that the engine filters by. `languages` are those of
-    the remaining sources, in which words are searched for.
+    the remaining sources, in which words are searched for, and these spellings `also`.
     """
 
     reader: CollectionReader
     readable: str
     hidden: str
     languages: tuple[Language, ...]
+    also: tuple[Word, ...] = ()
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `CollectionReader.dense`, by the true distances of all readable rows."""
@@ -86,8 +96,9 @@ class StrictReader:
             NotReadyError: an attached table has no full-text index.
         """
         words = query_words(text, self.languages, names=self.reader.collection.attached is None)
-        rows, in_rows = await self.reader.words(self.readable + self.hidden, words)
-        scores = await to_thread.run_sync(partial(score_rows, in_rows, words, counted(in_rows), every=every))
+        rows, in_rows = await self.reader.words(self.readable + self.hidden, [*words, *self.also])
+        score = partial(score_with_spellings, in_rows, words, self.also, counted(in_rows), every=every)
+        scores = await to_thread.run_sync(score)
         if where != self.readable:
             chosen = await self.reader.chunk_rows(
                 lambda query: query.where(where + self.hidden).select(["id"])
@@ -102,6 +113,25 @@ class StrictReader:
         stored = {(chunk.id, chunk.generation): chunk for chunk in chunks}
         return [ScoredChunk(stored[key], *ranked[key]) for key in ranked if key in stored]
 
+    async def unknown_words(self, text: str) -> list[str]:
+        """The words of a text that no readable row has in any form."""
+        query = query_words(text, self.languages)
+        _, in_rows = await self.reader.words(self.readable + self.hidden, query)
+        return unknown_words(query, in_rows, counted(in_rows))
+
+    async def nearest_spellings(self, word: str) -> list[Spelling]:
+        """The spellings of an unknown word that readable rows have, best first, as such a row writes them."""
+        rows, in_rows = await self.reader.all_words(self.readable + self.hidden)
+        over = counted(in_rows)
+        near = await to_thread.run_sync(nearest_spellings, word, self.languages, in_rows, over)
+        ids = [
+            cast("str", rows["id"][first_row_with(spelling.terms, in_rows, over, rows["id"])].as_py())
+            for spelling in near
+        ]
+        chunks = await self.reader.chunks(ids, self.readable + self.hidden)
+        body_of = {chunk.id: chunk.body for chunk in chunks}
+        return as_written(near, [body_of.get(id_, "") for id_ in ids], self.languages)
+
 
 @dataclass(frozen=True, slots=True)
 class StrictReaderInMemory:
@@ -114,6 +144,7 @@ class StrictReaderInMemory:
     rows: RowsInMemory
     readable: Readable
     through_engine: Callable[[], Awaitable[StrictReader]]
+    also: tuple[Word, ...] = ()
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `StrictReader.dense`."""
@@ -126,9 +157,28 @@ class StrictReaderInMemory:
         """As `StrictReader.sparse`, with the exact score of every row, and without the index."""
         among = await self._among(where)
         if among is None:
-            return await (await self.through_engine()).sparse(text, limit, where, every=every)
-        rank = partial(rank_words, every=every, over=self.readable.over)
+            through_engine = replace(await self.through_engine(), also=self.also)
+            return await through_engine.sparse(text, limit, where, every=every)
+        rank = partial(rank_words, every=every, over=self.readable.over, also=self.also)
         return await to_thread.run_sync(rank, text, self.readable.languages, self.rows, among, limit)
+
+    async def unknown_words(self, text: str) -> list[str]:
+        """As `StrictReader.unknown_words`."""
+        words, over = cast("WordsInMemory", self.rows.words), self.readable.over
+        query = query_words(text, self.readable.languages)
+        return await to_thread.run_sync(unknown_words, query, words, over)
+
+    async def nearest_spellings(self, word: str) -> list[Spelling]:
+        """As `StrictReader.nearest_spellings`."""
+        return await to_thread.run_sync(self._nearest_spellings, word)
+
+    def _nearest_spellings(self, word: str) -> list[Spelling]:
+        words, over = cast("WordsInMemory", self.rows.words), self.readable.over
+        languages, columns = self.readable.languages, self.rows.columns
+        near = nearest_spellings(word, languages, words, over)
+        rows = [first_row_with(spelling.terms, words, over, columns["id"]) for spelling in near]
+        texts = cast("list[str]", columns["body"].take(pa.array(rows, pa.int64())).to_pylist())
+        return as_written(near, texts, languages)
 
     async def _among(self, where: str) -> Positions | None:
         """The positions of readable rows that satisfy the predicate, None after a commit."""
@@ -136,6 +186,30 @@ class StrictReaderInMemory:
         if copy is None or copy[0] is not self.rows:
             return None
         return self.readable.among(copy[1])
+
+
+async def other_spellings(
+    text: str, readers: Sequence[StrictReader | StrictReaderInMemory]
+) -> dict[str, tuple[Spelling, ...]]:
+    """The words of a text that no readable row of any collection has, each with its nearest spellings.
+
+    Only words that have other spellings. None if more than `MOST_UNKNOWN` words are unknown.
+    """
+    lacking = [await reader.unknown_words(text) for reader in readers]
+    unknown = [word for word in dict.fromkeys(lacking[0]) if all(word in words for words in lacking)]
+    if len(unknown) > MOST_UNKNOWN:
+        return {}
+    spellings = {
+        word: [near for reader in readers for near in await reader.nearest_spellings(word)]
+        for word in unknown
+    }
+    return {word: _best_spellings(near) for word, near in spellings.items() if near}
+
+
+def _best_spellings(spellings: Sequence[Spelling]) -> tuple[Spelling, ...]:
+    """The best of several collections, each once."""
+    distinct = {near.terms: near for near in sorted(spellings, key=lambda near: near.rank, reverse=True)}
+    return tuple(sorted(distinct.values(), key=lambda near: near.rank)[:MOST_SPELLINGS])
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ Mask: TypeAlias = "npt.NDArray[np.bool_]"
 """For each row in memory, whether it is one of those meant."""
 
 K1, B = 1.2, 0.75  # as in the engine
+RESPELT = 0.85  # the weight of other spellings relative to a word that is right (rag/evaluate/measuring.md)
 MOST_TIMES = np.iinfo(
     np.uint16
 ).max  # that a word is counted in a row: beyond a hundred, more changes nothing
@@ -59,13 +60,18 @@ class WordsInMemory:
 
     def postings(self, word: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint16]]:
         """The rows that have a word, in order, and how often each has it."""
+        low = self.place(word)
+        is_known = low < len(self.words) and self._word(low) == word
+        part = slice(self.starts[low], self.starts[low + 1]) if is_known else slice(0)
+        return self.rows[part], self.times[part]
+
+    def place(self, word: str) -> int:
+        """The place of the first word that isn't before this one."""
         low, high = 0, len(self.words)
         while low < high:
             middle = (low + high) // 2
             low, high = (middle + 1, high) if self._word(middle) < word else (low, middle)
-        is_known = low < len(self.words) and self._word(low) == word
-        part = slice(self.starts[low], self.starts[low + 1]) if is_known else slice(0)
-        return self.rows[part], self.times[part]
+        return low
 
     def _word(self, place: int) -> str:
         return cast("str", self.words[place].as_py())
@@ -195,6 +201,25 @@ def score_rows(
             in_some_form |= in_this_form
         having &= in_some_form
     return np.where(having, scores, 0.0).astype(np.float32)
+
+
+def unknown_words(query: Sequence[Word], words: WordsInMemory, over: Counted) -> list[str]:
+    """The words of a query that no counted row has in any form."""
+
+    def has(form: Sequence[str]) -> bool:
+        return all(over.count(words.postings(term)[0]) for term in form)
+
+    return [word.text for word in query[:MAX_TERMS] if not any(map(has, word.forms))]
+
+
+def score_with_spellings(
+    words: WordsInMemory, query: Sequence[Word], also: Sequence[Word], over: Counted, *, every: bool
+) -> npt.NDArray[np.float32]:
+    """As `score_rows`, with other spellings of unknown words `also`, which weigh `RESPELT`."""
+    scores = score_rows(words, query, over, every=every)
+    if also:
+        scores += RESPELT * score_rows(words, also, over)
+    return scores
 
 
 def _score_term(

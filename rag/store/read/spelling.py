@@ -1,0 +1,195 @@
+"""Other spellings of a word that no row has: the nearest words that rows do have.
+
+A word is looked for as it would be with one letter less, more, changed, or swapped with the next, or as two
+words. All of these are stemmed, as the index is: "managment" and "management" have stems four letters apart.
+Only if no row has any of these, stems are compared that are two such edits away and begin alike.
+
+What is offered depends on the counted rows alone: a word that only other rows have is as unknown as any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import product
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag.corpus import Language
+from rag.store.read.word_analysis import Word, query_words, stems
+from rag.store.read.words_in_memory import Counted, WordsInMemory
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+SHORTEST = 5  # letters of a word that is respelt: a shorter one has too many neighbours
+SHORTEST_TWICE = 8  # letters of one with two errors
+SHORTEST_PART = 3  # letters of each of two words without the space in between
+TWICE = 2  # edits, the most between a word and another spelling
+MOST_UNKNOWN = 2  # words of a query: with more it is in another language, or about something else
+MOST_SPELLINGS = 3  # of a word
+LAST = "\U0010ffff"  # after every letter
+ALPHABETS = (
+    "abcdefghijklmnopqrstuvwxyz",
+    "абвгдеёжзийклмнопрстуфхцчшщъыьэюяґєіїў",
+    "αβγδεζηθικλμνξοπρσςτυφχψω",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """Terms that so many `rows` have together, and that are `distance` edits away from a word.
+
+    `written` is how one of these rows writes them.
+    """
+
+    terms: tuple[str, ...]
+    distance: int
+    rows: int
+    written: str = ""
+
+    @property
+    def rank(self) -> tuple[int, int, tuple[str, ...]]:
+        """What spellings are ordered by: nearer ones first, then frequent ones."""
+        return self.distance, -self.rows, self.terms
+
+    @property
+    def word(self) -> Word:
+        """What is searched for."""
+        return Word(self.written, (self.terms,))
+
+
+def nearest_spellings(
+    word: str, languages: Sequence[Language], words: WordsInMemory, over: Counted
+) -> list[Spelling]:
+    """The spellings of an unknown word of a query that counted rows have, best first.
+
+    There are none for names such as PD-1 or parseJsonFile, which stand for one thing each.
+    """
+    is_plain = word.isalpha() and word.islower()  # as queries are analysed, only names have capitals
+    plain = "".join(stems(word, "none", names=False)) if is_plain else ""  # without accents
+    alphabet = next((letters for letters in ALPHABETS if not {*plain} - {*letters}), "")
+    if not alphabet or len(plain) < SHORTEST:
+        return []
+    spellings = [*_one_edit_away(edits(plain, alphabet), languages, words, over)]
+    spellings += _as_two_words(plain, languages, words, over)
+    if not spellings and len(plain) >= SHORTEST_TWICE:
+        own = {term for language in languages for term in stems(plain, language, names=False)}
+        spellings = [spelling for stem in own for spelling in _two_edits_away(stem, words, over)]
+    return sorted(spellings, key=lambda spelling: spelling.rank)[:MOST_SPELLINGS]
+
+
+def edits(word: str, alphabet: str) -> set[str]:
+    """What a word is with one letter less, more, changed, or swapped with the next.
+
+    Example: "ab" with the alphabet "b" -> a, b, ba, bb, bab, abb.
+    """
+    cuts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
+    less = {left + right[1:] for left, right in cuts}
+    swapped = {left + right[1] + right[0] + right[2:] for left, right in cuts[:-2]}
+    changed = {left + letter + right[1:] for left, right in cuts[:-1] for letter in alphabet}
+    more = {left + letter + right for left, right in cuts for letter in alphabet}
+    return (less | swapped | changed | more) - {word}
+
+
+def _one_edit_away(
+    written: Iterable[str], languages: Sequence[Language], words: WordsInMemory, over: Counted
+) -> Iterator[Spelling]:
+    text = " ".join(written)
+    terms = {term for language in languages for term in stems(text, language, names=False)}
+    is_near = pc.is_in(words.words, value_set=pa.array(terms, pa.string()))
+    return _counted(np.flatnonzero(is_near.to_numpy(zero_copy_only=False)), 1, words, over)
+
+
+def _as_two_words(
+    word: str, languages: Sequence[Language], words: WordsInMemory, over: Counted
+) -> Iterator[Spelling]:
+    """Two words that some row has both of: "annualleave" -> annual, leav."""
+    cuts = range(SHORTEST_PART, len(word) - SHORTEST_PART + 1)
+    text = " ".join(f"{word[:at]} {word[at:]}" for at in cuts)
+    for language in languages:
+        terms = stems(text, language, names=False)
+        for pair in zip(terms[::2], terms[1::2], strict=True):
+            first, second = (words.postings(term)[0] for term in pair)
+            if rows := over.count(np.intersect1d(first, second, assume_unique=True)):
+                yield Spelling(pair, 1, rows)
+
+
+def _two_edits_away(stem: str, words: WordsInMemory, over: Counted) -> Iterator[Spelling]:
+    first, end = words.place(stem[0]), words.place(stem[0] + LAST)
+    alike = cast("pa.StringArray", words.words[first:end])
+    of_length = np.flatnonzero(np.abs(pc.utf8_length(alike).to_numpy() - len(stem)) <= TWICE)
+    distances = edit_distances(stem, cast("list[str]", alike.take(of_length).to_pylist()))
+    return _counted(first + of_length[distances == TWICE], TWICE, words, over)
+
+
+def _counted(
+    places: npt.NDArray[np.int64], distance: int, words: WordsInMemory, over: Counted
+) -> Iterator[Spelling]:
+    """The words at these places that counted rows have."""
+    for place in places:
+        if rows := over.count(words.rows[words.starts[place] : words.starts[place + 1]]):
+            yield Spelling((cast("str", words.words[place].as_py()),), distance, rows)
+
+
+def edit_distances(word: str, others: Sequence[str]) -> npt.NDArray[np.int8]:
+    """How many letters are left out, added, changed, or swapped with the next between a word and each other.
+
+    Example: "leave", ["leaves", "leav", "laeve", "love"] -> 1, 1, 1, 2.
+
+    Source: Damerau, A technique for computer detection and correction of spelling errors, CACM 1964, with no
+    edit inside of a swap.
+    """
+    lengths = np.array([len(other) for other in others], np.int64)
+    width = max(lengths.max(initial=0), 1)
+    letters = np.array(others, f"U{width}").view(np.uint32).reshape(-1, width).T
+    codes = [ord(letter) for letter in word]
+    # Row by row of the usual table, for all words at once: [letters of the other, other].
+    above = np.repeat(np.arange(width + 1, dtype=np.int8)[:, None], len(others), axis=1)
+    before = above
+    for row, code in enumerate(codes, 1):
+        current = np.full_like(above, row)
+        differs = letters != code
+        for at in range(width):
+            current[at + 1] = np.minimum(np.minimum(above[at + 1], current[at]) + 1, above[at] + differs[at])
+            if row > 1 and at:
+                is_swap = ~differs[at - 1] & (letters[at] == codes[row - 2])
+                current[at + 1] -= is_swap & (before[at - 1] + 1 < current[at + 1])
+        before, above = above, current
+    return cast("npt.NDArray[np.int8]", above[lengths, np.arange(len(others))])
+
+
+def first_row_with(
+    terms: Sequence[str], words: WordsInMemory, over: Counted, ids: pa.ChunkedArray[Any]
+) -> int:
+    """The counted row with all of these terms whose id is the first. Which it is depends on no other row."""
+    rows = reduce(np.intersect1d, [words.postings(term)[0] for term in terms]).astype(np.int64)
+    rows = rows if over.mask is None else rows[over.mask[rows]]
+    named = ids.take(rows)
+    return int(rows[pc.index(named, pc.min(named)).as_py()])
+
+
+def as_written(
+    spellings: Sequence[Spelling], texts: Sequence[str], languages: Sequence[Language]
+) -> list[Spelling]:
+    """The spellings, each as the text beside it writes it; without those that their text doesn't have."""
+    forms = [written_form(near.terms, text, languages) for near, text in zip(spellings, texts, strict=True)]
+    return [replace(near, written=form) for near, form in zip(spellings, forms, strict=True) if form]
+
+
+def written_form(terms: Sequence[str], text: str, languages: Sequence[Language]) -> str | None:
+    """Terms as words of a text that has them, None if these languages have others for it.
+
+    Example: "bereav", "Bereavement leave is paid." -> bereavement.
+    """
+    words, written = query_words(text, languages), dict[str, str]()
+    for word in words:
+        written |= {term: word.text for form in word.forms for term in form if term not in written}
+    if not written.keys() >= {*terms}:  # a term without the marks of an accented word, which takes longer
+        for word, language in product(words, languages):
+            written |= {term: word.text for term in stems(word.text, language) if term not in written}
+    return " ".join(written[term] for term in terms) if written.keys() >= {*terms} else None

@@ -1,0 +1,253 @@
+"""Words that no readable document has are searched for in other spellings, too, and a note says so."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.answers import SearchRequest
+from rag.config.settings import SearchSettings
+from rag.corpus import Access, Principal
+from rag.search.desk import Desk
+from rag.search.stages.thresholds import UNGROUNDED
+from rag.store.read import rows_in_memory, strict_reader
+from rag.store.read.desk_reader import DeskReader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rag.answers import Answer
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+ROOM = 10**9  # bytes, enough for all rows in memory
+GUEST, ANN = Principal("default"), Principal("default", "ann")
+LEAVE = {
+    "bereavement": "Bereavement leave is five days.",
+    "parental": "Parental leave is a year.",
+    "elections": "The works council and its elections.",
+    "sections": "Handbook sections and their numbers.",
+    "annual": "Annual leave is thirty days for each employee.",
+}
+
+
+@asynccontextmanager
+async def opened(shelf: Shelf, memory_bytes: int = ROOM, **settings: Any) -> AsyncIterator[Desk]:  # noqa: ANN401 as settings are
+    """A desk whose rows are in memory, if there is room for them, for it has been asked something."""
+    reader = DeskReader(shelf.data, timeout_seconds=15, memory_bytes=memory_bytes)
+    desk = Desk(reader, shelf.small.BagOfWords(), SearchSettings.model_validate(settings))
+    await desk.search(GUEST, SearchRequest("leave"))
+    await shelf.small.rows_in_memory(desk)
+    yield desk
+    await reader.close()
+
+
+@pytest.fixture(autouse=True)
+def _copies_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 0.0)
+
+
+async def ask(desk: Desk, query: str, asker: Principal = GUEST, **request: Any) -> Answer:  # noqa: ANN401 as requests are
+    return await desk.search(asker, SearchRequest(query, **{"mode": "sparse", **request}))
+
+
+def titles(answer: Answer) -> list[str]:
+    return [hit.source.title for hit in answer.hits]
+
+
+def said(word: str, *spellings: str) -> str:
+    quoted = ", ".join(f'"{spelling}"' for spelling in spellings)
+    return f'No document has "{word}"; searched for {quoted}, too.'
+
+
+@pytest.mark.parametrize(
+    ("typed", "first", "word", "meant"),
+    [
+        ("berevement leave", "bereavement", "berevement", "bereavement"),
+        ("berevement", "bereavement", "berevement", "bereavement"),
+        ("how long is zereavement leave?", "bereavement", "zereavement", "bereavement"),
+        ("parrental leave", "parental", "parrental", "parental"),
+        ("PARENTLA LEAVE", "parental", "parentla", "parental"),
+        ("leave of empoyees", "annual", "empoyees", "employee"),
+        ("annualleave", "annual", "annualleave", "annual leave"),
+        ("handbok sections", "sections", "handbok", "handbook"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["sparse", "hybrid"])
+async def test_a_misspelt_word_finds_what_the_right_one_would(
+    shelf: Shelf, typed: str, first: str, word: str, meant: str, mode: str
+) -> None:
+    await shelf.put_all(LEAVE)
+    async with opened(shelf) as desk:
+        answer = await ask(desk, typed, mode=mode)
+    assert titles(answer)[0] == first
+    assert answer.notes == (said(word, meant),)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "bereavement leave",
+        "bereavements",  # in another form
+        "leve",  # too short
+        "kubernetes leave",  # near to nothing
+        "Krankschreibung",
+        "отпуск",
+        "TPL-0042",
+        "",
+    ],
+)
+async def test_words_that_are_known_or_near_to_nothing_have_no_note(shelf: Shelf, query: str) -> None:
+    await shelf.put_all(LEAVE)
+    async with opened(shelf) as desk:
+        assert not [note for note in (await ask(desk, query or "leave")).notes if "searched for" in note]
+        assert (await ask(desk, "berevement")).notes
+
+
+async def test_a_right_word_keeps_its_place_however_rare_it_is(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.put_all(LEAVE | {f"{number}": "more sections of the handbook" for number in range(9)})
+    async with opened(shelf) as desk:
+        for query, place in (("elections handbook", "elections"), ("elections", "elections")):
+            answer = await ask(desk, query)
+            assert titles(answer)[0] == place
+            assert answer.notes == ()
+    # It costs nothing either: nobody looks for spellings.
+    monkeypatch.setattr(strict_reader, "nearest_spellings", None)
+    async with opened(shelf) as desk:
+        assert titles(await ask(desk, "elections"))
+        with pytest.raises(TypeError):
+            await ask(desk, "berevement")
+
+
+async def test_what_has_the_word_itself_comes_before_what_has_another_spelling(shelf: Shelf) -> None:
+    await shelf.put_all({"clock": "clock", "pendulum": "pendulum"})
+    async with opened(shelf) as desk:
+        answer = await ask(desk, "clock pendullum")
+    assert titles(answer) == ["clock", "pendulum"]
+
+
+async def test_words_are_respelt_only_if_at_most_two_are_unknown(shelf: Shelf) -> None:
+    await shelf.put_all(LEAVE)
+    async with opened(shelf) as desk:
+        both = await ask(desk, "parrental empoyees leave")
+        assert both.notes == (said("parrental", "parental"), said("empoyees", "employee"))
+        assert set(titles(both)[:2]) == {"parental", "annual"}
+        assert (await ask(desk, "parrental empoyees leave kubernetes")).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "request_", "query"),
+    [
+        ({"engine": {"operator": "and"}}, {}, "berevement leave"),
+        ({"statistics": "strict"}, {}, "berevement leave"),
+        ({"statistics": "collection"}, {}, "berevement leave"),
+        ({"must_contain": ["leave"]}, {"mode": "exact"}, "berevement leave"),
+        ({}, {"mode": "exact"}, "berevement leave"),
+        ({}, {"mode": "dense"}, "berevement leave"),
+        ({}, {}, '"five days" berevement'),
+    ],
+)
+async def test_no_word_is_respelt_where_each_is_needed_or_none_is_compared(
+    shelf: Shelf, settings: dict[str, Any], request_: dict[str, Any], query: str
+) -> None:
+    await shelf.put_all(LEAVE)
+    async with opened(shelf, **settings) as desk:
+        notes = (await ask(desk, query, **request_)).notes
+    assert not [note for note in notes if "searched for" in note]
+    async with opened(shelf) as desk:
+        assert (await ask(desk, "five days berevement")).notes == (said("berevement", "bereavement"),)
+
+
+async def test_nor_is_any_where_rows_are_never_in_memory(shelf: Shelf) -> None:
+    await shelf.put_all(LEAVE)
+    for memory_bytes, notes in ((0, ()), (1, ()), (ROOM, (said("berevement", "bereavement"),))):
+        async with opened(shelf, memory_bytes=memory_bytes) as desk:
+            assert (await ask(desk, "berevement leave")).notes == notes
+
+
+async def test_it_is_all_the_same_before_rows_are_in_memory(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.put_all(LEAVE)
+    query = "berevement annualleave"
+    async with opened(shelf) as desk:
+        in_memory = await ask(desk, query)
+    monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 1e9)
+    reader = DeskReader(shelf.data, timeout_seconds=15, memory_bytes=ROOM)
+    through_engine = await ask(Desk(reader, shelf.small.BagOfWords(), SearchSettings()), query)
+    (table,) = reader._open.values()  # noqa: SLF001 whether it is in memory
+    assert table.memory
+    assert not table.memory.size
+    await reader.close()
+    assert in_memory.notes == (said("berevement", "bereavement"), said("annualleave", "annual leave"))
+    assert titles(in_memory)[:2] == ["bereavement", "annual"]
+    assert through_engine.notes == in_memory.notes
+    assert [(hit.chunk.id, hit.score) for hit in through_engine.hits] == [
+        (hit.chunk.id, hit.score) for hit in in_memory.hits
+    ]
+
+
+async def test_what_the_asker_may_not_read_neither_offers_a_spelling_nor_makes_a_word_known(
+    shelf: Shelf,
+) -> None:
+    await shelf.put_all(LEAVE)
+    restricted = Access("restricted", frozenset({"user:ann"}))
+    await shelf.put("secret", "Projekt Quarzuhr, berevement", access=restricted)
+    async with opened(shelf) as desk:
+        for query, to_guest, to_ann in (
+            ("handbook quartzuhr", (), (said("quartzuhr", "quarzuhr"),)),
+            ("handbook berevement", (said("berevement", "bereavement"),), ()),
+            ("handbook quarzuhr", (), ()),
+        ):
+            guest, ann = await ask(desk, query), await ask(desk, query, ANN)
+            assert (guest.notes, ann.notes) == (to_guest, to_ann)
+            assert "secret" not in titles(guest)
+            assert "secret" in titles(ann)
+
+
+async def test_a_word_that_another_collection_has_is_known(shelf: Shelf) -> None:
+    await shelf.put_all(LEAVE)
+    await shelf.put("other", "berevement, parrentall", collection="notes")
+    async with opened(shelf) as desk:
+        assert (await ask(desk, "berevement")).notes == ()
+        assert titles(await ask(desk, "berevement")) == ["other"]
+        alone = await ask(desk, "berevement", collections=("documents",))
+        assert alone.notes == (said("berevement", "bereavement"),)
+        # Of both collections, what is nearest is searched for in each.
+        assert (await ask(desk, "parrental")).notes == (said("parrental", "parental", "parrentall"),)
+
+
+async def test_a_note_is_said_once_though_the_filter_is_relaxed(shelf: Shelf) -> None:
+    await shelf.put_all(LEAVE)
+    async with opened(shelf, relax=True) as desk:
+        answer = await ask(desk, "berevement", filter={"date": {"$gte": "2030-01-01"}})
+    assert titles(answer) == ["bereavement"]
+    assert answer.notes.count(said("berevement", "bereavement")) == 1
+
+
+async def test_what_has_another_spelling_is_evidence_as_if_it_were_the_word(shelf: Shelf) -> None:
+    await shelf.put_all(LEAVE)
+    thresholds = {"min_evidence": 0.4}
+    for statistics, is_weak in (("auto", False), ("strict", True)):
+        async with opened(shelf, thresholds=thresholds, statistics=statistics) as desk:
+            notes = (await ask(desk, "leave berevement", mode="hybrid")).notes
+            assert (UNGROUNDED in notes) is is_weak
+            assert (said("berevement", "bereavement") in notes) is not is_weak
+            assert UNGROUNDED in (await ask(desk, "leave kubernetes", mode="hybrid")).notes
+
+
+async def test_a_commit_while_the_search_runs_loses_no_spelling(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def newer_rows(_reader: object, _where: str) -> None:
+        return None
+
+    await shelf.put_all(LEAVE)
+    async with opened(shelf) as desk:
+        assert titles(await ask(desk, "berevement")) == ["bereavement"]
+        monkeypatch.setattr(strict_reader.StrictReaderInMemory, "_among", newer_rows)
+        assert titles(await ask(desk, "berevement")) == ["bereavement"]
