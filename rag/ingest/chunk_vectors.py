@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
-from rag.config.model_settings import ENGLISH_MODEL
+from rag.config.model_settings import MULTILINGUAL_MODEL
 from rag.corpus import Calibration, Vectors
 from rag.errors import ProviderError
 from rag.models.embed import Embedder
@@ -151,7 +151,7 @@ async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration |
     with every run. The English built-in model needs none: the others are calibrated to its scale.
     """
     match embedder.identity.provider:
-        case "builtin" if embedder.identity.model == ENGLISH_MODEL:
+        case "builtin" if embedder.identity.model != MULTILINGUAL_MODEL:
             return stored
         case "builtin" | "onnx":
             try:
