@@ -128,6 +128,7 @@ TABLE = (
         "pdf-two-columns",
         shown={"amt_handbook_sample.pdf": ("Figure 7-26. Self-locking nuts",)},
     ),
+    Case("korean-particles", finds=dict.fromkeys(("점심", "식권 경비실", "식당 점심"), ("ko.md",))),
     Case("stringified-arguments", finds={"arsenic": ("who.md",)}),
 )
 

@@ -15,6 +15,7 @@ from rag.store.read.word_analysis import (
     search_terms,
     stems,
     terms_of,
+    without_particles,
     words_in_text,
 )
 from rag.store.read.words_in_memory import rarity
@@ -347,3 +348,25 @@ async def test_names_are_found_in_all_forms_with_collection_statistics_and_stric
 
 def test_the_rarer_a_word_the_more_it_counts_and_none_counts_less_than_nothing() -> None:
     assert [round(rarity(1000, holding), 4) for holding in (1, 500, 1000)] == [6.5033, 0.6931, 0.0005]
+
+
+KOREAN = """
+점심을 점심|점심은 점심|점심부터 점심|식권은 식권|식권을 식권|경비실에서 경비실
+경비실에서는 경비실|구내식당에서는 구내식당|회사의 회사|회의는 회의|휴가를 휴가
+직원들에게 직원|직원들은 직원|규정에 규정|규정에는 규정|서울까지 서울|서울에서 서울
+문서입니다 문서|안내합니다 안내|신청하는 신청
+"""
+
+
+@pytest.mark.parametrize("pair", KOREAN.replace("\n", "|").strip("|").split("|"))
+def test_a_korean_noun_is_found_with_and_without_particles(pair: str) -> None:
+    written, noun = pair.split()
+    assert stems(written, "none") == stems(noun, "none") == [noun]
+    assert stems(f"{noun}이 아니다", "none")[0] == noun
+
+
+@pytest.mark.parametrize(
+    "word", ["회의", "사과", "고가", "도로", "하나", "서울", "나는", "Müller는", "東京は"]
+)
+def test_a_word_of_two_syllables_is_left_whole(word: str) -> None:
+    assert without_particles(word) == word

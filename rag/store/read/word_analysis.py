@@ -64,6 +64,12 @@ Their words keep the marks. For those who type none, a text has its words withou
 _VIETNAMESE = re.compile("[\u01a0\u01a1\u01af\u01b0\u1ea0-\u1ef9]")  # letters of no other language
 _IDENTIFIER = re.compile("[0-9_]|[a-z][A-Z]|[A-Z]{2}[a-z]")  # in a word of several parts
 _APART = "|"  # no term
+_KOREAN = re.compile("[가-힣]{3,}")
+_PARTICLE = re.compile(
+    "(?<=[가-힣][가-힣])(?:은|는|이|가|을|를|의|에|로|으로|와|과|도|만|에서|에게|에게서|께|께서|한테|한테서|까지|부터"
+    "|처럼|보다|마다|조차|마저|밖에|이나|이라|라는|이라는|이란|하고|으로서|로서|으로써|로써|대로|만큼|뿐|이며|이고|들"
+    "|입니다|이다|입니까|합니다|합니까|하다|하는|하여|해서|했다|했습니다|됩니다|되다|되는|되어|된|할|한)$"
+)
 _INVISIBLE = str.maketrans("", "", "\u00ad\u2060")  # inside of words
 
 
@@ -335,6 +341,8 @@ def _tokens(
     base: str = TOKENIZER,
 ) -> list[FtsToken]:
     text = text.translate(_INVISIBLE).replace("İ", "i")
+    if not (as_written or text.isascii()):
+        text = _KOREAN.sub(lambda word: without_particles(word[0]), text)
     if language == "Turkish":
         text = text.replace("I", "ı")
     stemless = language in _STEMLESS
@@ -350,6 +358,18 @@ def _tokens(
             max_token_length=_LONGEST,
         )
     )
+
+
+def without_particles(word: str) -> str:
+    """A Korean word without the particles and endings behind it, as long as two syllables are left.
+
+    They are written together with a noun, which without this would be another word with each of them. Words
+    that only look as if they had one lose it in texts and queries alike.
+    Example: "경비실에서는" -> "경비실"; "회의" -> "회의".
+    """
+    while (stem := _PARTICLE.sub("", word)) != word:
+        word = stem
+    return word
 
 
 # The words of a language that say nothing of what a query is about.
