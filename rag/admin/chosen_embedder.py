@@ -47,7 +47,7 @@ async def chosen_embedder(
     if requested:
         return ChosenEmbedder(requested)
     fitting, sample = await fitting_embedder(settings, paths)
-    if sample is None:
+    if sample is None or not sample.known:
         return ChosenEmbedder(fitting)
     other = model_name(ENGLISH_MODEL if sample.model == MULTILINGUAL_MODEL else MULTILINGUAL_MODEL)
     return ChosenEmbedder(

@@ -73,8 +73,8 @@ class Answers:
     data: Path
     collection: str
     visibility: str
-    model: str
     public_url: str
+    model: str
 
 
 @command("init", of_tenant=False, on_bucket=True, makes_settings=True)
@@ -83,7 +83,7 @@ async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
     """Ask six questions, and write a settings file with comments.
 
     It asks where the documents are, where to store what refdesk makes of them, how the collection is named,
-    who may see it, which languages the model must know, and whether assistants on other machines connect.
+    who may see it, whether assistants on other machines connect, and which languages the model must know.
     Enter takes the default. Answers can come from a pipe, one a line. An existing file is never overwritten.
     """
     file = settings_file()
@@ -122,8 +122,8 @@ def _answers(settings: Settings, *, yes: bool) -> Answers:
         data,
         _answer("Name of the collection", DEFAULT_COLLECTION, valid_name, yes=yes),
         _answer("Who may see it: everybody, or nobody until you grant it", EVERYBODY, _visibility, yes=yes),
-        _answer(f"Languages to search: {', '.join(MODELS_BY_LANGUAGE)}", AS_DOCUMENTS, _model, yes=yes),
         _answer("Address for assistants on other machines, if any (https://…)", "", _public_url, yes=yes),
+        _answer(f"Languages to search: {', '.join(MODELS_BY_LANGUAGE)}", AS_DOCUMENTS, _model, yes=yes),
     )
 
 

@@ -112,7 +112,7 @@ def test_another_model_is_no_new_name_of_an_embedder(house: House) -> None:
     ("arguments", "saying"),
     [
         (["create", "letters", "--embedder", "swiss"], "there is no table [embedders.swiss]"),
-        (["set", "letters", "--embedder", "swiss"], "Embedders: default, german."),
+        (["set", "letters", "--embedder", "swiss"], "Embedders: default, german,"),
         (
             ["set", "letters"],
             "Give --description, --link, --embedder, --chunking, --language, --field, --no-field,",

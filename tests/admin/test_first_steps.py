@@ -144,6 +144,7 @@ def test_a_file_that_is_there_is_never_overwritten(inside: Desk, answer: Path) -
         (["", "", "My Notes"], "'My Notes' is not a valid name"),
         (["", "", "", "some"], "Answer everybody or nobody, not 'some'."),
         (["", "", "", "", "desk.example"], "is not a URL without a path"),
+        (["", "", "", "", "", "klingon"], "Answer one of: as the documents, english, any."),
     ],
 )
 def test_a_wrong_answer_from_a_pipe_writes_nothing(
@@ -172,11 +173,14 @@ def test_a_person_is_asked_again(screen: Screen, tmp_path: Path) -> None:
             "Name of the collection [documents]:": "",
             "until you grant it [everybody]:": "",
             "if any (https://…):": "",
+            "any [as the documents]:": "english",
         },
         env={"HOME": str(tmp_path / "home")},
     )
     assert code == 0, shown
-    assert tomllib.loads(config.read_text())["origins"]["documents"]["path"] == str(tmp_path)
+    settings = tomllib.loads(config.read_text())
+    assert settings["origins"]["documents"]["path"] == str(tmp_path)
+    assert settings["embedder"] == {"model": "all-MiniLM-L6-v2"}
 
 
 ANSWERS = {
@@ -239,6 +243,10 @@ def test_what_it_is_doing_goes_to_standard_error(demo: Run, scripts: Scripts, co
     assert lines[20] == "Stored: 8 .md, 2 .txt, 2 .html, 1 .py, 1 .csv, 1 .pdf, 1 .json, 1 .rst"
     assert lines[21:] == [
         "Languages: 14 English, 3 without one",
+        (
+            "Embedding model: all-MiniLM-L6-v2, because no file that was read first is in another language "
+            "than English (--embedder multilingual-e5-small chooses the other one)"
+        ),
         "17 added: 17 open to the tenant",
         f"Started {scripts.server} (MCP 2026-07-28)",
     ]

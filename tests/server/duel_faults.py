@@ -200,7 +200,16 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
         yield f"shows other text {hit['text']}"
     if is_exact:
         hit = {name: value for name, value in hit.items() if name not in OF_EXACT}
-    yield from _differences(hit, known, VARYING["search"])
+    yield from _differences(_without_place(paper, hit), known, VARYING["search"])
+
+
+def _without_place(paper: Paper, hit: Json) -> Json:
+    """A hit without the place of its own document behind the title, which tells it apart in some replies."""
+    cited = re.fullmatch(rf"({re.escape(paper.title)}) \((.*)\)( › .*)", hit.get("cite_as", ""))
+    own = re.sub(r"\W", "", f"{paper.collection}{paper.path}")
+    if cited is None or re.sub(r"\W", "", cited[2]) not in own:
+        return hit
+    return hit | {"cite_as": cited[1] + cited[3]}
 
 
 def _match_faults(paper: Paper, duel: Duel, hit: Json) -> Iterator[str]:
