@@ -165,8 +165,7 @@ class StrictReaderInMemory:
     async def unknown_words(self, text: str) -> list[str]:
         """As `StrictReader.unknown_words`."""
         words, over = cast("WordsInMemory", self.rows.words), self.readable.over
-        query = query_words(text, self.readable.languages)
-        return await to_thread.run_sync(unknown_words, query, words, over)
+        return unknown_words(query_words(text, self.readable.languages), words, over)  # 0.1 ms, a thread 0.2
 
     async def nearest_spellings(self, word: str) -> list[Spelling]:
         """As `StrictReader.nearest_spellings`."""

@@ -10,8 +10,10 @@ dictionary of Python would take ten times their memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import compress
 from math import log
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -31,6 +33,7 @@ Mask: TypeAlias = "npt.NDArray[np.bool_]"
 """For each row in memory, whether it is one of those meant."""
 
 K1, B = 1.2, 0.75  # as in the engine
+KEPT_PLACES = 4096  # of looked-up words
 RESPELT = 0.85  # the weight of other spellings relative to a word that is right (rag/evaluate/measuring.md)
 MOST_TIMES = np.iinfo(
     np.uint16
@@ -43,7 +46,8 @@ class WordsInMemory:
     """The words of rows.
 
     The rows that have `words[i]` are `rows[starts[i] : starts[i + 1]]`, in order, and have it `times` times.
-    `lengths` has the number of words of each row, with repetitions.
+    `lengths` has the number of words of each row, with repetitions. `places` are those of words that were
+    looked up.
     """
 
     words: pa.Array[Any]
@@ -51,6 +55,7 @@ class WordsInMemory:
     rows: npt.NDArray[np.int32]
     times: npt.NDArray[np.uint16]
     lengths: npt.NDArray[np.int32]
+    places: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def nbytes(self) -> int:
@@ -66,11 +71,19 @@ class WordsInMemory:
         return self.rows[part], self.times[part]
 
     def place(self, word: str) -> int:
-        """The place of the first word that isn't before this one."""
+        """The place of the first word that isn't before this one.
+
+        Kept, because a search looks each word up several times, for 15 µs each.
+        """
+        if (known := self.places.get(word)) is not None:
+            return known
         low, high = 0, len(self.words)
         while low < high:
             middle = (low + high) // 2
             low, high = (middle + 1, high) if self._word(middle) < word else (low, middle)
+        if len(self.places) >= KEPT_PLACES:
+            self.places.clear()
+        self.places[word] = low
         return low
 
     def _word(self, place: int) -> str:
@@ -234,12 +247,18 @@ def _score_term(
 def words_of_rows(words: WordsInMemory, query: Sequence[Word], rows: Positions) -> list[frozenset[str]]:
     """The words of a query, as written there, that each of these rows has in any form."""
     having = {term: _are_in(words.postings(term)[0], rows) for term in terms_of_forms(query[:MAX_TERMS])}
-    shares = [
-        (word.text, np.any([np.all([having[term] for term in form], axis=0) for form in word.forms], axis=0))
-        for word in query[:MAX_TERMS]
-        if word.forms
-    ]
-    return [frozenset(text for text, in_rows in shares if in_rows[at]) for at in range(len(rows))]
+    asked = [word for word in query[:MAX_TERMS] if word.forms]
+    if not asked:
+        return [frozenset()] * len(rows)
+    texts = [word.text for word in asked]
+    in_rows = np.array([_any_form(word, having) for word in asked]).T.tolist()
+    return [frozenset(compress(texts, of_row)) for of_row in in_rows]
+
+
+def _any_form(word: Word, having: Mapping[str, Mask]) -> Mask:
+    """The rows that have a word in any form; `having` are those with each term."""
+    forms = [reduce(np.logical_and, (having[term] for term in form)) for form in word.forms]
+    return reduce(np.logical_or, forms)
 
 
 def _are_in(holding: npt.NDArray[np.int32], rows: Positions) -> Mask:
