@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import ConfigurationError
 from rag.ingest.fitting_model import LanguageSample, fitting_embedder
+from rag.ingest.report import Report
 from rag.report.text_and_html import counted
 from rag.run_history import runs_of
 from rag.store.read.catalog import check_embedder
+from rag.store.write.collection_writer import CollectionWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +57,31 @@ async def chosen_embedder(
     )
 
 
-def foreign_documents_note(
-    settings: Settings, collection: Collection, languages: Mapping[str, int]
-) -> Iterator[str]:
-    """What the multilingual model would bring to a collection with documents in these languages.
+async def foreign_documents_notes(
+    settings: Settings, writer: CollectionWriter, report: Report
+) -> tuple[str, ...]:
+    """What the multilingual model would bring to the writer's collection, at the end of a run.
 
-    Nothing if it has another model than the English one, if too few documents are in other languages, or if
-    an earlier run has told it.
+    Nothing if it has another model than the English one, if too few documents are in other languages, or none
+    of this run, or if an earlier run has told it.
     """
-    embedder, sample = collection.embedder, LanguageSample(languages)
-    if (embedder.provider, embedder.model) != ("builtin", ENGLISH_MODEL) or sample.model == ENGLISH_MODEL:
-        return
+    collection = writer.collection
+    is_english = (collection.embedder.provider, collection.embedder.model) == ("builtin", ENGLISH_MODEL)
+    if not is_english or not LanguageSample(report.languages).foreign:
+        return ()
+    sample = LanguageSample(await writer.language_counts())
+    if sample.model == ENGLISH_MODEL:
+        return ()
     command = f"refdesk-admin collection rebuild {collection.name} --model {model_name(MULTILINGUAL_MODEL)}"
     earlier = runs_of(settings.data, collection.tenant).values()
-    if not any(command in note for run in earlier if run.collection == collection.name for note in run.notes):
-        yield (
-            f"{sample.foreign} of {counted(sample.known, 'document')} are not in English, the only language "
-            f"that the model of this collection knows. To find them by meaning, and by questions in other "
-            f"languages, run {command}. It embeds all documents again, and --undo goes back."
-        )
+    if any(command in note for run in earlier if run.collection == collection.name for note in run.notes):
+        return ()
+    note = (
+        f"{sample.foreign} of {counted(sample.known, 'document')} are not in English, the only language that "
+        f"the model of this collection knows. To find them by meaning, and by questions in other languages, "
+        f"run {command}. It embeds all documents again, and --undo goes back."
+    )
+    return (note,)
 
 
 def _check(settings: Settings, collection: Collection, requested: str) -> None:

@@ -93,7 +93,8 @@ embedder_option = click.option(
     "embedder_name",
     default=DEFAULT_EMBEDDER,
     metavar="NAME",
-    help="Embedding model: the NAME of a table [embedders.NAME]. Default: [embedder].",
+    help="Embedding model: all-minilm-l6-v2 (English), multilingual-e5-small, an installed model, or the "
+    "NAME of a table [embedders.NAME]. Default: [embedder].",
 )
 
 

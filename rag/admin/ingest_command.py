@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.access_command import access_options, requested_access
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.cached_embedder import with_bill, with_cache
-from rag.admin.chosen_embedder import chosen_embedder, foreign_documents_note
+from rag.admin.chosen_embedder import ChosenEmbedder, chosen_embedder, foreign_documents_notes
 from rag.admin.command_line import collection_option, command, keep_overview, language_option, write_page
 from rag.admin.connect.connect_output import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
@@ -41,9 +41,10 @@ from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.policy.moderation import open_moderation, unasked
 from rag.ingest.report import InterruptedRunError, Outcome, Report
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
-from rag.models.embed import open_embedder
+from rag.models.embed import Embedder, open_embedder
 from rag.store.write.access_writer import Pairs
 from rag.store.write.change_collection import drop_if_empty, open_writer
+from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import origins_folder
 from rag.store.write.make_collection import ensure_collection
 
@@ -346,30 +347,29 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
 
     Without an `embedder_name`, a new collection gets the embedder that fits the documents. Without `rights`,
-    the settings and the collection decide. `removes` allows removing most of a folder's
-    sources. `verbose` lists every file, and `as_log` writes the progress as JSON lines. `origin` is the name
-    of the origin to ingest, which is at `paths` if it is a folder. With `only_news` a run in which nothing
-    happened prints nothing, and the lines of another one begin with the origin. `on` is the address of a Ray
-    cluster to work on.
+    the settings and the collection decide. `removes` allows removing most of a folder's sources. `verbose`
+    lists every file, and `as_log` writes the progress as JSON lines. `origin` is the name of the origin to
+    ingest, which is at `paths` if it is a folder. With `only_news` a run in which nothing happened prints
+    nothing, and the lines of another one begin with the origin. `on` is the address of a Ray cluster to work
+    on.
     """
     name, tenant, began = valid_name(collection), tenant_of(settings), datetime.now(UTC)
     act: Literal["sync", "ingest"] = "sync" if origin else "ingest"
     before = f"{origin}: " if only_news else ""
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(_connection(on))
-        choice = await chosen_embedder(settings, tenant, name, paths, embedder_name)
-        model = settings.embedder_named(choice.name)
-        embedder = await stack.enter_async_context(open_embedder(model, os.environ))
-        target = await ensure_collection(
+        make = partial(
+            ensure_collection,
             settings.data,
             tenant,
             name,
-            embedder.identity,
             language=language,
             visibility=first_visibility(settings),
-            embedder_name=choice.name,
             created_at=began,
         )
+        choose = partial(chosen_embedder, settings, tenant, name, paths, embedder_name)
+        choice, embedder, target = await _target(settings, stack, choose, make)
+        model = settings.embedder_named(choice.name)
         usual = usual_visibility(settings, target)
         rights = replace(rights or rights_of(settings), usual=usual)
         around = partial(_log_changed_access, settings.data, act, tenant)
@@ -394,7 +394,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                         error.report = entry.report = with_bill(error.report, cached, model)
                         print_summary(error.report, name, usual, quiet=quiet, before=before)
                         raise
-                    report = await _with_notes(settings, target, report, await writer.language_counts())
+                    report = await _with_notes(settings, writer, report)
                     report = replace(report, embedder=choice.reason)
                     entry.report = report = with_bill(report, cached, model)
                 if run:  # the origin's state follows the commit: a crash before it only repeats work
@@ -407,6 +407,33 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     return report
 
 
+async def _target(
+    settings: Settings,
+    stack: AsyncExitStack,
+    choose: Callable[[], Awaitable[ChosenEmbedder]],
+    make: Callable[..., Awaitable[Collection]],
+) -> tuple[ChosenEmbedder, Embedder, Collection]:
+    """The embedder to work with, open as long as the stack, and the collection, made if it is new.
+
+    Another run may make the collection while this one chooses. Then the collection's embedder counts.
+
+    Raises:
+        ConfigurationError: the embedder can't be loaded, or isn't that of the collection.
+    """
+    choice = await choose()
+    while True:
+        opening = open_embedder(settings.embedder_named(choice.name), os.environ)
+        embedder = await stack.enter_async_context(opening)
+        try:
+            return choice, embedder, await make(embedder.identity, embedder_name=choice.name)
+        except ConfigurationError:
+            if choice.collection:
+                raise
+            choice = await choose()
+            if not choice.collection:
+                raise
+
+
 def _log_changed_access(data: Path, name: ActName, tenant: str, pairs: Pairs) -> AbstractContextManager[None]:
     """The logging of the access records that an ingestion changes."""
     changed = {
@@ -417,11 +444,10 @@ def _log_changed_access(data: Path, name: ActName, tenant: str, pairs: Pairs) ->
     return log_act(data, access_act(name, tenant, changed)) if changed else nullcontext()
 
 
-async def _with_notes(
-    settings: Settings, collection: Collection, report: Report, languages: Mapping[str, int]
-) -> Report:
+async def _with_notes(settings: Settings, writer: CollectionWriter, report: Report) -> Report:
     """The report with notes on the model and on what is open to others, and the number of known failures."""
-    foreign = foreign_documents_note(settings, collection, languages)
+    collection = writer.collection
+    foreign = await foreign_documents_notes(settings, writer, report)
     exposed = [str(exposure) for exposure in await exposures(settings, collection.tenant, collection.name)]
     known_failures = count_known_failures(settings.data, collection, report)
     return replace(report, notes=(*report.notes, *foreign, *exposed), known_failures=known_failures)

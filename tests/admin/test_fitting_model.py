@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.admin import ingest_command
+from rag.admin.chosen_embedder import ChosenEmbedder, chosen_embedder
+from rag.config.model_settings import EmbedderSettings
 from rag.config.settings import IngestSettings, Settings
 from rag.ingest.fitting_model import SAMPLED, LanguageSample, fitting_embedder, sample_languages
+from rag.models.embed.local_embedder import builtin_embedder
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,4 +145,26 @@ def test_it_is_told_once_that_the_english_model_doesnt_fit_any_more(
     found = inside.json("search", "Сколько дней отпуска?")["results"]
     assert found[0]["title"] in {"Urlaub", "Leave"}
     inside.run(*rebuild.split()[1:3], "documents", "--undo")
+    assert model_of(inside, "documents") == SMALL
+
+
+@pytest.mark.slow
+def test_a_collection_that_another_run_makes_meanwhile_keeps_its_model(
+    inside: Desk, german: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[str] = []
+
+    async def choose(settings: Settings, tenant: str, name: str, *rest: Any) -> ChosenEmbedder:  # noqa: ANN401 any
+        choice = await chosen_embedder(settings, tenant, name, *rest)
+        chosen.append(choice.name)
+        if not choice.collection:  # now somebody else's run makes it
+            english = builtin_embedder(EmbedderSettings()).identity
+            await ensure_collection(settings.data, tenant, name, english)
+        return choice
+
+    monkeypatch.setattr(ingest_command, "chosen_embedder", choose)
+    run = inside.run("ingest", german)
+    assert run.stdout.startswith("2 added")
+    assert "Embedding model" not in run.stdout
+    assert chosen == [MULTILINGUAL, "default"]
     assert model_of(inside, "documents") == SMALL
