@@ -197,7 +197,7 @@ class SentencePieces:
         return limit - 2 - len(self.spans(prefix))
 
     def spans(self, text: str) -> Spans:
-        """The tokens, without the space that begins them. White space that is no part of one is no token."""
+        """The tokens, without the space that begins them. Other white space has none."""
         offsets = self._processor.encode(_encodable(text), return_type="offset_mapping")["offsets"]
         return [(end - len(text[start:end].lstrip()), end) for start, end in offsets]
 
