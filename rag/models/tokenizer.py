@@ -180,12 +180,20 @@ class Tokens:
 
 
 class SentencePieces:
-    """The tokenizer in a model of SentencePiece. No text spells one of its control pieces."""
+    """The tokenizer in a model of SentencePiece. No text spells one of its control pieces.
+
+    Raises:
+        ConfigurationError: the file is missing or invalid.
+    """
 
     def __init__(self, path: Path) -> None:
         from sentencepiece import SentencePieceProcessor  # noqa: PLC0415 takes 5 MB, for one model alone
 
-        self._processor = SentencePieceProcessor(model_file=str(path))
+        try:
+            self._processor = SentencePieceProcessor(model_file=str(path))
+        except RuntimeError as error:  # the library has no more specific one
+            problem = "is not a valid tokenizer" if path.is_file() else "does not exist"
+            raise ConfigurationError(f"The file {path} {problem}. Reinstall refdesk with pip.") from error
 
     def ids(self, text: str, limit: int) -> list[int]:
         """As `Tokens.ids`."""

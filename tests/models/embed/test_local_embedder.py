@@ -13,15 +13,17 @@ import pytest
 from anyio import from_thread
 
 from rag.config.model_settings import EmbedderSettings
-from rag.errors import ProviderError
+from rag.errors import ConfigurationError, ProviderError
 from rag.ingest.chunk_vectors import calibration
 from rag.models.embed import WrappedEmbedder, check_queries, open_embedder, unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE, measured_calibration, unrelated_cosine
 from rag.models.embed.local_embedder import builtin_embedder
+from rag.models.tokenizer import MULTILINGUAL_FOLDER, SentencePieces
 from rag.search.recall import AS_IT_IS, RELATED, Meaning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from rag.corpus import Vectors
     from rag.models.embed import Embedder, TextKind
@@ -151,6 +153,15 @@ def test_its_tokens_are_those_that_the_model_is_published_with(multilingual: Loc
         id_ for id_ in multilingual.tokens.ids("</s><s>", 512) if id_ > 3
     ]
     assert multilingual.tokens.ids("clock \ud800", 4) == multilingual.tokens.ids("clock ?", 4)
+
+
+def test_a_tokenizer_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.model"
+    with pytest.raises(ConfigurationError, match=r"tokenizer\.model does not exist\. Reinstall"):
+        SentencePieces(file)
+    file.write_bytes((MULTILINGUAL_FOLDER / "tokenizer.model").read_bytes()[:1000])
+    with pytest.raises(ConfigurationError, match=r"tokenizer\.model is not a valid tokenizer"):
+        SentencePieces(file)
 
 
 async def test_a_question_finds_its_answer_in_another_language(multilingual: LocalEmbedder) -> None:
