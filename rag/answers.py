@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.corpus import Chunk, Distance, Heading, Source, Value
-    from rag.originals import Staleness
+    from rag.originals import Dating, Staleness
     from rag.text.flags import Flag
 
 Mode = Literal["dense", "sparse", "hybrid", "exact"]
@@ -65,7 +65,8 @@ class Hit:
     of it. If they extend beyond the chunk, `around` has all chunks that they may touch, in order. Adjacent
     chunks can be joined to one hit: the best of them, with the text of all and the best similarity. `tokens`
     counts the excerpts, in tokens of the embedder; None without excerpts. In mode exact, `occurrences` are
-    the first matches that begin in these chunks, and `occurrence_count` is their total number.
+    the first matches that begin in these chunks, and `occurrence_count` is their total number. `dating` is
+    when its document is from, where the search was about that.
     """
 
     chunk: Chunk
@@ -79,6 +80,7 @@ class Hit:
     tokens: int | None = field(default=None, compare=False)
     occurrences: tuple[Occurrence, ...] = ()
     occurrence_count: int = 0
+    dating: Dating | None = None
 
     @property
     def shown_tokens(self) -> int | None:

@@ -1,8 +1,8 @@
 """The file that a source was made from: whether it is still as it was, when it expires, and its bytes.
 
-Whether it has changed or gone is told without reading it. A document expires at the moment that it states, or
-so many days after its date. Moments are in UTC. A date without a time is its first moment, and a time without
-a zone is in UTC.
+Whether it has changed or gone is told without reading it. When a document is from, it states itself, or its
+path does, or else the time of its file. It expires at the moment that it states, or so many days after its
+date. Moments are in UTC. A date without a time is its first moment, and a time without a zone is in UTC.
 
 A picture of a page is drawn from the file as it is now. It may show only what the stored text was made from:
 the rights and the policies of the collection were applied to that. So a digest decides, also for those who
@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import time
 import weakref
+from calendar import monthrange
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Literal, TypeAlias
@@ -165,6 +167,62 @@ def _is_mounted(path: str, parts: int) -> bool:
             return any(True for _ in entries)
     except OSError:
         return False
+
+
+UNTOLD = date(1980, 1, 2)  # archives and build tools date files to 1970, or to the first of January 1980
+DATE_IN_NAME = re.compile(
+    r"(?:(?<![0-9A-Za-z])|(?<=[A-Za-z]{4})|(?<=FY)|(?<=fy))(?P<year>(?:19[5-9]|20[0-9])[0-9])"
+    r"(?:(?P<joint>[-_./]?)(?P<month>0[1-9]|1[0-2])(?:(?P=joint)(?P<day>0[1-9]|[12][0-9]|3[01]))?)?(?![0-9])"
+)
+"""A year in a path or a title, with its month and day if they follow: 2023, 2023-05, 2023/05/12, 20230512.
+
+Letters right before it are those of a word (handbook2023, FY2023), so rfc1951 has none.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Dating:
+    """When a document is from: a day, a month or a year, given by its first and its last day.
+
+    `by` is what tells it: the document itself, the path of its file, or else the last change of its file.
+    """
+
+    first: date
+    last: date
+    by: Literal["document", "path", "file"]
+
+    def __str__(self) -> str:
+        """As precise as it is known: 2023, 2023-05 or 2023-05-12."""
+        if self.first == self.last:
+            return self.first.isoformat()
+        return f"{self.first:%Y-%m}" if self.first.month == self.last.month else f"{self.first:%Y}"
+
+
+def dating(source: Source) -> Dating | None:
+    """When a document is from; None if nothing tells it.
+
+    A year in its path that is later than the one after its ingestion is none.
+    Example: "handbook-2023/05/leave.md", without a date of its own -> May 2023, by its path.
+    """
+    if source.date:
+        return Dating(source.date.date(), source.date.date(), "document")
+    latest = source.ingested_at.year + 1
+    matches = [match for match in DATE_IN_NAME.finditer(source.name) if int(match["year"]) <= latest]
+    if matches:
+        return _dating_by_path(*(int(number or 0) for number in matches[-1].group("year", "month", "day")))
+    changed = _changed_at(source.file) if source.file else None
+    if changed is None or changed.date() <= UNTOLD:
+        return None
+    return Dating(changed.date(), changed.date(), "file")
+
+
+def _dating_by_path(year: int, month: int, day: int) -> Dating:
+    """A month or a day of 0 isn't known; a day that the month doesn't have isn't one."""
+    if not month:
+        return Dating(date(year, 1, 1), date(year, 12, 31), "path")
+    _, days = monthrange(year, month)
+    first, last = (day, day) if 0 < day <= days else (1, days)
+    return Dating(date(year, month, first), date(year, month, last), "path")
 
 
 EXPIRES = "expires"

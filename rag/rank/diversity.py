@@ -6,10 +6,10 @@ Diversity is maximal marginal relevance. A near-duplicate repeats a text word fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -101,9 +101,23 @@ def _indexes(sources: Sequence[Hashable]) -> dict[Hashable, npt.NDArray[np.intp]
 SHINGLE = 5  # words
 
 
-def distinct(texts: Sequence[str], *, threshold: float = 0.9) -> tuple[int, ...]:
-    """The indexes of the texts (best first) to keep: a text is dropped if it duplicates a kept one before it.
+Verdict = Literal["earlier", "later", "both"]
+"""Which of two near-duplicates stay. If the later one alone does, it takes the earlier one's place."""
 
+
+def _keep_earlier(_earlier: int, _later: int) -> Verdict:
+    return "earlier"
+
+
+def distinct(
+    texts: Sequence[str],
+    *,
+    threshold: float = 0.9,
+    verdict: Callable[[int, int], Verdict] = _keep_earlier,
+) -> dict[int, int]:
+    """The texts (best first) to keep: their places in `texts`, and the index of the one that stands there.
+
+    Of duplicates, the first stays in its place, unless the `verdict` on their indexes is another one.
     Duplicates differ in white space only, or their five-word shingles have a Jaccard similarity of at least
     `threshold`, in (0, 1]. A text that only resembles a dropped one is kept. Long texts that
     differ in one number only are duplicates, too.
@@ -113,11 +127,20 @@ def distinct(texts: Sequence[str], *, threshold: float = 0.9) -> tuple[int, ...]
     """
     normal = [" ".join(text.split()) for text in texts]
     alike = (jaccard([_shingles(text) for text in normal]) >= threshold).tolist()  # faster to index
-    chosen: list[int] = []
+    chosen: dict[int, int] = {}
     for index, text in enumerate(normal):
-        if not any(alike[earlier][index] or normal[earlier] == text for earlier in chosen):
-            chosen.append(index)
-    return tuple(chosen)
+        verdicts = {
+            place: verdict(earlier, index)
+            for place, earlier in chosen.items()
+            if alike[earlier][index] or normal[earlier] == text
+        }
+        if "earlier" in verdicts.values():
+            continue
+        replaced = [place for place, said in verdicts.items() if said == "later"]
+        for place in replaced:
+            del chosen[place]
+        chosen[min(replaced, default=index)] = index
+    return dict(sorted(chosen.items()))
 
 
 def _shingles(text: str) -> set[int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from math import hypot, sqrt
 from statistics import fmean, pstdev
@@ -286,21 +286,18 @@ def aged_score(score: float, factor: float, *, weight: float) -> float:
 
 def by_recency(
     hits: Sequence[Hit],
+    ages: Sequence[float | None],
     *,
-    now: datetime,
     half_life_days: float,
     weight: float,
     missing: MissingDate,
-    field: str = "",
 ) -> list[Hit]:
-    """`hits` with their scores aged by date, best first; ties stay in the given order.
-
-    The date comes from the declared `field`, or from the source itself if `field` is empty.
+    """`hits` with their scores aged by these `ages` in days, best first; ties stay in the given order.
 
     Raises:
-        ConfigurationError: a hit has no date, and `missing` is "error".
+        ConfigurationError: a hit has no age, and `missing` is "error".
     """
-    factors = [_factor(hit, now, half_life_days, missing, field) for hit in hits]
+    factors = [_factor(hit, age, half_life_days, missing) for hit, age in zip(hits, ages, strict=True)]
     new = [
         replace(hit, score=aged_score(hit.score, factor, weight=weight))
         for hit, factor in zip(hits, factors, strict=True)
@@ -308,10 +305,9 @@ def by_recency(
     return sorted(new, key=lambda hit: -hit.score)
 
 
-def _factor(hit: Hit, now: datetime, half_life_days: float, missing: MissingDate, field: str) -> float:
-    date = hit.fields.get(field) if field else hit.source.date
-    if isinstance(date, datetime):
-        return decay((now - date) / DAY, half_life_days)
+def _factor(hit: Hit, age_days: float | None, half_life_days: float, missing: MissingDate) -> float:
+    if age_days is not None:
+        return decay(age_days, half_life_days)
     match missing:
         case "ignore":
             return 1.0

@@ -18,6 +18,7 @@ from anyio import to_thread
 
 from rag.answers import Answer, Context, Hit, SubQuery
 from rag.errors import InvalidRequestError
+from rag.rank.editions import AskedTime, asked_time, prefer_editions
 from rag.report.text_and_html import counted
 from rag.search.exact import find_exact, scan_deadline
 from rag.search.gate import WIDER, admit
@@ -62,6 +63,8 @@ CHANCE = (
     "The embedding model knows no word of the query, so similarities are little more than chance. "
     "Mode hybrid searches by words, too: {}."
 )
+NEWEST = "Of documents that have several editions, the newest ones come first."
+OF_YEARS = "Of documents that have several editions, those of {} come first, or else the last ones before."
 RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
@@ -205,8 +208,10 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     state.spellings.update(lists[0].spellings)
     with state.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
+    asked = asked_time(queries[0].text)
     # The gate reads the source of each candidate, so it stops at the limit, unless a later step drops hits.
-    enough = len(candidates) if plan.drops_distant or plan.hit_stages else state.hits_to_check
+    needs_all = plan.drops_distant or plan.hit_stages or asked
+    enough = len(candidates) if needs_all else state.hits_to_check
     with state.steps.step("gate") as gate:
         hits = await admit(candidates, queries[0], enough, state.alarm)
         # Many adjacent hits became one: the limit is not full, so the gate checks more.
@@ -216,6 +221,13 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
         gate.record_count(len(hits))
     if state.steps.detailed:
         await record_lists(candidates, lists, hits, (recalled, fused, gate), queries[0], state)
+    if asked:
+        with state.steps.step("editions") as step:
+            preferred = await to_thread.run_sync(prefer_editions, hits, asked)
+            step.record_hits(preferred, of=len(hits))
+        changed = [hit.chunk.id for hit in hits] != [hit.chunk.id for hit in preferred]
+        hits = preferred
+        state.note(_edition_notes(asked) if changed else [])
     if not plan.drops_distant:
         return hits
     with state.steps.step("thresholds") as step:
@@ -225,6 +237,11 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
         step.record_hits(near, of=len(hits))
     state.count_left_out(DISTANT, hits, near)
     return near
+
+
+def _edition_notes(asked: AskedTime) -> list[str]:
+    """A note on which editions come first."""
+    return [OF_YEARS.format(" and ".join(map(str, sorted(asked.years)))) if asked.years else NEWEST]
 
 
 async def _finds_any(query: Query, state: SearchState) -> bool:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rag.answers import Hit
 from rag.corpus import Chunk, Source
 from rag.errors import ConfigurationError
+from rag.rank.editions import PRESENT
 from rag.rank.fusion import (
     TIE,
     aged_score,
@@ -33,6 +34,7 @@ from rag.rank.fusion import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
     from rag.config.profiles import MissingDate
@@ -292,8 +294,13 @@ def _hit_of_age(name: str, score: float, age: float | None = None) -> Hit:
     return Hit(Chunk(f"{name}/0", name, 0, 0, 1, "x"), replace(SOURCE_OF_NOW, id=name, date=date), score, 0.5)
 
 
+def _ages(hits: Sequence[Hit]) -> list[float | None]:
+    dates = [hit.source.date for hit in hits]
+    return [None if date is None else PRESENT.days_away(date, NOW) for date in dates]
+
+
 def _aged(*hits: Hit, weight: float = 0.5, missing: MissingDate = "ignore") -> list[tuple[str, Any]]:
-    new = by_recency(hits, now=NOW, half_life_days=30, weight=weight, missing=missing)
+    new = by_recency(hits, _ages(hits), half_life_days=30, weight=weight, missing=missing)
     return [(hit.source.id, pytest.approx(hit.score)) for hit in new]
 
 
@@ -362,6 +369,6 @@ def test_a_score_never_grows_and_loses_no_more_than_its_weight(
 @given(st.lists(st.tuples(st.floats(-1, 1), st.none() | st.floats(-9, 9999)), max_size=8), SHARES)
 def test_every_hit_comes_once_and_best_first(rows: list[tuple[float, float | None]], weight: float) -> None:
     hits = [_hit_of_age(f"{place}", score, age) for place, (score, age) in enumerate(rows)]
-    new = by_recency(hits, now=NOW, half_life_days=30, weight=weight, missing="penalize")
+    new = by_recency(hits, _ages(hits), half_life_days=30, weight=weight, missing="penalize")
     assert sorted(hit.chunk.id for hit in new) == sorted(hit.chunk.id for hit in hits)
     assert [hit.score for hit in new] == sorted((hit.score for hit in new), reverse=True)

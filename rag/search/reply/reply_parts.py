@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import chain, takewhile
 from json import dumps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rag.answers import Hit
     from rag.corpus import Chunk, Source, Value
+    from rag.originals import Dating
 
 MAX_METADATA_CHARS = 500  # of a source; documents can have any amount, and every hit repeats it
 MAX_URL_CHARS = 500
@@ -87,6 +88,20 @@ def _json_value(value: Value) -> str | int | float | bool | list[str]:
 def shown_date(source: Source) -> str | None:
     """The document's own date, if it has one."""
     return timestamp(source.date) if source.date else None
+
+
+class Dates(TypedDict):
+    """The fields of a reply that say when a document is from."""
+
+    date: str | None
+    date_from: Literal["path", "file"] | None
+
+
+def shown_dates(source: Source, dated: Dating | None) -> Dates:
+    """The document's own date, or else that of its path or file, if `dated` is one."""
+    if source.date or dated is None or dated.by == "document":
+        return {"date": shown_date(source), "date_from": None}
+    return {"date": str(dated), "date_from": dated.by}
 
 
 def timestamp(moment: datetime) -> str:

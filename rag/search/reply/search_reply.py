@@ -25,7 +25,7 @@ from rag.search.reply.reply_parts import (
     assemble_context,
     cite_as,
     places_of_namesakes,
-    shown_date,
+    shown_dates,
     shown_metadata,
     shown_url,
 )
@@ -40,9 +40,10 @@ class HitRecord(Reply):
     `[id]` is its citation for machines, and `uri` its resource. `cite_as` is for people: title, section and
     page, which nothing else says again: every further mention would take room from passages. `start` and
     `end` are characters of the source; `excerpts` are the parts of it that are shown, if they are several.
-    `tokens` counts what is shown. `header` is the header row, further up in the source, of the table that the
-    text continues. `stale` says that the file has changed or gone since it was ingested, `flags` what the hit
-    contains.
+    `tokens` counts what is shown. `date` is the document's own; where time was asked for, it may be that of
+    its path or file, as `date_from` says. `header` is the header row, further up in the source, of the table
+    that the text continues. `stale` says that the file has changed or gone since it was ingested, `flags`
+    what the hit contains.
     In mode exact, `matches` are the line, the start and the end of the first matches in the passage,
     `match_count` the number of all that begin there.
     """
@@ -55,6 +56,7 @@ class HitRecord(Reply):
     url: str | None = None
     page: int | None = None
     date: str | None = None
+    date_from: Literal["path", "file"] | None = None
     stale: Staleness | None = None
     flags: list[Flag] | None = None
     header: str | None = None
@@ -234,7 +236,7 @@ def hit_record(hit: Hit, *, vectors: bool, urls: bool = False, brief: bool = Fal
         cite_as=cite_as(hit),
         url=url or (uri if urls else None),
         page=hit.shown_chunks[0].page,
-        date=shown_date(source),
+        **shown_dates(source, hit.dating),
         header=label(hit.header) or None,
         text=disarm(hit.text, from_prose=hit.span.start == 0),
         start=hit.span.start,

@@ -20,10 +20,12 @@ from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import note_failure
 from rag.models.chat import Chat, chat_scores, weighted
-from rag.rank import diversity
+from rag.originals import Dating, dating
 from rag.rank.diversity import Likeness, cosine, diversify, jaccard
+from rag.rank.editions import PRESENT, asked_time, prefer_editions, without_copies
 from rag.rank.fusion import by_recency, newer_first
 from rag.search.recall import Query
+from rag.store.read.word_analysis import query_terms, stop_languages
 from rag.text.segments import words
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAILED = "The passages were not reranked ({}); they keep the order of the search."
+UNDATED = "Nothing tells which of the passages are newer, so they are in the order of relevance alone."
 UNSCORED = "The reranker gave no score to {} of the passages; they come last."
 
 
@@ -87,14 +90,18 @@ def _scored_text(hit: Hit) -> str:
 async def rerank(
     hits: Sequence[Hit], stage: RerankStage, query: Query, state: SearchState, step: OpenStep
 ) -> list[Hit]:
-    """The stage `rerank`; see `rerank_hits`."""
-    return await rerank_hits(hits, stage, query.text, state.models, step, limit=state.plan.limit)
+    """The stage `rerank`; see `rerank_hits`. Editions that the question asks for come first again."""
+    reranked = await rerank_hits(hits, stage, query.text, state.models, step, limit=state.plan.limit)
+    asked = asked_time(query.text)
+    return prefer_editions(reranked, asked) if asked else reranked
 
 
 async def order_by_recency(
-    hits: Sequence[Hit], stage: RecencyStage, query: Query, _run: SearchState, _step: OpenStep
+    hits: Sequence[Hit], stage: RecencyStage, query: Query, _run: SearchState, step: OpenStep
 ) -> list[Hit]:
     """The hits ordered by score and date: part of each score decays with the age of its document.
+
+    If the question asks for years, it decays with the distance from these.
 
     Raises:
         ConfigurationError: the field that the stage names is not of type datetime in a collection.
@@ -106,13 +113,24 @@ async def order_by_recency(
                 f"The stage recency uses the field {stage.field}, of type {kind} in the collection "
                 f"{collection.name}. Name a field of type datetime."
             )
+    asked = asked_time(query.text) or PRESENT
+    now = datetime.now(UTC)
+    datings = [None if stage.field else dating(hit.source) for hit in hits]
+    moments = [
+        hit.fields.get(stage.field) if stage.field else hit.source.date or dated
+        for hit, dated in zip(hits, datings, strict=True)
+    ]
+    ages = [
+        asked.days_away(moment, now) if isinstance(moment, datetime | Dating) else None for moment in moments
+    ]
+    if len(set(ages)) == 1 and len({hit.source.id for hit in hits}) > 1:
+        step.add_warnings(UNDATED)
     return by_recency(
-        hits,
-        now=datetime.now(UTC),
+        [replace(hit, dating=dated) for hit, dated in zip(hits, datings, strict=True)],
+        ages,
         half_life_days=stage.half_life_days,
         weight=stage.weight,
         missing=stage.missing,
-        field=stage.field,
     )
 
 
@@ -150,9 +168,10 @@ def _cosines(hits: Sequence[Hit], query: Query) -> Likeness:
 
 
 async def drop_duplicates(
-    hits: Sequence[Hit], stage: DedupeStage, _query: Query, _run: SearchState, _step: OpenStep
+    hits: Sequence[Hit], stage: DedupeStage, query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
-    """The hits without those that nearly repeat a better one."""
-    return [
-        hits[index] for index in diversity.distinct([hit.text for hit in hits], threshold=stage.threshold)
-    ]
+    """The hits without those that nearly repeat a better one; of editions, the one asked for is better."""
+    languages = {language for view in query.views for language in stop_languages(view.table.collection)}
+    asked_words = frozenset(words(" ".join(query_terms(query.text, languages))))
+    asked = asked_time(query.text) or PRESENT
+    return without_copies(hits, asked_words, asked, threshold=stage.threshold)

@@ -1,0 +1,176 @@
+"""Editions of a document: which of them a question asks for, and copies that may stand for one another.
+
+A handbook of 2018 and one of 2023 answer the same questions, in nearly the same words, so neither meaning nor
+words tell them apart. Their dates do (`rag.originals.dating`): "now" asks for the newest, "in 2018" for the
+one of that year. What has no other edition is not affected by any of this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rag.originals import DATE_IN_NAME, Dating, dating
+from rag.rank.diversity import Verdict, distinct, jaccard
+from rag.rank.fusion import DAY, aged_score
+from rag.text.segments import words
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rag.answers import Hit
+
+OTHER_EDITION = 0.7
+"""The factor for the score of an edition that isn't asked for (rag/evaluate/measuring.md)."""
+NEAR_COPY = 0.5  # the share of common words from which two passages are editions of one another
+SAME_TITLE = 0.2  # the same, of documents with one title
+_PRESENT = re.compile(
+    r"""\b(?:
+      current(?:ly)? | latest | newest | now(?:adays)? | today | (?:most\ )?recent(?:ly)? | up[- ]to[- ]date
+    | aktuell\w* | derzeit\w* | gegenwärtig\w* | heut(?:e|ig\w*) | jetzt | momentan\w* | neu?est\w*
+    | actuel\w* | maintenant | aujourd.hui | récent\w* | en\ vigueur
+    | actual(?:es|mente)? | ahora | hoy | vigentes? | recientes? | últim[oa]s?
+    | attual[ei]\w* | adesso | oggi | atua(?:l|is|lmente) | agora | hoje
+    | huidige? | momenteel | nieuwste
+    | текущ\w+ | действующ\w+ | актуальн\w+ | нынешн\w+ | последн\w+ | сейчас | сегодня | теперь
+    | hiện\ (?:tại|nay|hành) | mới\ nhất | bây\ giờ
+    )\b
+    | वर्तमान | नवीनतम | अभी | आजकल
+    | 目前 | 当前 | 當前 | 现在 | 現在 | 现行 | 現行 | 最新 | 현재 | 최신 | 지금
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_YEAR = re.compile(r"(?<![0-9A-Za-z.,])(?:19[5-9]|20[0-9])[0-9](?![0-9A-Za-z%]|[.,][0-9])")
+_VERSION = re.compile(r"(?<![0-9A-Za-z])v(?:ersion)?[ ._-]?[0-9]+(?:\.[0-9]+)*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTime:
+    """The years that a question asks for; none for the present."""
+
+    years: frozenset[int] = frozenset()
+
+    def prefers(self, first: Dating | None, second: Dating | None) -> bool:
+        """Whether it asks for a document of the `first` date rather than for one of the `second`.
+
+        For the present, the newer one; for years, one of these, else the last one before them, which was
+        still valid. Dates that overlap, like 2023 and May 2023, are the same.
+        """
+        if first is None or second is None:
+            return False
+        if not self.years:
+            return first.first > second.last
+        return self._years_away(first) < self._years_away(second)
+
+    def _years_away(self, dated: Dating) -> tuple[int, int]:
+        """Smaller for a date that is in these years or nearer to them; one after them is the farthest."""
+        if any(dated.first.year <= year <= dated.last.year for year in self.years):
+            return 0, 0
+        return (2, dated.first.year) if dated.first.year > max(self.years) else (1, -dated.last.year)
+
+    def days_away(self, moment: datetime | Dating, now: datetime) -> float:
+        """The days between a moment and these years; for the present, its age at `now`, negative if later."""
+        first, last = (moment.first, moment.last) if isinstance(moment, Dating) else 2 * (moment.date(),)
+        if self.years:
+            gaps = (
+                max((date(year, 1, 1) - last).days, (first - date(year, 12, 31)).days) for year in self.years
+            )
+            return max(0, min(gaps))
+        return (now.date() - last).days if isinstance(moment, Dating) else (now - moment) / DAY
+
+
+PRESENT = AskedTime()
+
+
+def asked_time(question: str) -> AskedTime | None:
+    """The time that a question asks for, in the usual words of a dozen languages; None if for none.
+
+    Examples: "the current fee" -> `PRESENT`; "the fee in 2018" -> {2018}; "the fee" -> None.
+    """
+    if years := _YEAR.findall(question):
+        return AskedTime(frozenset(map(int, years)))
+    return PRESENT if _PRESENT.search(question) else None
+
+
+def prefer_editions(hits: Sequence[Hit], asked: AskedTime) -> list[Hit]:
+    """The hits with their dates, best first; editions that are not asked for get lower scores.
+
+    That is a hit of whose document the `hits` have an edition that is asked for rather. Its score is
+    multiplied by `OTHER_EDITION`, so one that answers much better stays first.
+    """
+    datings = [dating(hit.source) for hit in hits]
+    are_editions = _editions(hits)
+    scores = [
+        aged_score(hit.score, OTHER_EDITION, weight=1.0)
+        if any(asked.prefers(datings[other], datings[index]) for other in np.flatnonzero(are_editions[index]))
+        else hit.score
+        for index, hit in enumerate(hits)
+    ]
+    dated = [
+        replace(hit, score=score, dating=dated)
+        for hit, score, dated in zip(hits, scores, datings, strict=True)
+    ]
+    return sorted(dated, key=lambda hit: -hit.score)
+
+
+def _editions(hits: Sequence[Hit]) -> npt.NDArray[np.bool_]:
+    """Which hits are of editions of one document, shape (hits, hits).
+
+    Those are documents whose paths differ in dates or versions only; and passages of different documents that
+    have half of their words in common, or a fifth and the same title.
+    """
+    paths = _equal([_undated(hit.source.name) for hit in hits])
+    titles = _equal([_undated(hit.source.title) for hit in hits])
+    common = jaccard([frozenset(words(hit.text)) for hit in hits])
+    same = _equal([f"{hit.source.collection}/{hit.source.id}" for hit in hits])
+    alike: npt.NDArray[np.bool_] = paths | (common >= NEAR_COPY) | (titles & (common >= SAME_TITLE))
+    return alike & ~same
+
+
+def _equal(texts: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which texts are equal, and not empty; shape (texts, texts)."""
+    array = np.array(texts)
+    are_equal: npt.NDArray[np.bool_] = (array[:, None] == array) & (array != "")
+    return are_equal
+
+
+def _undated(name: str) -> str:
+    """A path or a title without dates, versions and what joins them.
+
+    Example: "handbook-2018/Leave v2.md" -> "handbookleavemd".
+    """
+    bare = _VERSION.sub("", DATE_IN_NAME.sub("", name))
+    return "".join(filter(str.isalnum, bare)).casefold()
+
+
+def without_copies(
+    hits: Sequence[Hit], question_words: frozenset[str], asked: AskedTime, *, threshold: float
+) -> list[Hit]:
+    """The hits without near-duplicates: the edition that is asked for stands in the first one's place.
+
+    A passage with a word of the question that the other one lacks is no copy of it. Neither is one with other
+    numbers, unless their dates tell which edition is asked for: "40 pounds" or "45 pounds" may be right.
+    """
+    texts = [hit.text for hit in hits]
+    bags = [frozenset(words(text)) for text in texts]
+    datings = [dating(hit.source) for hit in hits]
+
+    def verdict(earlier: int, later: int) -> Verdict:
+        if asked.prefers(datings[later], datings[earlier]):
+            return "both" if (bags[earlier] - bags[later]) & question_words else "later"
+        if (bags[later] - bags[earlier]) & question_words:
+            return "both"
+        is_copy = asked.prefers(datings[earlier], datings[later]) or not _numbers(bags[earlier] ^ bags[later])
+        return "earlier" if is_copy else "both"
+
+    places = distinct(texts, threshold=threshold, verdict=verdict)
+    return [replace(hits[index], score=hits[place].score) for place, index in places.items()]
+
+
+def _numbers(bag: frozenset[str]) -> frozenset[str]:
+    return frozenset(word for word in bag if any(map(str.isdigit, word)))

@@ -1,0 +1,220 @@
+"""Which time a question asks for, when documents are from, and which of their editions come first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.answers import Hit
+from rag.corpus import Chunk, FileState, Source
+from rag.originals import Dating, dating
+from rag.rank.editions import OTHER_EDITION, PRESENT, AskedTime, asked_time, prefer_editions, without_copies
+
+INGESTED = datetime(2026, 3, 1, tzinfo=UTC)
+SOURCE = Source("s", "documents", "file:///s", "Leave", "text/markdown", "d", 1, 1, INGESTED)
+CHANGED = FileState(int(datetime(2022, 5, 6, 12, tzinfo=UTC).timestamp() * 1e9), 10)
+IN_2018 = AskedTime(frozenset({2018}))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the current leave policy?",
+        "Which version is the LATEST?",
+        "How much do we pay now?",
+        "today's opening hours",
+        "most recent price list",
+        "Wie lautet die aktuelle Regelung?",
+        "Wie viele Tage habe ich derzeit?",
+        "die neueste Fassung",
+        "Quelle est la politique actuelle ?",
+        "la norma vigente",
+        "Qual è la procedura attuale?",
+        "Qual é a política atual?",
+        "de huidige versie",
+        "Какая сейчас политика?",
+        "текущая версия",
+        "最新的政策是什么",
+        "現在の規程",
+        "현재 규정",
+        "वर्तमान नीति क्या है",
+        "chính sách hiện tại",
+    ],
+)
+def test_the_present_is_asked_for_in_the_usual_words(question: str) -> None:
+    assert asked_time(question) == PRESENT
+
+
+@pytest.mark.parametrize(
+    ("question", "years"),
+    [
+        ("What was the fee in 2018?", {2018}),
+        ("the fee in 2018 and 2019", {2018, 2019}),
+        ("the fees of 2018-2019", {2018, 2019}),
+        ("Is the 2019 policy still current?", {2019}),
+        ("2018年的政策", {2018}),
+        ("the minutes of 2021-05-03", {2021}),
+    ],
+)
+def test_years_are_asked_for_by_their_numbers(question: str, years: set[int]) -> None:
+    assert asked_time(question) == AskedTime(frozenset(years))
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What is the fee?", "currency", "known nowhere", "ISO 9001", "RFC2018", "2,018 pounds", "2018.5 m"],
+)
+def test_other_questions_ask_for_no_time(question: str) -> None:
+    assert asked_time(question) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "dated"),
+    [
+        ("handbook-2018/leave.md", "2018"),
+        ("2018/handbook-2019.md", "2019"),
+        ("posts/2018/05/12/news.md", "2018-05-12"),
+        ("minutes/2018-05.md", "2018-05"),
+        ("minutes_20180512.txt", "2018-05-12"),
+        ("handbook2018.pdf", "2018"),
+        ("FY2018 report.pdf", "2018"),
+        ("report 2018-02-31.pdf", "2018-02"),
+        ("plan for 2027.md", "2027"),
+    ],
+)
+def test_a_document_without_a_date_is_of_the_year_in_its_path(path: str, dated: str) -> None:
+    told = dating(replace(SOURCE, metadata={"path": path}, file=CHANGED))
+    assert told
+    assert (str(told), told.by) == (dated, "path")
+
+
+@pytest.mark.parametrize(
+    "path", ["leave.md", "rfc1951.txt", "iso-9001.pdf", "scan 120180.png", "plan 2046.md", "v2.0.md"]
+)
+def test_without_a_year_it_is_of_the_last_change_of_its_file(path: str) -> None:
+    day = date(2022, 5, 6)
+    assert dating(replace(SOURCE, metadata={"path": path}, file=CHANGED)) == Dating(day, day, "file")
+    assert dating(replace(SOURCE, metadata={"path": path})) is None
+    assert dating(replace(SOURCE, metadata={"path": path}, file=FileState(0, 10))) is None
+
+
+def test_its_own_date_goes_before_all() -> None:
+    source = replace(SOURCE, date=INGESTED, metadata={"path": "2018/leave.md"}, file=CHANGED)
+    assert dating(source) == Dating(INGESTED.date(), INGESTED.date(), "document")
+
+
+def _hit(path: str, score: float, text: str = "Leave is 20 days.", *, title: str = "Leave") -> Hit:
+    source = replace(SOURCE, id=path, title=title, metadata={"path": path})
+    return Hit(Chunk(f"{path}/0", path, 0, 0, len(text), text), source, score, 0.5)
+
+
+OLD, NEW = _hit("2018/leave.md", 0.6, "One."), _hit("2023/leave.md", 0.5, "Another.")
+UNRELATED = _hit("2024/canteen.md", 0.55, "Soup.", title="Canteen")
+
+
+def _paths(hits: list[Hit]) -> list[str]:
+    return [hit.source.id for hit in hits]
+
+
+def test_the_newest_edition_comes_first_and_others_lose_a_part_of_their_scores() -> None:
+    hits = prefer_editions([OLD, UNRELATED, NEW], PRESENT)
+    assert _paths(hits) == ["2024/canteen.md", "2023/leave.md", "2018/leave.md"]
+    assert [hit.score for hit in hits] == pytest.approx([0.55, 0.5, 0.6 * OTHER_EDITION])
+    assert [str(hit.dating) for hit in hits] == ["2024", "2023", "2018"]
+
+
+@pytest.mark.parametrize(("year", "first"), [(2018, OLD), (2023, NEW), (2021, OLD), (2025, NEW), (2016, OLD)])
+def test_of_years_the_edition_comes_first_that_was_valid_then(year: int, first: Hit) -> None:
+    asked = AskedTime(frozenset({year}))
+    equal = [replace(hit, score=0.5) for hit in (OLD, NEW)]
+    assert prefer_editions(equal, asked)[0].source == first.source
+    assert prefer_editions(equal[::-1], asked)[0].source == first.source
+
+
+def test_an_edition_that_answers_much_better_stays_first() -> None:
+    assert _paths(prefer_editions([replace(OLD, score=0.9), NEW], PRESENT))[0] == "2018/leave.md"
+
+
+@pytest.mark.parametrize(
+    ("other", "are_editions"),
+    [
+        (_hit("2023/leave v2.md", 0.5, "Another."), True),
+        (_hit("2023/new.md", 0.5, "Leave is 25 days.", title="New"), True),
+        (_hit("2023/new.md", 0.5, "Days of leave: 25", title="Leave 2023"), True),
+        (_hit("2023/new.md", 0.5, "Days of leave: 25", title="New"), False),
+        (_hit("2023/new.md", 0.5, "Soup.", title="Leave"), False),
+        (_hit("2018/other.md", 0.5), False),
+    ],
+    ids=["path", "text", "title", "no title", "no common words", "one year"],
+)
+def test_editions_differ_in_dates_of_their_paths_or_hardly_in_their_texts(
+    other: Hit, *, are_editions: bool
+) -> None:
+    first = replace(_hit("2018/leave.md", 0.6), score=0.6)
+    assert (_paths(prefer_editions([first, other], PRESENT))[0] == other.source.id) is are_editions
+
+
+def test_passages_of_one_document_are_no_editions_of_one_another() -> None:
+    hits = [replace(OLD, chunk=replace(OLD.chunk, id=f"{seq}", seq=seq)) for seq in range(3)]
+    assert [hit.score for hit in prefer_editions(hits, PRESENT)] == [0.6] * 3
+
+
+@given(st.permutations([2015, 2018, 2023]), st.sampled_from([PRESENT, IN_2018]))
+def test_of_three_editions_with_one_score_the_one_asked_for_is_first_in_any_order(
+    years: list[int], asked: AskedTime
+) -> None:
+    hits = prefer_editions([_hit(f"{year}/leave.md", 0.5) for year in years], asked)
+    assert hits[0].source.id == ("2018/leave.md" if asked.years else "2023/leave.md")
+
+
+RULE = "The annual fee of the club is {} pounds and due on the first of May by all who keep a {}"
+
+
+def _copies(
+    first: tuple[str, str],
+    second: tuple[str, str],
+    *,
+    asked: AskedTime = PRESENT,
+    question: str = "annual fee",
+) -> list[str]:
+    hits = [_hit(path, score, text) for (path, text), score in ((first, 0.6), (second, 0.5))]
+    kept = without_copies(hits, frozenset(question.split()), asked, threshold=0.5)
+    assert [hit.score for hit in kept] == sorted((hit.score for hit in kept), reverse=True)
+    return _paths(kept)
+
+
+def _rule(pounds: int, kept: str = "clock") -> str:
+    return RULE.format(pounds, kept)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (("a.md", _rule(40)), ("b.md", _rule(40)), ["a.md"]),
+        (("a.md", _rule(40)), ("b.md", _rule(40, "dial")), ["a.md"]),
+        (("a.md", _rule(40)), ("b.md", _rule(45)), ["a.md", "b.md"]),
+        (("2018.md", _rule(40)), ("2023.md", _rule(45)), ["2023.md"]),
+        (("2023.md", _rule(40)), ("2018.md", _rule(45)), ["2023.md"]),
+        (("2018.md", _rule(40)), ("2018-05.md", _rule(45)), ["2018.md", "2018-05.md"]),
+    ],
+    ids=["the same", "other words", "other numbers", "newer", "older", "in one year"],
+)
+def test_of_near_copies_one_stays_unless_either_may_be_right(
+    first: tuple[str, str], second: tuple[str, str], expected: list[str]
+) -> None:
+    assert _copies(first, second) == expected
+
+
+def test_a_copy_of_the_year_that_is_asked_for_stays() -> None:
+    assert _copies(("2023.md", _rule(40)), ("2018.md", _rule(45)), asked=IN_2018) == ["2018.md"]
+
+
+def test_what_has_a_word_of_the_question_is_no_copy_of_what_lacks_it() -> None:
+    first, second = ("2018.md", _rule(40, "clock")), ("2023.md", _rule(45, "dial"))
+    assert _copies(first, second, question="fee clock") == ["2018.md", "2023.md"]
+    assert _copies(first, second, question="fee dial") == ["2023.md"]
+    assert _copies(("a.md", _rule(40)), ("b.md", _rule(40, "dial")), question="fee dial") == ["a.md", "b.md"]

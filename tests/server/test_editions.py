@@ -1,0 +1,107 @@
+"""Two editions of a handbook, as a host sees them: which answers first, and what tells when each is from."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.search.pipeline import NEWEST, OF_YEARS
+from rag.search.stages.reorder import UNDATED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Scripts
+    from tests.server.conftest import Start, Wire
+
+pytestmark = pytest.mark.slow
+
+LEAVE = "# Leave\n\nEveryone has {} days of paid vacation a year. Tell your team before you are away.\n"
+EXPENSES = "# Expenses\n\nExpenses up to {} pounds need no receipt. Send all others to the office.\n"
+NOTES = "# Visitors\n\n{}Visitors sign in at the desk, and get badge {}.\n"
+
+
+@pytest.fixture
+def desk(scripts: Scripts, start: Start, tmp_path: Path) -> Wire:
+    """Editions told apart by the year of their folder, by their own date, and by the times of their files."""
+    docs = tmp_path / "docs"
+    for year, days in ((2018, 15), (2023, 20)):
+        folder = docs / f"handbook-{year}"
+        folder.mkdir(parents=True)
+        (folder / "leave.md").write_text(LEAVE.format(days))
+    for name, day, pounds in (("a", "2018-04-01", 15), ("b", "2023-04-01", 75)):
+        (docs / f"expenses-{name}.md").write_text(f"---\ndate: {day}\n---\n{EXPENSES.format(pounds)}")
+    for name, year, badge in (("old", 2018, 7), ("new", 2023, 9)):
+        (docs / name).mkdir()
+        (docs / name / "visitors.md").write_text(NOTES.format("", badge))
+        changed = datetime(year, 6, 1, tzinfo=UTC).timestamp()
+        os.utime(docs / name / "visitors.md", (changed, changed))
+    data = tmp_path / "data"
+    scripts.admin("ingest", docs, "--data", data)
+    wire = start(data, env={"REFDESK_SERVER_PROFILES": "default, fresh, precise"})
+    wire.begin()
+    return wire
+
+
+def _reply(desk: Wire, query: str, **arguments: object) -> dict[str, Any]:
+    reply: dict[str, Any] = desk.tool("search", {"query": query, **arguments})["structuredContent"]
+    return reply
+
+
+QUESTIONS = {
+    "How many days of paid vacation {}?": ("15 days", "20 days", "path"),
+    "Up to how many pounds do expenses need no receipt {}?": ("15 pounds", "75 pounds", None),
+    "Which badge do visitors get {}?": ("badge 7", "badge 9", "file"),
+}
+
+
+def test_the_edition_comes_first_that_a_question_asks_for(desk: Wire) -> None:
+    for question, (old, new, told_by) in QUESTIONS.items():
+        for time, answer, year, note in (
+            ("now", new, "2023", NEWEST),
+            ("in 2018", old, "2018", OF_YEARS.format(2018)),
+            ("in 2020", old, "2018", OF_YEARS.format(2020)),
+            ("in 2023", new, "2023", OF_YEARS.format(2023)),
+        ):
+            reply = _reply(desk, question.format(time))
+            first = reply["results"][0]
+            assert answer in first["text"], (question, time)
+            assert first["date"][:4] == year
+            assert first.get("date_from") == told_by
+            assert set(reply["notes"]) <= {note}
+            for profile in ("fresh", "precise"):
+                told = _reply(desk, question.format(time), profile=profile)
+                assert answer in told["results"][0]["text"], (question, time, profile)
+        replies = [_reply(desk, question.format(time)) for time in ("now", "in 2018")]
+        assert any(reply["notes"] for reply in replies)  # one of both orders is not that of relevance
+        plain = _reply(desk, question.format(""))
+        assert not plain["notes"]
+        assert not any("date_from" in hit for hit in plain["results"])
+
+
+def test_a_source_says_what_its_date_is_taken_from(desk: Wire) -> None:
+    told = {}
+    for path in ("handbook-2018/leave.md", "expenses-a.md", "old/visitors.md"):
+        source = desk.tool("get_source", {"id": f"documents/{path}"})["structuredContent"]
+        told[path] = source["date"][:10], source.get("date_from")
+    assert told == {
+        "handbook-2018/leave.md": ("2018", "path"),
+        "expenses-a.md": ("2018-04-01", None),
+        "old/visitors.md": ("2018-06-01", "file"),
+    }
+
+
+def test_fresh_says_when_nothing_tells_what_is_newer(scripts: Scripts, start: Start, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for name in ("a", "b"):
+        (docs / f"{name}.md").write_text(NOTES.format(f"{name}: ", name))
+        os.utime(docs / f"{name}.md", (1_700_000_000, 1_700_000_000))
+    scripts.admin("ingest", docs, "--data", tmp_path / "data")
+    wire = start(tmp_path / "data", env={"REFDESK_SERVER_PROFILES": "default, fresh"})
+    wire.begin()
+    assert _reply(wire, "visitors", profile="fresh")["notes"] == [UNDATED]
+    assert not _reply(wire, "visitors", profile="default")["notes"]
