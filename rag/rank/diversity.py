@@ -42,10 +42,13 @@ def jaccard(sets: Sequence[AbstractSet[Hashable]]) -> Likeness:
     hashes = np.fromiter(map(hash, chain.from_iterable(sets)), np.int64, count=len(rows))
     _, columns, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     common = counts > 1  # most shingles are in one text only
-    has = np.zeros((len(sets), int(common.sum())), np.float32)
+    has = np.zeros((len(sets), int(common.sum())), np.bool_)
     is_shared = common[columns]
-    has[rows[is_shared], (common.cumsum() - 1)[columns[is_shared]]] = 1
-    shared = has @ has.T
+    has[rows[is_shared], (common.cumsum() - 1)[columns[is_shared]]] = True
+    bits = np.packbits(has, axis=1)  # counted in 1 ms; BLAS takes 16 while other programs use its threads
+    shared = np.zeros((len(sets), len(sets)), np.float32)
+    for row, of_row in zip(shared, bits, strict=True):
+        row[:] = np.bitwise_count(bits & of_row).sum(axis=1)
     np.fill_diagonal(shared, sizes)
     united = np.maximum(sizes[:, None] + sizes - shared, 1)
     return (shared / united).astype(np.float32, copy=False)
