@@ -51,7 +51,8 @@ def jaccard(sets: Sequence[AbstractSet[Hashable]]) -> Likeness:
         row[:] = np.bitwise_count(bits & of_row).sum(axis=1)
     np.fill_diagonal(shared, sizes)
     united = np.maximum(sizes[:, None] + sizes - shared, 1)
-    return (shared / united).astype(np.float32, copy=False)
+    shares: Likeness = shared / united
+    return shares
 
 
 def diversify(

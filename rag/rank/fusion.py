@@ -123,21 +123,30 @@ def convex_combination(
 
 
 def calibrated_fusion(
-    cosines: Mapping[str, float], sparse: Mapping[str, float], *, words: int, unlisted: float = 0.0
+    cosines: Mapping[str, float],
+    sparse: Mapping[str, float],
+    *,
+    words: int,
+    unlisted: float = 0.0,
+    complete: float = 0.0,
 ) -> dict[str, float]:
     """Fuse cosines and calibrated BM25 scores into their quadratic mean, in [0, 1], best first.
 
     `sparse` is in units of the weight of the rarest word possible. One well-matched rare word scores about
     `WORD` units, so the maximum of the scale is `WORD` times the number of the query's `words` (without stop
     words). At most `WORDS` words count, because a good passage needn't contain every word of a long query. A
-    higher score in the list becomes the maximum. An item that `sparse` lacks may score up to `unlisted`.
+    higher score in the list becomes the maximum. So does the best one, as far as its passage is `complete`
+    (from 0 to 1): where it has all words, however common they are, none could match better. An item that
+    `sparse` lacks may score up to `unlisted`.
 
     The quadratic mean lets one strong signal win over two weak ones, so a list that found nothing relevant
     doesn't drown the other. Missing scores and negative cosines count as 0. Cosines are multiplied by their
     `trust`. Items with the same score are in the order of their cosines, which can all be negative.
     Example: {"a": 0.6}, {"b": 1.0}, words=3 -> {"a": 0.6 / sqrt(2), "b": 1 / 4.5 / sqrt(2)}.
     """
-    maximum = max(WORD * min(WORDS, max(words, 1)), max(sparse.values(), default=0.0))
+    best = max(sparse.values(), default=0.0)
+    maximum = max(WORD * min(WORDS, max(words, 1)), best)
+    maximum -= complete * (maximum - best) if best else 0.0
     shares = {item: score / maximum for item, score in sparse.items()}
     weight = trust(cosines, shares, unlisted=unlisted / maximum)
     fused = {

@@ -49,6 +49,8 @@ KNOWN_LITTLE, KNOWN_WELL = 0.7, 0.95
 SHARED_FEW, SHARED_MOST = 0.25, 0.75
 """The share of a query's words that the ranked passages have: up to the first, words don't count, from the
 second on in whole. Chosen on xquad's questions and passages in six languages (rag/evaluate/measuring.md)."""
+NEARLY_ALL = 0.8
+"""The share of a query's words from which a passage that has them is as good as words can tell."""
 ANY_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
 AS_IT_IS = Calibration(0.0)
 """The scale of all-MiniLM-L6-v2, on which a similarity is a cosine."""
@@ -334,6 +336,7 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
                 _best_of_tables(by_words),
                 words=words,
                 unlisted=_unlisted_bound(query, by_words, plan),
+                complete=_completeness(query, by_words, plan),
             )
 
 
@@ -368,6 +371,22 @@ def _weight_of_words(
     shared = _shared_words(query.text, view, ranking, respelt)
     words = _clipped((shared - SHARED_FEW) / (SHARED_MOST - SHARED_FEW))
     return 1 - model * (1 - words)
+
+
+def _completeness(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:
+    """How nearly the best passage by words has all words of the query, from 0 to 1; 0 if that isn't known.
+
+    A query with phrases is two, whose scores must compare, so it has the usual scale.
+    """
+    bests = [(ranking[0], view) for view, ranking in zip(query.views, sparse, strict=True) if ranking]
+    if not bests or plan.phrases:
+        return 0.0
+    best, view = max(bests, key=lambda pair: pair[0].score)
+    words = {
+        word.text for word in query_words(query.text, query_languages(view.table.collection))[:MAX_TERMS]
+    }
+    share = len(words.intersection(best.words or ())) / max(len(words), 1)
+    return _clipped((share - NEARLY_ALL) / (1 - NEARLY_ALL))
 
 
 def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[str]) -> float:

@@ -181,15 +181,18 @@ def test_calibrated_scores_are_what_one_computes_by_hand() -> None:
     assert fused == pytest.approx(expected)
     assert calibrated_fusion({}, {"a": 99.0}, words=2) == pytest.approx({"a": 1 / sqrt(2)})
     assert calibrated_fusion({}, {"a": 3.0}, words=9) == pytest.approx({"a": 3 / 6 / sqrt(2)})
+    for complete, maximum in ((0.0, 6), (0.5, 4.5), (1.0, 3)):
+        alone = calibrated_fusion({}, {"a": 3.0, "b": 1.5}, words=9, complete=complete)
+        assert alone == pytest.approx({"a": 3 / maximum / sqrt(2), "b": 1.5 / maximum / sqrt(2)})
     unrelated = calibrated_fusion({"a": -0.3, "b": -0.1, "c": -0.2}, {"d": 0.0}, words=2)
     assert [*unrelated] == ["b", "c", "a", "d"]
 
 
-@given(LIST, LIST, st.integers(0, 12), st.floats(0, 9))
+@given(LIST, LIST, st.integers(0, 12), st.floats(0, 9), st.floats(0, 1))
 def test_a_calibrated_score_lies_in_the_unit_interval_and_keeps_the_order_of_a_list_alone(
-    cosines: dict[str, float], sparse: dict[str, float], words: int, unlisted: float
+    cosines: dict[str, float], sparse: dict[str, float], words: int, unlisted: float, complete: float
 ) -> None:
-    scores = calibrated_fusion(cosines, sparse, words=words, unlisted=unlisted)
+    scores = calibrated_fusion(cosines, sparse, words=words, unlisted=unlisted, complete=complete)
     assert all(0 <= score <= 1 + 1e-12 for score in scores.values())
     assert scores.keys() == cosines.keys() | sparse.keys()
     for alone, other in ((cosines, sparse), (sparse, cosines)):

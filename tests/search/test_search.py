@@ -97,6 +97,19 @@ async def test_hybrid_finds_what_either_of_its_lists_finds(shelf: Shelf) -> None
     assert "words" in _names(await shelf.search("xk42", mode="hybrid", **request))
 
 
+async def test_a_passage_with_all_words_of_a_question_comes_first_however_common_they_are(
+    shelf: Shelf,
+) -> None:
+    rows = {f"{year}": f"total net revenue {year - 1} {year}" for year in range(2001, 2021)}
+    await shelf.put_all(rows | {"forecast": "what may come, and how much of it, nobody can say"})
+    forecast = shelf.small.vectors(["what may come, and how much of it, nobody can say"])[0]
+    vector = [float(part) for part in 0.8 * forecast + 0.6 * shelf.small.vectors(["quartz"])[0]]
+    complete = await shelf.search("total net revenue 2009 2010", vector=vector, mode="hybrid")
+    assert _names(complete)[0] == "2010"
+    incomplete = await shelf.search("total net revenue 2009 2012 caesium", vector=vector, mode="hybrid")
+    assert _names(incomplete)[0] == "forecast"
+
+
 async def test_sparse_finds_only_passages_with_a_word_of_the_query(shelf: Shelf) -> None:
     await shelf.put("a", "the pendulum", "the quartz")
     assert [hit.chunk.text for hit in (await shelf.search("pendulum", mode="sparse")).hits] == [
