@@ -223,9 +223,9 @@ class Passage:
     """A chunk before it is stored: `document.text[start:end]` and its position.
 
     `context` is put before the text for embedding and indexing, but not shown: a line with the title, other
-    names of the document and the headings; and the header row of a table, or the first line of a record, that
-    the text continues. `tokens` counts the text without it, in tokens of the embedder. `page` is the 1-based
-    page of the first character.
+    names of the document and the headings; and the caption and header row of a table, or the first line of a
+    record, that the text continues. `tokens` counts the text without it, in tokens of the embedder. `page` is
+    the 1-based page of the first character.
     """
 
     seq: int
@@ -361,9 +361,9 @@ def _file_name(path: str) -> str:
 class Chunk:
     """A stored passage of a source: `text` is `source.text[start:end]`.
 
-    `header` is the header row of the table that the text continues, or the first line of the record; it is
-    empty if the text begins elsewhere.
-    `tokens` counts the text in tokens of the embedder; None if that isn't known.
+    `header` is the caption and header row of the table that the text continues, or the first line of the
+    record; it is empty if the text begins elsewhere. `tokens` counts the text in tokens of the embedder; None
+    if that isn't known.
     """
 
     id: str

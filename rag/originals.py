@@ -289,7 +289,7 @@ class Clock:
         return datetime.fromtimestamp(wall, UTC)
 
 
-RECIPE = 12
+RECIPE = 13
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored again."""
 SIDECAR_SUFFIX = ".meta.toml"
 """`report.pdf.meta.toml` holds the metadata of `report.pdf`; see `rag.ingest.metadata`."""

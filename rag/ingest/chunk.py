@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 USUAL = Chunking()
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit
-HEADER_SHARE = 3  # and the header row of a table at most 1/3
+HEADER_SHARE = 3  # and the caption and header row of a table at most 1/3
 MAX_NAMES = 200  # characters of other names of a document
 ASKING = ("?", "\uff1f", "\u061f")  # how a heading ends that is a question
 
@@ -55,7 +55,8 @@ def passages(
     `limit` is the maximum number of tokens that are embedded: `context`, a blank line and the text together.
     Characters are limited, too, to `CHARACTERS_PER_TOKEN` times the limit. Blocks under one heading share
     passages, and stay whole if they fit. A heading stays with the text after it. A passage that begins within
-    a table has its header row as the last line of its context, one within a record the first line of that.
+    a table has its caption and header row as the last line of its context, one within a record the first line
+    of that.
     The cells of a sheet that a passage holds are the last part of its section.
 
     No token of `token_spans` may contain white space.
@@ -294,11 +295,11 @@ class _Cutter:
         if self.chunking.strategy != "row":
             return False
         table = self._table_at(start)
-        return table is not None and not table.is_record
+        return table is not None and not table.is_record and start >= table.rows
 
     def _table_at(self, start: int) -> Table | None:
-        """The table that has a row here."""
-        at = bisect_right(self.tables, start, key=lambda table: table.rows) - 1
+        """The table that has a row here, or its header."""
+        at = bisect_right(self.tables, start, key=lambda table: table.start) - 1
         return self.tables[at] if at >= 0 and start < self.tables[at].end else None
 
     def _room(self, frame: _Frame, block: Block) -> int:
@@ -308,15 +309,17 @@ class _Cutter:
     def _with_header(self, frame: _Frame, start: int) -> _Frame:
         """The frame of a chunk that begins at `start`, which may be within a table.
 
-        A header row that takes too much of the limit is left out.
+        It has the caption and the header row that stand above. What takes too much of the limit is left out,
+        the caption first.
         """
         if not (table := self._table_at(start)):
             return frame
-        header = table.header
-        header_tokens = self.measure.taken(header)
-        if max(header_tokens, len(header) // CHARACTERS_PER_TOKEN) > self.limit // HEADER_SHARE:
-            return frame
-        return _Frame(f"{frame.context}\n{header}", frame.room - header_tokens)
+        header = table.header if start >= table.rows else ""
+        for above in (f"{table.caption} {header}".strip(), header):
+            tokens = self.measure.taken(above)
+            if above and max(tokens, len(above) // CHARACTERS_PER_TOKEN) <= self.limit // HEADER_SHARE:
+                return _Frame(f"{frame.context}\n{above}", frame.room - tokens)
+        return frame
 
     def _frame(self, headings: Sequence[Block]) -> _Frame:
         """The title and the headings; if they are too long, without outer headings, at last without all."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import is_header, pipe_row
-from rag.text.segments import Span, sentence_ends, trimmed
+from rag.text.segments import Span, sentence_ends, sentences, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -260,6 +260,10 @@ def _hard_cuts(measure: Measure, span: Span, room: int) -> Iterator[Span]:
         start = end
 
 
+MAX_CAPTION_CHARS = 160  # of a line above a table
+MAX_PARAGRAPH = 1_000  # characters of one that are looked at
+CAPTION_BLOCKS = 3  # a name, what it covers ("Years ended June 30"), and a unit
+SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "।")
 MAX_HEADER_CHARS = 2_000  # a longer header row leaves no room for the rows below it
 _KEY = re.compile(r"[^\n:|]{1,60}: \S[^\n]{0,199}\n")  # of a record: a longer value names nothing
 _RULE = re.compile(r"[^\S\n]*\|?[^\S\n]*:?-[-:+| \t]*+(?:\n|$)")
@@ -272,16 +276,19 @@ _ROW = re.compile(r"[ \t>]*+\|[^\n]*+(?:\n|\Z)")
 
 
 class Table(NamedTuple):
-    """A table: its header row, where the rows below it begin, and where the last one ends.
+    """A table: its header row, where the rows below it begin, where the last one ends, and where it starts.
 
     Where one row names groups of columns and the next one the columns, the header has both on one line. A
-    record ("Article: Bolt M6", and a line for each further column) has its first line as its header.
+    record ("Article: Bolt M6", and a line for each further column) has its first line as its header. The
+    caption is what stands right above the table: its name, and the unit of its numbers.
     """
 
     header: str
     rows: int
     end: int
     is_record: bool = False
+    start: int = 0
+    caption: str = ""
 
 
 def tables_of(document: Document) -> list[Table]:
@@ -292,7 +299,7 @@ def tables_of(document: Document) -> list[Table]:
     tables: list[Table] = []
     aboves: dict[int, str] = {}
     end, above = -1, ""
-    for block in document.blocks:
+    for number, block in enumerate(document.blocks):
         if block.kind in {"list", "paragraph"}:
             tables += _inner(document.text, block)
         if block.kind != "table":
@@ -300,11 +307,33 @@ def tables_of(document: Document) -> list[Table]:
         if block.start == end + 1 and tables and tables[-1].end == end and not tables[-1].is_record:
             tables[-1] = tables[-1]._replace(end=block.end)
         elif table := _table(document.text, block):
-            tables.append(table)
+            caption = _caption(document, document.blocks[max(0, number - CAPTION_BLOCKS) : number])
+            if tables and tables[-1].header == table.header and end + 2 >= table.start:
+                caption = caption or tables[-1].caption  # it continues on the next page
+            tables.append(table if table.is_record else table._replace(caption=caption))
             aboves[table.rows] = above
         end = block.end
         above = document.text[block.start : min(block.end, block.start + MAX_HEADER_CHARS)]
     return [_with_groups(document.text, table, aboves.get(table.rows, "")) for table in tables]
+
+
+def _caption(document: Document, before: Sequence[Block]) -> str:
+    """What the last of the blocks `before` a table say of it, on one line; "" if they are ordinary text.
+
+    That is a paragraph that doesn't end as a sentence does, or the last sentence if that ends in a colon.
+    Example: "Balance sheets" and "(in millions)" -> "Balance sheets (in millions)".
+    """
+    lines: list[str] = []
+    for block in reversed(before):
+        text = " ".join(document.text[block.start : block.end][-MAX_PARAGRAPH:].split())
+        if text.endswith((":", "：")):
+            text = [text[span.start : span.end] for span in sentences(text)][-1]
+        elif text.endswith(SENTENCE_ENDS):
+            break
+        if block.kind != "paragraph" or not text or len(text) > MAX_CAPTION_CHARS:
+            break
+        lines.insert(0, text)
+    return " ".join(lines)
 
 
 def _with_groups(text: str, table: Table, above: str) -> Table:
@@ -344,7 +373,7 @@ def _inner(text: str, block: Block) -> Iterator[Table]:
         end = match.end()
         while row := _ROW.match(text, end, block.end):
             end = row.end()
-        yield Table(match["header"].strip(), match.end(), end)
+        yield Table(match["header"].strip(), match.end(), end, start=match.start())
 
 
 def _table(text: str, block: Block) -> Table | None:
@@ -352,7 +381,7 @@ def _table(text: str, block: Block) -> Table | None:
     if end < 0:
         return None
     if "|" in text[block.start : end] and (rule := _RULE.match(text, end + 1, block.end)):
-        return Table(text[block.start : end].strip(), rule.end(), block.end)
+        return Table(text[block.start : end].strip(), rule.end(), block.end, start=block.start)
     if key := _KEY.match(text, block.start, block.end):  # only now: a header row may have a colon, too
-        return Table(key[0].strip(), key.end(), block.end, is_record=True)
+        return Table(key[0].strip(), key.end(), block.end, is_record=True, start=block.start)
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.corpus import Block, Document
+from rag.corpus import Block, Chunking, Document
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.document_languages import foreign_parts, is_within, words_in
@@ -65,6 +65,51 @@ def test_the_passage_with_the_header_and_the_text_after_the_table_have_no_other_
     (table,) = tables_of(document)
     assert document.text[table.rows :].startswith(ROWS[0])
     assert table.end == document.text.index("\n\nThe end")
+
+
+STATEMENT = "Consolidated statements of income"
+UNIT = "(in millions, except per share data)"
+
+
+@pytest.mark.parametrize(
+    ("above", "caption"),
+    [
+        (f"{STATEMENT}\n\n{UNIT}", f"{STATEMENT} {UNIT}"),
+        (f"Sales grew. We are glad.\n\n{STATEMENT}", STATEMENT),
+        ("Sales grew. The table below has them (in millions):", "The table below has them (in millions):"),
+        ("Sales grew, as the table below shows.", ""),
+        (f"{STATEMENT}\n\nSales grew.", ""),
+        ("A line that goes on and on " * 9, ""),
+        ("- Item", ""),
+    ],
+    ids=["name and unit", "below text", "ends in a colon", "text", "not right above", "too long", "list"],
+)
+def test_a_passage_within_a_table_has_what_stands_right_above_the_table(above: str, caption: str) -> None:
+    text = "\n".join(["# Report", "", above, "", HEADER, RULE, *ROWS, "", "The end of it."])
+    document = parse(text.encode(), "a.md")
+    cut = passages(document, token_spans=words, limit=64)
+    within = [passage for passage in cut if passage.start > document.text.index("City 0")][:-1]
+    assert len(within) > 3
+    assert {passage.context.partition("\n")[2] for passage in within} == {f"{caption} {HEADER}".strip()}
+    assert all(len(words(passage.context)) + passage.tokens <= 64 for passage in cut)
+    assert {header_in(body(passage.context, "text"), 4) for passage in within} == {
+        passage.context.partition("\n")[2] for passage in within
+    }
+
+
+def test_a_passage_that_begins_with_a_table_has_its_caption_only() -> None:
+    prose = "It was a year of many sales in all parts of the country and abroad, and nobody complained. " * 3
+    text = "\n".join([prose, "", STATEMENT, "", HEADER, RULE, *ROWS[:2]])
+    document = parse(text.encode(), "a.md")
+    cut = passages(document, token_spans=words, limit=64, chunking=Chunking(min_tokens=0))
+    firsts = [passage for passage in cut if document.text.startswith(HEADER, passage.start)]
+    assert [first.context.partition("\n")[2] for first in firsts] == [STATEMENT]
+
+
+def test_a_caption_that_leaves_no_room_is_left_out_before_the_header() -> None:
+    text = "\n".join(["A long name of a table " * 6, "", HEADER, RULE, *ROWS])
+    cut = passages(parse(text.encode(), "a.md"), token_spans=words, limit=64)
+    assert {passage.context.partition("\n")[2] for passage in cut[2:]} == {HEADER}
 
 
 def test_a_passage_of_a_sheet_says_its_cells() -> None:

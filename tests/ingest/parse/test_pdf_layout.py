@@ -19,6 +19,7 @@ from pypdf.generic import (
 )
 
 from rag.errors import ParseError
+from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import is_container, members, parse
 from rag.ingest.parse.pdf import pdf_words
 from rag.ingest.parse.pdf.page_cleanup import dehyphenator
@@ -700,3 +701,35 @@ def test_the_letters_of_a_ligature_stay_in_their_order_in_arabic() -> None:
     assert word.text == "سلام"
     latin = zip("fi", (first, first), strict=True)
     assert pdf_words._word([pdf_words._Word(one, box, 0) for one, box in latin]).text == "fi"  # noqa: SLF001
+
+
+def _statement(items: range, top: float) -> list[At]:
+    """Rows of a statement, with the numbers of three years."""
+    return [
+        At(x, top - 14 * row, text)
+        for row, item in enumerate(items)
+        for x, text in ((60, f"Cost of item {item}"), (380, f"{item},401"), (450, f"{item},302"), (520, "77"))
+    ]
+
+
+def test_each_part_of_a_statement_has_its_name_its_years_and_its_unit_also_on_the_next_page() -> None:
+    head = [
+        At(150, 740, "STATEMENTS OF INCOME", 14, "B"),
+        At(180, 715, "(in millions)"),
+        At(400, 690, "Years ended June 30,"),
+        *(At(x, 670, year) for x, year in ((380, "2019"), (450, "2018"), (520, "2017"))),
+    ]
+    document = parsed([*head, *_statement(range(10, 50), 650)], _statement(range(50, 70), 740))
+    cut = passages(document, token_spans=_spaced, limit=100)
+    parts = [part for part in cut if document.text.startswith("| Cost of item", part.start)]
+    assert len(parts) > 4
+    name, _, header = parts[-1].context.partition("\n")
+    assert (name, header) == (
+        "STATEMENTS OF INCOME",
+        "(in millions) Years ended June 30, |  | 2019 | 2018 | 2017 |",
+    )
+    assert {part.context for part in parts} == {parts[-1].context}
+
+
+def _spaced(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in re.finditer(r"\S+", text)]
