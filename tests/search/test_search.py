@@ -108,6 +108,10 @@ async def test_a_passage_with_all_words_of_a_question_comes_first_however_common
     assert _names(complete)[0] == "2010"
     incomplete = await shelf.search("total net revenue 2009 2012 caesium", vector=vector, mode="hybrid")
     assert _names(incomplete)[0] == "forecast"
+    with_years = await shelf.search(
+        "total net revenue of quartz caesium 2009 2010", vector=vector, mode="hybrid"
+    )
+    assert _names(with_years)[0] == "2010"
 
 
 async def test_sparse_finds_only_passages_with_a_word_of_the_query(shelf: Shelf) -> None:
