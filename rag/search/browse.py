@@ -56,12 +56,13 @@ class Document(NamedTuple):
 class Entry:
     """An entry of a folder: a document with its `source`, or a folder with its number of `documents`.
 
-    `title` is the description of a collection, empty for others.
+    That number is None for a collection that lists none. `title` is the description of a collection, empty
+    for others.
     """
 
     name: str
     source: Source | None = None
-    documents: int = 1
+    documents: int | None = 1
     title: str = ""
 
     @property
@@ -212,7 +213,11 @@ def collections_page(overview: Sequence[CollectionOverview], after: str | None, 
     overviews = {summary.collection.name: summary for summary in overview}
     page, remaining = page_of_children([Child(name, "") for name in overviews], after, limit)
     entries = tuple(
-        Entry(name, documents=overviews[name].sources, title=label(overviews[name].collection.description))
+        Entry(
+            name,
+            documents=overviews[name].sources or None,
+            title=label(overviews[name].collection.description),
+        )
         for name, _, _ in page
     )
     return Folder(

@@ -130,9 +130,11 @@ class Desk:
                 await to_thread.run_sync(load_function, stage)  # its import may block
         if settings.retrievers or retrievers:
             # Imported here, because few desks have one.
-            from rag.search.retrievers import Retrievers, load_retrievers  # noqa: PLC0415
+            from rag.search.retrievers import Retrievers, import_retrievers, load_retrievers  # noqa: PLC0415
 
-            configured = await to_thread.run_sync(load_retrievers, settings.retrievers)
+            await to_thread.run_sync(import_retrievers, settings.retrievers)
+            # In the thread that will call them: a database may be used only where it was opened.
+            configured = load_retrievers(settings.retrievers)
             served = Retrievers([*configured, *retrievers])
         reader = DeskReader(
             settings.home,
@@ -196,7 +198,7 @@ class Desk:
         if cached is not None:
             return cached
         summaries = [await collection_overview(view) for view in views]
-        overview = tuple(summary for summary in summaries if summary.sources)
+        overview = tuple(summary for summary in summaries if summary.sources or summary.is_retrieved)
         if not any(view.table.failed for view in views):  # it may be readable again, in the same version
             self._overviews.put(principal, versions, overview)
         return overview

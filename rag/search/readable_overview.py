@@ -56,6 +56,8 @@ class CollectionOverview:
     `languages` are the tags of the most frequent languages of these documents. The `collection` is
     `without_notes`.
 
+    One that `is_retrieved` is kept in another system, so that its documents aren't known.
+
     If the collection `has_more` than `MAX_COUNTED` sources, `sources` is that limit, and dates and values are
     left out.
     """
@@ -67,6 +69,7 @@ class CollectionOverview:
     fields: Mapping[str, FieldValues]
     has_more: bool = False
     languages: tuple[str, ...] = ()
+    is_retrieved: bool = False
 
 
 def without_notes(collection: Collection) -> Collection:
@@ -80,6 +83,9 @@ def without_notes(collection: Collection) -> Collection:
 async def collection_overview(view: View) -> CollectionOverview:
     """The overview of a view's collection, for its principal."""
     collection = without_notes(view.table.collection)
+    if view.table.retrieves:
+        fields = dict.fromkeys(collection.fields, FieldValues())
+        return CollectionOverview(collection, 0, None, None, fields, is_retrieved=True)
     sources, dates = 0, set[datetime]()
     tags: Counter[str] = Counter()
     values: dict[str, Counter[Single]] = {name: Counter() for name in collection.fields}
@@ -138,6 +144,7 @@ class OverviewCache:
         self._overviews[principal] = versions, overview
 
 
+RETRIEVED = "kept in another system, which is searched by words and lists no documents"
 FEW = 12  # values of a field that are worth listing
 MAX_VALUE_CHARS = 24
 _LABEL = re.compile(r"[\w.+#/&-]+( [\w.+#/&-]+)?")
@@ -158,9 +165,8 @@ def overview_text(
         return ""
     ranked = sorted(overview, key=lambda summary: (-summary.sources, summary.collection.name))
     total = sum(collection.sources for collection in ranked)
-    head = (
-        f"You can search {_documents(total, is_more=any(collection.has_more for collection in ranked))} here:"
-    )
+    documents = _documents(total, is_more=any(collection.has_more for collection in ranked))
+    head = f"You can search {documents} here:" if total else "You can search here:"
     fullest = NO_FIELDS if not fields else NO_VALUES if not values else FULL
     for detail in range(fullest, NAMES + 1):
         lines = [head, *(_line(collection, detail) for collection in ranked)]
@@ -181,10 +187,10 @@ def _line(summary: CollectionOverview, detail: int) -> str:
     described = (
         f"{label(collection.description).rstrip('.')}{link}. " if collection.description or link else ""
     )
-    facts = [_documents(summary.sources, is_more=summary.has_more)]
+    facts = [RETRIEVED if summary.is_retrieved else _documents(summary.sources, is_more=summary.has_more)]
     if summary.first and summary.last:
         facts.append(_range(summary.first, summary.last))
-    if languages := _languages(summary):
+    if not summary.is_retrieved and (languages := _languages(summary)):
         facts.append(languages)
     line = f"- {collection.name}: {described.lstrip() if detail < NAMES else ''}{', '.join(facts)}."
     fields = (

@@ -28,6 +28,8 @@ from rag.store.read.schema import Ranking, ScoredChunk, StoredSource
 from rag.store.read.word_analysis import query_terms, stop_languages
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from rag.config.settings import RetrieverSettings
 
 MAX_ID_CHARS = 1_000
@@ -143,7 +145,7 @@ class RetrieverReader(HeldReader):
         """True: a retriever's passages are unknown until it is called."""
         return True
 
-    async def _answer(self, call: Awaitable[object]) -> object:
+    async def _answer(self, awaitable: Awaitable[object]) -> object:
         """The result of a call to the retriever.
 
         Raises:
@@ -151,15 +153,18 @@ class RetrieverReader(HeldReader):
         """
         try:
             with anyio.fail_after(self.served_as.seconds):
-                return await call
+                return await awaitable
         except TimeoutError as error:
             raise StoreError(
                 f"The retriever gave no answer within {self.served_as.seconds:g} seconds."
             ) from error
         except Exception as error:
-            where = "".join(traceback.format_tb(error.__traceback__))
-            log.debug("the retriever raised %s:\n%s", type(error).__name__, where)
-            raise StoreError(f"The retriever raised {type(error).__name__}.") from error
+            # Without the message, which may quote the query or a document.
+            calls = traceback.extract_tb(error.__traceback__)[1:]
+            places = ", ".join(f"{call.filename}:{call.lineno} in {call.name}" for call in calls)
+            name = type(error).__name__
+            log.warning("The retriever %s raised %s at %s.", self.collection.name, name, places)
+            raise StoreError(f"The retriever raised {name}.") from error
 
     def _check_passage(self, passage: object) -> Retrieved:
         """The passage, after a check.
@@ -222,6 +227,16 @@ class Retrievers:
         return readers
 
 
+def import_retrievers(settings: Mapping[str, RetrieverSettings]) -> None:
+    """Import the modules of the retrievers in the settings, which can take long.
+
+    Raises:
+        ConfigurationError: one can't be imported.
+    """
+    for name, retriever in settings.items():
+        _module(name, retriever)
+
+
 def load_retrievers(settings: Mapping[str, RetrieverSettings]) -> list[RetrieverCollection]:
     """The retrievers in the settings.
 
@@ -241,11 +256,23 @@ def load_retrievers(settings: Mapping[str, RetrieverSettings]) -> list[Retriever
     ]
 
 
-def _load(name: str, settings: RetrieverSettings) -> Retriever:
-    module, _, made_by = settings.call.partition(":")
-    where = f"[retrievers.{name}] calls {settings.call}"
+def _module(name: str, settings: RetrieverSettings) -> ModuleType:
     try:
-        retriever: Retriever = getattr(importlib.import_module(module), made_by)(**settings.options)
+        return importlib.import_module(settings.call.partition(":")[0])
+    except Exception as error:
+        raise ConfigurationError(
+            f"{_called(name, settings)}, but that raised {type(error).__name__}."
+        ) from error
+
+
+def _called(name: str, settings: RetrieverSettings) -> str:
+    return f"[retrievers.{name}] calls {settings.call}"
+
+
+def _load(name: str, settings: RetrieverSettings) -> Retriever:
+    module, where = _module(name, settings), _called(name, settings)
+    try:
+        retriever: Retriever = getattr(module, settings.call.partition(":")[2])(**settings.options)
     except Exception as error:
         raise ConfigurationError(f"{where}, but that raised {type(error).__name__}.") from error
     if not inspect.iscoroutinefunction(getattr(retriever, "retrieve", None)):

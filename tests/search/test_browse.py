@@ -203,7 +203,7 @@ async def _put(shelf: Shelf, path: str, collection: str = "documents", **details
 
 async def _shown(desk: Desk, who: Principal, path: str = "", **page: Any) -> list[str]:  # noqa: ANN401
     folder = await desk.listing(who, path, **page)
-    assert folder.documents >= sum(entry.documents for entry in folder.entries)
+    assert folder.documents >= sum(entry.documents or 0 for entry in folder.entries)
     return [entry.name if entry.source else f"{entry.name}/ {entry.documents}" for entry in folder.entries]
 
 
