@@ -186,7 +186,7 @@ class ChunkingSettings(Section):
     """How sources are split into chunks."""
 
     strategy: Strategy = "structure"
-    max_tokens: Annotated[int, Field(ge=32, le=8192)] = 254
+    max_tokens: Annotated[int, Field(ge=32, le=8192)] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=8192)] = 32
     overlap: Annotated[int, Field(ge=0, le=4096)] = 0
     headers: bool = True

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.corpus import Chunking, FileState
+from rag.config.model_settings import MULTILINGUAL_MODEL
+from rag.corpus import Chunking, EmbedderIdentity, FileState
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.source_files import LocalFile, is_local, read
 from rag.originals import digest_of, local_path, state_of
@@ -95,6 +96,17 @@ def recipe_of(cuts: str) -> str:
 def _digest(data: bytes, cut: str) -> str:
     """A digest of the bytes and the chunking: "a7…/254". A rebuild can change the latter."""
     return digest_with_cut(digest_of(data), cut)
+
+
+CHUNK_TOKENS, MULTILINGUAL_CHUNK_TOKENS = 254, 320
+"""The most tokens of a chunk, if nothing else is set; the latter for multilingual-e5-small, whose tokens are
+shorter. Chosen by what replies show, and by their lengths (rag/evaluate/measuring.md)."""
+
+
+def usual_tokens(embedder: EmbedderIdentity) -> int:
+    """The most tokens of a chunk for an embedder, if nothing else is set."""
+    is_multilingual = (embedder.provider, embedder.model) == ("builtin", MULTILINGUAL_MODEL)
+    return MULTILINGUAL_CHUNK_TOKENS if is_multilingual else CHUNK_TOKENS
 
 
 def chunking_of(name: str, chunkings: Iterable[Chunking], max_tokens: int) -> Chunking:

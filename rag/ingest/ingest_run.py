@@ -31,7 +31,7 @@ from rag.ingest.containers import (
 )
 from rag.ingest.discover import Discovery, discover
 from rag.ingest.document_languages import language_notes, note_languages, settle_languages
-from rag.ingest.file_digests import FileContent, as_stored
+from rag.ingest.file_digests import FileContent, as_stored, usual_tokens
 from rag.ingest.known_sources import UnchangedSources, lost_ids, moved_sources, remove_vanished
 from rag.ingest.policy.document_admission import (
     DocumentAdmission,
@@ -187,12 +187,13 @@ class LocalExecutor:
 class Instructions:
     """What to ingest and how, and who may see new documents.
 
-    `chunking` comes from the settings; the collection's own goes first. `removes` confirms the removal
-    of sources although many files are missing (`rag.ingest.known_sources`). `executor` prepares documents.
+    `chunking` comes from the settings; the collection's own goes first. Without `max_tokens`, chunks are as
+    long as is usual for the embedder. `removes` confirms the removal of sources although many files are
+    missing (`rag.ingest.known_sources`). `executor` prepares documents.
     """
 
     settings: IngestSettings
-    max_tokens: int
+    max_tokens: int | None
     rights: Rights
     removes: bool = False
     chunking: tuple[Chunking, ...] = ()
@@ -246,7 +247,7 @@ class IngestSteps:
             embedder,
             DocumentAdmission.of(writer.collection, instructions.moderator),
             (*writer.collection.chunking, *instructions.chunking),
-            instructions.max_tokens,
+            instructions.max_tokens or usual_tokens(embedder.identity),
             writer.collection.fields,
         )
         self._recorded = Recorded(records, writer.ids.purged)

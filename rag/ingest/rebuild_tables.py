@@ -21,7 +21,7 @@ from rag.corpus import Access, Build, Chunking, Collection, Passage
 from rag.ingest.chunk import passages
 from rag.ingest.chunk_vectors import calibration, vectors_of_texts
 from rag.ingest.document_languages import foreign_parts, is_within
-from rag.ingest.file_digests import chunking_of, cut_key, cut_of, digest_with_cut, limit_of
+from rag.ingest.file_digests import chunking_of, cut_key, cut_of, digest_with_cut, limit_of, usual_tokens
 from rag.ingest.split_text import Reading
 from rag.ingest.stored_document import document_of
 from rag.models.embed import Embedder
@@ -66,7 +66,7 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
     coming: Build,
     embedder: Embedder,
     chunkings: Sequence[Chunking],
-    max_tokens: int,
+    max_tokens: int | None,
     *,
     progress: Callable[[int, int], None] = _nothing,
     around: AbstractContextManager[None] | None = None,
@@ -103,13 +103,14 @@ async def _complete(
     coming: Build,
     embedder: Embedder,
     chunkings: Sequence[Chunking],
-    max_tokens: int,
+    max_tokens: int | None,
     progress: Callable[[int, int], None],
 ) -> Rebuilt:
     target = await rebuild_target.open_target(writer.data, writer.collection, coming)
     records = await writer.records()
     access = {id_: record.access for id_, record in records.items()}
-    run = _Rebuild(writer, target, embedder, chunkings, max_tokens, access)
+    tokens = max_tokens or usual_tokens(embedder.identity)
+    run = _Rebuild(writer, target, embedder, chunkings, tokens, access)
     rows = {row["id"]: row for row in await writer.source_rows()}
     target_rows = await target.rows()
     await target.remove([id_ for id_ in await target.ids() if id_ not in rows])

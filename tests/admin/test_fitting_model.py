@@ -10,6 +10,8 @@ from rag.admin import ingest_command
 from rag.admin.chosen_embedder import ChosenEmbedder, chosen_embedder
 from rag.config.model_settings import EmbedderSettings
 from rag.config.settings import IngestSettings, Settings
+from rag.corpus import EmbedderIdentity
+from rag.ingest.file_digests import CHUNK_TOKENS, MULTILINGUAL_CHUNK_TOKENS, usual_tokens
 from rag.ingest.fitting_model import SAMPLED, LanguageSample, fitting_embedder, sample_languages
 from rag.models.embed.local_embedder import builtin_embedder
 from rag.store.write.make_collection import ensure_collection
@@ -117,6 +119,25 @@ def test_a_new_collection_gets_the_model_that_fits_and_keeps_it(
     assert first["title"] == "Kantine"
     assert f"Embedding model: {SMALL}, because" in inside.run("ingest", english).stdout
     assert inside.json("status")["collections"][0]["embedder_name"] == "default"
+
+
+@pytest.mark.slow
+def test_a_chunk_is_as_long_as_is_usual_for_its_model_or_as_the_settings_say(
+    inside: Desk, tmp_path: Path
+) -> None:
+    long = tmp_path / "long"
+    long.mkdir()
+    (long / "regeln.md").write_text(" ".join(GERMAN.strip() for _ in range(60)))
+    settings = tmp_path / "short.toml"
+    settings.write_text("[chunking]\nmax_tokens = 254\n")
+    for name, options in (("usual", ()), ("short", ("--config", settings))):
+        assert MULTILINGUAL in inside.run("ingest", long, "--collection", name, *options).stdout
+    usual, short = (
+        inside.json("sources", "--collection", name)["sources"][0]["chunks"] for name in ("usual", "short")
+    )
+    assert usual < short
+    assert usual_tokens(EmbedderIdentity("builtin", MULTILINGUAL, 384)) == MULTILINGUAL_CHUNK_TOKENS
+    assert usual_tokens(EmbedderIdentity("openai", MULTILINGUAL, 384)) == CHUNK_TOKENS
 
 
 @pytest.mark.slow

@@ -11,10 +11,11 @@ import anyio
 import numpy as np
 from anyio.lowlevel import checkpoint
 
-from rag.config.settings import DEFAULT_COLLECTION, ChunkingSettings, IngestSettings
+from rag.config.settings import DEFAULT_COLLECTION, IngestSettings
 from rag.errors import RefdeskError
 from rag.ingest.chunk import passages
 from rag.ingest.discover import discover
+from rag.ingest.file_digests import CHUNK_TOKENS
 from rag.ingest.ingest_run import WAVE_CHUNKS
 from rag.ingest.parse.parsers import parse
 from rag.ingest.source_files import read
@@ -124,7 +125,7 @@ async def _prepared(bench: Bench, folder: Path) -> tuple[list[Chunked], dict[str
     """The documents in chunks, and the seconds of each step for all of them, once per round."""
     found = discover([folder], IngestSettings()).files.values()
     most = IngestSettings().max_file_bytes
-    limit = min(ChunkingSettings().max_tokens, bench.embedder.window)
+    limit = min(CHUNK_TOKENS, bench.embedder.window)
     spans = bench.embedder.token_spans
     files, reading = await _timed(bench, lambda: [(read(one, most), one.name) for one in found])
     documents, parsing = await _timed(bench, lambda: [parse(data, name) for data, name in files])
