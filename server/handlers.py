@@ -270,8 +270,8 @@ class App:
         arguments = _arguments(tools.GetSourceArguments, raw_arguments)
         max_chars = arguments.max_chars or self._settings.server.max_chars
         desk = await self._lazy_desk.desk()
-        part, after = arguments.part(), arguments.after
-        target = await open_or_list(desk, principal, arguments.id, max_chars, part=part, after=after)
+        part, listing = arguments.part(), arguments.listing()
+        target = await open_or_list(desk, principal, arguments.id, max_chars, part=part, listing=listing)
         return await self._with_note(partial(reply_of_target, target), max_chars)
 
     async def _with_note(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:

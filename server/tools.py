@@ -10,7 +10,7 @@ part of each conversation, so texts are short and schemas omit what their names 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -37,7 +37,15 @@ from rag.corpus import (
     Principal,
 )
 from rag.errors import ConfigurationError
-from rag.search.agents import SEARCH, SEARCH_DESCRIPTION, SOURCE, SOURCE_DESCRIPTION, line_range
+from rag.search.agents import (
+    SEARCH,
+    SEARCH_DESCRIPTION,
+    SOURCE,
+    SOURCE_DESCRIPTION,
+    Listing,
+    line_range,
+)
+from rag.search.browse import Sort
 from rag.search.planning import LIMITS, make_plan
 from rag.search.readable_overview import CollectionOverview, overview_text
 from rag.search.reply.search_reply import FULL_ONLY, SearchReply
@@ -118,9 +126,11 @@ MAX_HEADING_CHARS = 500  # of a path of headings
 MAX_TEXT_CHARS = 2_048  # hosts cut instructions and descriptions there without a word
 OVERVIEW_CHARS = 1_000  # of what the desk holds, in the description of a tool: part of every conversation
 MAX_TOOLS_BYTES = (
-    5_120  # of a search tool and its opener with the types of fields, besides what the desk holds
+    4_500  # of a search tool and its opener with the types of fields, besides what the desk holds
 )
 
+RARE = frozenset({"match", "case", "context", "exclude_collections", "exclude_sources", "max_chars"})
+"""Arguments that models hardly use. They are accepted, but described only if the operator lists them."""
 OF_EXACT = frozenset({"match", "case"})
 """Arguments of mode exact."""
 
@@ -225,6 +235,8 @@ class GetSourceArguments(Arguments):
     ] = None
     lines: Annotated[str | None, Field(min_length=1, max_length=30, description=SOURCE["lines"])] = None
     outline: Annotated[bool | None, Field(description=SOURCE["outline"])] = None
+    filter: Annotated[dict[str, Any] | None, Field(description=SOURCE["filter"])] = None
+    sort: Annotated[Sort | None, Field(description=SOURCE["sort"])] = None
     after: Annotated[
         str | None, Field(min_length=1, max_length=MAX_PATH_CHARS, description=SOURCE["after"])
     ] = None
@@ -244,6 +256,10 @@ class GetSourceArguments(Arguments):
         """
         lines = line_range(self.lines) if self.lines is not None else None
         return Part(self.start, self.around, self.section, lines, outline=bool(self.outline))
+
+    def listing(self) -> Listing:
+        """What is to be listed, if the request isn't for a document."""
+        return Listing(self.filter, self.sort, self.after)
 
 
 class FetchArguments(Arguments):
@@ -310,8 +326,9 @@ def tool_pair(
     if server.profiles:
         profiles = {"type": "string", "enum": list(server.profiles)}
         search["properties"]["profile"] = profiles | {"description": "Retrieval profile."}
-    for name in arguments_not_offered(settings, tool, principal):
-        del search["properties"][name]
+    undescribed = RARE - {*(tool.arguments or ())}
+    _leave_out(search, undescribed | arguments_not_offered(settings, tool, principal))
+    _leave_out(get_source, undescribed)
     if "related" not in search["properties"]:
         search["required"] = ["query"]
         search["properties"]["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."
@@ -346,6 +363,12 @@ def tool_pair(
         pair[0].input_schema["properties"]["filter"] = schema
     pair[0].description = with_overview(described, overview, OVERVIEW_CHARS, server, fields=filterable)
     return pair
+
+
+def _leave_out(schema: dict[str, Any], names: Iterable[str]) -> None:
+    """Remove arguments from a tool's schema; those that it doesn't have are none of its."""
+    for name in names:
+        schema["properties"].pop(name, None)
 
 
 def _tool_json(tool: types.Tool) -> bytes:

@@ -51,7 +51,7 @@ class OpenerSettings(Section):
 class ToolSettings(BoundTo):
     """A search tool, its opener, and what both are bound to. Empty texts stand for the built-in ones.
 
-    None for `arguments` offers all that the other settings allow.
+    None for `arguments` takes all that the other settings allow.
     """
 
     name: ToolName = SEARCH

@@ -29,7 +29,15 @@ from rag.models.embed import Embedder, Embedders, open_embedders
 from rag.models.rerank import Reranker, open_reranker
 from rag.originals import FileWatch, Staleness
 from rag.runtime import concurrently
-from rag.search.browse import MAX_ENTRIES, Folder, collections_page, document_or_folder
+from rag.search.browse import (
+    MAX_ENTRIES,
+    UNLISTED,
+    Folder,
+    Sort,
+    collections_page,
+    document_list,
+    document_or_folder,
+)
 from rag.search.gate import READS, is_fault
 from rag.search.pipeline import search
 from rag.search.planning import make_plan, request_with
@@ -447,6 +455,31 @@ class Desk:
         if isinstance(target, str):
             raise NotFoundError(NOT_FOUND)
         return target
+
+    async def documents(
+        self,
+        principal: Principal,
+        path: str = "",
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002 as in `search`
+        sort: Sort = "path",
+        after: str | None = None,
+        limit: int = MAX_ENTRIES,
+    ) -> Folder:
+        """A page of the readable documents that match a filter, with the number of all of them.
+
+        `path` is a collection, or a folder in one; without it, all collections count. `after` is as in `at`.
+
+        Raises:
+            NotFoundError: no readable collection has this name.
+            InvalidRequestError: the filter or `after` is not valid.
+        """
+        broken: list[Collection] = []
+        views = await self._views(principal, broken)
+        page = await document_list(views, path, filter_=filter, sort=sort, after=after, limit=limit)
+        if not broken:
+            return page
+        return replace(page, notes=(*page.notes, UNLISTED.format(", ".join(of.name for of in broken))))
 
     async def sources(self, principal: Principal, *, after: tuple[str, str], limit: int) -> list[Source]:
         """Up to `limit` readable sources after (collection, source id), ordered by the two."""

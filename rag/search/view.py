@@ -215,7 +215,16 @@ class View:
 
 
 async def narrow_views(views: Sequence[View], plan: SearchPlan) -> list[View]:
-    """The views, restricted to the plan's sources and filter.
+    """The views, restricted to the plan's sources and filter; see `filtered_views`."""
+    narrower = [
+        replace(view, sources=plan.sources, exclude_sources=plan.exclude_sources, contains=plan.contains)
+        for view in views
+    ]
+    return narrower if plan.filter is None else await filtered_views(narrower, plan.filter)
+
+
+async def filtered_views(views: Sequence[View], filter_: Mapping[str, object]) -> list[View]:
+    """The views, restricted to what satisfies a filter.
 
     If only some of the collections declare a field of the filter, the sources of the others count as having
     no value for it.
@@ -223,17 +232,11 @@ async def narrow_views(views: Sequence[View], plan: SearchPlan) -> list[View]:
     Raises:
         InvalidRequestError: the filter is malformed, or doesn't suit the fields of these collections.
     """
-    narrower = [
-        replace(view, sources=plan.sources, exclude_sources=plan.exclude_sources, contains=plan.contains)
-        for view in views
-    ]
-    if plan.filter is None:
-        return narrower
     declared = [view.table.collection.fields for view in views]
     everywhere = {name: kind for fields in declared for name, kind in fields.items()}
     kinds = [everywhere | filterable(fields) for fields in declared]
     try:
-        filters = await to_thread.run_sync(_parse_filters, plan.filter, kinds)
+        filters = await to_thread.run_sync(_parse_filters, filter_, kinds)
     except InvalidRequestError as error:
         differing = {name for fields in kinds for name in fields if fields[name] != kinds[0][name]}
         if not differing:
@@ -244,8 +247,8 @@ async def narrow_views(views: Sequence[View], plan: SearchPlan) -> list[View]:
             "name one collection to filter by them."
         ) from error
     return [
-        replace(view, filter=filter_, resolved=await resolve_attributes(view.table, filter_))
-        for view, filter_ in zip(narrower, filters, strict=True)
+        replace(view, filter=parsed, resolved=await resolve_attributes(view.table, parsed))
+        for view, parsed in zip(views, filters, strict=True)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from rag.answers import Part, SearchRequest
 from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.search.agents import open_or_list
+from rag.search.agents import Listing, open_or_list
 from rag.search.browse import (
+    WITHOUT_DATE,
     Child,
     Entry,
     Folder,
+    Sort,
     children,
     display_parts,
     documents_or_folder_at,
@@ -346,11 +349,11 @@ async def test_the_line_that_an_exact_search_names_is_the_line_that_is_opened(sh
 
 
 async def test_parts_go_with_documents_and_after_with_folders(desk: Desk) -> None:
-    with pytest.raises(InvalidRequestError, match="This is a folder"):
+    with pytest.raises(InvalidRequestError, match="This is a list"):
         await open_or_list(desk, ANN, "documents/leave", 5_000, part=Part(outline=True))
     for name in ("documents/leave/sick.md", "leave/sick.md"):
         with pytest.raises(InvalidRequestError, match="this is a document"):
-            await open_or_list(desk, ANN, name, 5_000, after="a/")
+            await open_or_list(desk, ANN, name, 5_000, listing=Listing(after="a/"))
 
 
 @pytest.mark.slow
@@ -398,3 +401,111 @@ async def test_a_folder_stays_in_its_budget_and_together_the_pages_are_all_of_it
         assert reply.notes == [f"{left} more entries; continue with after=next_after."]
         assert reply.next_after == (entries[len(seen) - 1].after if left > 5 else "z/z")
     assert seen == names
+
+
+# All documents that match a filter, whatever their folders: counted, in an order, in pages.
+
+DAYS = {"a.md": 3, "hr/b.md": 1, "hr/c.md": 2, "hr/leave/d10.md": None, "hr/leave/d9.md": 5}
+
+
+FINAL = {"status": "final"}
+
+
+def _may(day: int) -> datetime:
+    return datetime(2024, 5, day, tzinfo=UTC)
+
+
+@pytest.fixture
+async def library(shelf: Shelf) -> Desk:
+    """Five documents for everybody, of which one has no date, and two for Ann."""
+    await shelf.declare("documents", status="string")
+    for path, day in DAYS.items():
+        fields = {"status": "final" if path.startswith("hr/") else "draft"}
+        title = f"Title {len(path)} {path[-4]}"
+        await _put(shelf, path, title=title, fields=fields, date=_may(day) if day else None)
+    await _put(shelf, "hr/pay.md", access=FOR_ANN, fields=FINAL, date=_may(9))
+    await _put(shelf, "travel.md", "policies", access=FOR_ANN)
+    return shelf.desk()
+
+
+async def _listed(desk: Desk, who: Principal, path: str = "", **options: Any) -> tuple[int, list[str]]:  # noqa: ANN401
+    page = await desk.documents(who, path, **options)
+    return page.documents, [entry.name.removeprefix("documents/") for entry in page.entries]
+
+
+async def test_all_documents_are_listed_with_their_number_for_each_who_may_read_them(library: Desk) -> None:
+    in_order = ["a.md", "hr/b.md", "hr/c.md", "hr/leave/d9.md", "hr/leave/d10.md"]
+    assert await _listed(library, BOB) == (5, in_order)
+    for_ann = sorted([*in_order[:3], "hr/pay.md"]) + in_order[3:]
+    assert (await _listed(library, ANN, "documents"))[0] == 6
+    assert set((await _listed(library, ANN))[1]) == {*for_ann, "policies/travel.md"}
+    assert await _listed(library, BOB, "documents/hr/leave/") == (2, in_order[3:])
+    assert await _listed(library, BOB, "documents/nowhere") == (0, [])
+    for hidden in ("policies", "policies/travel.md", "nothing"):
+        with pytest.raises(NotFoundError):
+            await library.documents(BOB, hidden)
+
+
+async def test_a_list_is_in_the_order_of_dates_titles_or_paths(library: Desk) -> None:
+    newest = ["hr/leave/d9.md", "a.md", "hr/c.md", "hr/b.md", "hr/leave/d10.md"]
+    assert (await _listed(library, BOB, sort="date"))[1] == newest
+    titles = [
+        entry.source.title for entry in (await library.documents(BOB, sort="title")).entries if entry.source
+    ]
+    assert titles == ["Title 4 a", "Title 7 b", "Title 7 c", "Title 14 9", "Title 15 0"]
+
+
+async def test_a_list_has_what_matches_and_says_what_has_no_date(library: Desk) -> None:
+    assert (await _listed(library, BOB, filter=FINAL))[0] == 4
+    assert (await _listed(library, ANN, filter=FINAL))[0] == 5
+    since = await library.documents(BOB, filter={"date": {"$gte": "2024-05-02"}}, sort="date")
+    assert [entry.name for entry in since.entries] == [
+        f"documents/{name}" for name in ("hr/leave/d9.md", "a.md", "hr/c.md")
+    ]
+    assert since.notes == (WITHOUT_DATE.format("1 document"),)
+    with pytest.raises(InvalidRequestError, match="section"):
+        await library.documents(BOB, filter={"section": "Leave"})
+
+
+@pytest.mark.parametrize("sort", ["path", "title", "date"])
+async def test_the_pages_of_a_list_are_together_all_of_it(library: Desk, sort: Sort) -> None:
+    whole = [entry.name for entry in (await library.documents(ANN, sort=sort)).entries]
+    pages, after = [], None
+    while True:
+        page = await library.documents(ANN, sort=sort, after=after, limit=2)
+        assert page.documents == 7
+        pages += [entry.name for entry in page.entries]
+        if (after := page.after) is None:
+            break
+    assert pages == whole
+    assert len(whole) == 7
+    with pytest.raises(InvalidRequestError, match="after"):
+        await library.documents(ANN, sort=sort, after="nothing")
+
+
+async def test_a_list_tells_nothing_of_what_is_hidden(
+    shelf: Shelf, library: Desk, blind: Callable[[], None]
+) -> None:
+    async def replies(desk: Desk, who: Principal) -> list[str]:
+        pages = [
+            await desk.documents(who, path, filter=filter_, sort=sort, limit=3)
+            for path in ("", "documents", "documents/hr")
+            for filter_ in (None, FINAL, {"date": {"$gte": "2024-05-02"}})
+            for sort in ("path", "title", "date")
+        ]
+        return [folder_reply(page, 5_000).compact() for page in pages]
+
+    before, for_ann = await replies(library, BOB), await replies(library, ANN)
+    await _put(
+        shelf,
+        "hr/secret.md",
+        access=FOR_ANN,
+        fields={"status": "final"},
+        date=datetime(2024, 5, 30, tzinfo=UTC),
+    )
+    assert await replies(shelf.desk(), BOB) == before
+    assert await replies(shelf.desk(), ANN) != for_ann
+    blind()
+    assert await replies(shelf.desk(), BOB) == before
+    bound = replace(ANN, bindings=(Binding(collections=("policies",)),))
+    assert await _listed(library, bound) == (1, ["policies/travel.md"])

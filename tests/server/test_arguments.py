@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.search.agents import A_LIST
+from rag.search.browse import BY_SECTION
 from rag.uris import NOT_FOUND
 from server.schemas import decode_json
 
@@ -22,7 +24,6 @@ LIMIT = "limit must be an integer from 0 to 100."
 BUDGET = "max_chars must be an integer from 2000 to 100000."
 LINES = "lines must be a line or a range of lines, counted from 1, such as 120-180."
 NOTHING = "Give a query (a question, or some words), or related (the id of a passage to start from)."
-FOLDER = "This is a folder: give only id, after and max_chars, or open a document."
 ID = "id must be a string of 1 to 4096 characters."
 AFTER = "after must be the next_after of an earlier reply."
 
@@ -135,13 +136,18 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
         ({"after": MARK}, AFTER),
         ({"id": "documents", "after": MARK}, AFTER),
         ({"id": MARK, "after": f"{MARK}/"}, NOT_FOUND),
-        ({"outline": True}, FOLDER),
-        ({"id": "documents", "start": 1}, FOLDER),
+        ({"outline": True}, A_LIST),
+        ({"id": "documents", "start": 1}, A_LIST),
+        ({"sort": "title", "lines": "1-2"}, A_LIST),
+        ({"sort": "size"}, "sort must be one of path, title, date."),
+        ({"sort": "date", "after": MARK}, AFTER),
+        ({"filter": {"section": MARK}}, BY_SECTION),
+        ({"id": MARK, "sort": "path"}, NOT_FOUND),
         (
             {"id": MARK, "end": 5},
             (
                 "Unknown argument 'end'. Valid arguments: id, start, around, section, lines, outline, "
-                "after, max_chars."
+                "filter, sort, after, max_chars."
             ),
         ),
     ],

@@ -17,7 +17,7 @@ import pytest
 
 from rag.config.server_settings import ARGUMENTS
 from rag.store.write.desk_folder import prepare
-from server.tools import SearchArguments
+from server.tools import RARE, SearchArguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-MAX_TOOLS_BYTES = 5_120  # part of every conversation
+MAX_TOOLS_BYTES = 4_500  # part of every conversation
 MAX_EVERYTHING_BYTES = 7_000  # with all that an operator can offer
 MAX_TEXT_CHARS = 1_500  # hosts cut at 2,048 without a word
 
@@ -107,7 +107,25 @@ def test_the_tools_tell_the_operators_own_defaults(start: Start, tmp_path: Path)
     search, get_source = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
     assert search["limit"]["default"] == 3
     assert search["mode"]["default"] == "dense"
-    assert search["max_chars"]["default"] == get_source["max_chars"]["default"] == 5000
+    assert not RARE & {*search, *get_source}
+
+
+def test_arguments_that_models_hardly_use_are_accepted_and_described_where_the_operator_lists_them(
+    start: Start, tmp_path: Path, wire: Wire
+) -> None:
+    first = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"][0]["id"]
+    rare = {"exclude_sources": [first.partition("/")[0]], "max_chars": 2_000, "context": False}
+    others = wire.tool("search", {"query": "pendulum", **rare})["structuredContent"]["results"]
+    assert first not in {hit["id"] for hit in others}
+    exact = {"query": "pENDULUM", "mode": "exact", "match": "words", "case": True, "exclude_sources": []}
+    assert wire.tool("search", exact)["structuredContent"]["results"] == []
+    config = tmp_path / "config.toml"
+    config.write_text(f"[[server.tools]]\narguments = {json.dumps(sorted(RARE))}\n")
+    listing = start(tmp_path / "data", env={"REFDESK_CONFIG": str(config)})
+    listing.begin()
+    search, get_source = (tool["inputSchema"]["properties"] for tool in listing.result("tools/list")["tools"])
+    assert {"query", *RARE} == {*search}
+    assert search["max_chars"]["default"] == get_source["max_chars"]["default"] == 16_000
 
 
 def test_assistants_choose_among_the_profiles_that_the_operator_offers(start: Start, tmp_path: Path) -> None:
@@ -195,8 +213,9 @@ def test_with_all_that_an_operator_can_offer_the_list_of_tools_is_still_small_an
         for schema in (tool["inputSchema"], tool["outputSchema"]):
             jsonschema.Draft202012Validator.check_schema(schema)
             assert schema["type"] == "object"
-    arguments = {"query": "pendulum", "limit": 3, "profile": "fresh", "explain": True, "max_chars": 100_000}
+    arguments = {"query": "pendulum", "limit": 3, "profile": "fresh", "explain": True}
     jsonschema.validate(arguments, tools["search"]["inputSchema"])
+    arguments["max_chars"] = 100_000  # accepted, too
     found = wire.tool("search", arguments)["structuredContent"]
     assert {"trace", "results"} <= found.keys()
     assert len(found["results"][0]["vector"]) == 384

@@ -40,6 +40,7 @@ class EntryRecord(Reply):
     id: str | None = None
     title: str | None = None
     date: str | None = None
+    date_from: Literal["path", "file"] | None = None
     length: int | None = None
 
 
@@ -65,7 +66,9 @@ def folder_reply(folder: Folder, max_chars: int) -> FolderReply:
     blank = FolderReply(
         path=f"{folder.path}/",
         documents=folder.documents,
-        uris=resource_uri(collection, "{id}") if any(record.id for record in records) else None,
+        uris=resource_uri(collection, "{id}")
+        if collection and any(record.id for record in records)
+        else None,
         entries=[],
         notes=[],
     )
@@ -76,6 +79,7 @@ def folder_reply(folder: Folder, max_chars: int) -> FolderReply:
     remaining = folder.remaining + len(records[count:])
     after = folder.entries[count - 1].after if records[count:] else folder.after
     notes = [f"{remaining} more entries; continue with after=next_after."] if remaining else []
+    notes += folder.notes
     return blank.model_copy(update={"entries": records[:count], "next_after": after, "notes": notes})
 
 
@@ -88,7 +92,7 @@ def _record(entry: Entry) -> EntryRecord:
         name=entry.name,
         id=source.id,
         title=title if title != entry.name else None,
-        date=shown_date(source),
+        **shown_dates(source, None if entry.sorted_by is None else dating(source)),
         length=source.length,
     )
 
