@@ -149,7 +149,7 @@ def _words(query: str, language: Language, spellings: Mapping[str, Sequence[Spel
     return {
         word.forms: replace(word, forms=(*word.forms, *(near.terms for near in spellings.get(word.text, ()))))
         for word in query_words(query, [language])[:MAX_TERMS]
-        if word.text.casefold().replace("’", "'") not in FRAME
+        if word.is_acronym or word.text.casefold().replace("’", "'") not in FRAME
     }.values()
 
 

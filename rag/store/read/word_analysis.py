@@ -4,6 +4,8 @@ A name has several forms: "PD-1" is written "PD1", too, and "parseJsonFile" cons
 pieces stand where the name does. What it is as a whole, and the words inside of it, are added at the end,
 each once and only if the text doesn't have it anyway, so that they hardly lengthen it. A query is searched
 for in all forms. So a name is found by the whole and by its parts, however it is written here or there.
+
+An acronym that is another word in small letters ("WHO", "IT") has a form of its own, for one in capitals.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ File names and tags count once: those that say nothing (IMG_1234), three times, 
 
 _PUNCTUATION = ".,;:?!\"'()[]„“”‚‘’«»…"
 
+_AROUND = 80  # characters of a line on each side that tell whether it is in capitals
 _MOST_PARTS = 8  # of a name: what has more is a digest or an encoded picture
 _LONGEST = 80  # characters of a word; a SHA-256 has 64
 
@@ -58,6 +61,16 @@ _BRAND = re.compile("[A-Z][a-z]+[A-Z][a-z]+")  # TypeScript is one word, unless 
 _DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:[.,][0-9]{3})+")  # 1,000; in German 1.000
 _ENDINGS = {"s", "d", "m", "re", "ll", "ve"}  # behind an apostrophe, in English
+_ACRONYMS = frozenset(
+    """
+    ALS AM AN AS AT AUS BE BIS BY DA DAS DES ER ES IF IM IN IS IT MAN MIT OB ON SO TO UM US WAR WAS WER WHO WO
+    """.split()  # noqa: SIM905 as a list, it would be three times as long
+)
+"""What stands for something in capitals, and in small letters is a stop word.
+
+Words that people only emphasize are none of them: "which are NOT allowed", "cats OR dogs".
+"""
+_CAPITALS = "^"  # behind an acronym in capitals, which makes it another term
 _STEMLESS: frozenset[Language] = frozenset({"Vietnamese", "none"})
 _ACCENTED: frozenset[Language] = frozenset({"Danish", "Finnish", "Norwegian", "Swedish", "Vietnamese"})
 """Languages in which a letter with a mark is another letter, and without it often another word.
@@ -90,14 +103,20 @@ class _Name:
     pieces: tuple[str, ...] = ()
 
     @property
+    def begun(self) -> tuple[str, ...]:
+        """Its run, if that begins with an acronym: WHO-led -> ("WHO^", "led")."""
+        begins = len(self.run) > 1 and self.run[0] in _ACRONYMS and not self.whole.isupper()
+        return (self.run[0] + _CAPITALS, *self.run[1:]) if begins else ()
+
+    @property
     def added(self) -> list[str]:
         """The forms that are appended to a text."""
-        return [self.whole, *self.pieces, *self.inside]
+        return [self.whole, *self.pieces, *self.inside, *self.begun[:1]]
 
     @property
     def forms(self) -> list[tuple[str, ...]]:
         """The ways in which a text may contain it, each once."""
-        forms = (self.run, (self.whole,), self.pieces, self.inside)
+        forms = (self.run, (self.whole,), self.pieces, self.inside, self.begun)
         return [*dict.fromkeys(form for form in forms if any(form))]
 
 
@@ -106,6 +125,8 @@ def _name(match: re.Match[str]) -> _Name | None:
     text = match[0]
     if text.isdecimal() or (text.isalpha() and (text.islower() or text.istitle())):
         return None  # most words, at a tenth of the time
+    if text in _ACRONYMS:
+        return None if _is_among_capitals(match) else _Name((text,), text + _CAPITALS, (text,))
     if match["sign"]:  # C++, C#, .NET
         letters = text.strip("+#.")
         return _Name((letters,), text, (letters,))
@@ -120,7 +141,17 @@ def _name(match: re.Match[str]) -> _Name | None:
         return None
     if len(inside) > _MOST_PARTS:
         run = inside = pieces
-    return _Name(run, _whole(text, pieces), inside, pieces if pieces != run else ())
+    whole = _whole(text, pieces)
+    if whole in _ACRONYMS:  # U.S.
+        pieces = (whole + _CAPITALS,)
+    return _Name(run, whole, inside, pieces if pieces != run else ())
+
+
+def _is_among_capitals(match: re.Match[str]) -> bool:
+    """Whether the rest of a match's line has letters, and all of them are capitals, as in a heading."""
+    text, start, end = match.string, match.start(), match.end()
+    before = text[max(0, start - _AROUND) : start].rpartition("\n")[2]
+    return (before + text[end : end + _AROUND].partition("\n")[0]).isupper()
 
 
 def _whole(text: str, pieces: Sequence[str]) -> str:
@@ -151,13 +182,17 @@ def query_terms(query: str, languages: Iterable[Language]) -> list[str]:
 
     Of several languages, those stop words are left out of which the query has most: what is one in another
     language may be what it is about ("war"). A query may be in another language than `languages`, those of
-    the documents. That takes two of its stop words that are none in these.
-    Example: "What is a leap second?" -> ["leap", "second?"]; "to be or not to be" -> all of it.
+    the documents. That takes two of its stop words that are none in these. An acronym is none, unless all of
+    the query is in capitals.
+    Example: "What is a leap second?" -> ["leap", "second?"]; "to be or not to be" -> all of it; "what does
+    WHO say" -> ["does", "WHO", "say"].
     """
     words = query.split()
-    plain = [word.strip(_PUNCTUATION).casefold() for word in words]
+    bare = [word.strip(_PUNCTUATION) for word in words]
+    acronyms = frozenset[str]() if query.isupper() else _ACRONYMS
+    plain = ["" if word in acronyms else word.casefold() for word in bare]
     stop_words = _stop_words_spoken(plain, list(languages))
-    return [word for word, bare in zip(words, plain, strict=True) if bare not in stop_words] or words
+    return [word for word, small in zip(words, plain, strict=True) if small not in stop_words] or words
 
 
 def _stop_words_spoken(plain: Sequence[str], languages: Sequence[Language]) -> frozenset[str]:
@@ -187,6 +222,11 @@ class Word:
     def is_identifier(self) -> bool:
         """Whether it is a name that stands for one thing: f3outside, TPL-0042, getUserName; not e-mail."""
         return len(self.forms) > 1 and bool(_IDENTIFIER.search(self.text))
+
+    @property
+    def is_acronym(self) -> bool:
+        """Whether it is in capitals what is a stop word in small letters: WHO."""
+        return any(term.endswith(_CAPITALS) for form in self.forms for term in form)
 
 
 def query_words(query: str, languages: Sequence[Language], *, names: bool = True) -> list[Word]:

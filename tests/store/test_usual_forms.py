@@ -1,0 +1,113 @@
+"""What is usually written in several ways is found by each: acronyms, signs, letters of many scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from rag.store.read.desk_reader import DeskReader
+from rag.store.read.strict_reader import Asker, strict_reader
+from rag.store.read.word_analysis import query_terms, query_words, terms_of
+from rag.store.read.words_in_memory import counted, score_rows, words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.corpus import Language
+
+pytestmark = pytest.mark.anyio
+
+ALL = "(true)"
+
+
+def _table(lines: str) -> list[tuple[str, ...]]:
+    """The rows of a table whose cells `|` separates."""
+    return [tuple(cell.strip() for cell in line.split("|")) for line in lines.strip().splitlines()]
+
+
+def _scores(query: str, texts: Sequence[str], language: Language) -> list[float]:
+    """The BM25 scores of texts, among others that have none of the query's words."""
+    rows = words_of(pa.array([terms_of(text, language) for text in (*texts, *["..."] * 8)]))
+    scores = score_rows(rows, query_words(query, [language]), counted(rows))
+    return [float(score) for score in scores[: len(texts)]]
+
+
+async def _found(small_desk: ModuleType, data: Path, texts: Sequence[str], query: str) -> list[list[str]]:
+    """What a desk of these texts finds, best first: by its index, and by the words of readable rows."""
+    async with await small_desk.writing(data) as writer:
+        await writer.replace([small_desk.new_source(writer, str(at), text) for at, text in enumerate(texts)])
+        await writer.finish()
+    reader = DeskReader(data, timeout_seconds=10)
+    (collection,) = await reader.collections("default")
+    opened = await reader.open(collection)
+    strict = await strict_reader(opened, Asker(ALL, lambda _: True, "", "anybody"))
+    rankings = [await lists.sparse(query, 9, ALL) for lists in (opened, strict)]
+    return [[scored.stored.chunk.text for scored in ranking] for ranking in rankings]
+
+
+ACRONYMS = """
+What does WHO recommend? | The WHO recommends salt. | People who recommend salt.
+who leads the WHO | the WHO leads | who leads, and who follows
+US sanctions | sanctions of the US | sanctions against us
+sanctions of the U.S. | US sanctions | sanctions against us
+US-led sanctions | led by the US: sanctions | sanctions led by us
+IT support | Ask IT for support. | Ask for support if it breaks.
+IT support | IT-Support | it-support
+how is IT organised | IT is organised in teams | it is organised in teams
+What is IT? | IT means computers | it means nothing
+the WHO's report | the report of the WHO | the report, who writes it
+AS numbers | an AS has numbers | as numbers go
+AT commands | modems take AT commands | at commands of others
+AM receivers | receivers of AM | I am one of the receivers
+IS auditors | auditors of an IS | he is one of the auditors
+treatment of ALS | ALS has no treatment | treatment als solche
+TO tickets | tickets of the TO | tickets to ride
+bei der WHO | die Empfehlung der WHO | whoever, who
+Was macht das MIT? | ein Labor am MIT | ein Labor mit Fenster
+ein MAN Motor | der Motor von MAN | der Motor, den man hat
+AN-Verträge | Verträge für AN | Verträge an ihn
+ER in der Klinik | die ER der Klinik | er ist in der Klinik
+WHO建议 | WHO 的建议 | who 建议
+"""
+
+
+@pytest.mark.parametrize(("query", "meant", "other"), _table(ACRONYMS))
+def test_an_acronym_is_a_word_and_one_in_capitals_comes_first(query: str, meant: str, other: str) -> None:
+    first, second = _scores(query, [meant, other], "none" if "建" in query else "English")
+    assert first > second
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("WHAT IS IT", "WHAT IS IT"),
+        ("WHO LEADS IT", "LEADS"),
+        ("which are NOT allowed", "allowed"),
+        ("cats OR dogs AND birds", "cats dogs birds"),
+        ("Who leads it", "leads"),
+        ("Is it THE pendulum?", "pendulum?"),
+    ],
+)
+def test_stop_words_in_capitals_are_dropped_where_all_is_or_they_are_only_emphasized(
+    query: str, expected: str
+) -> None:
+    assert query_terms(query, ["English"]) == expected.split()
+
+
+@pytest.mark.parametrize("text", ["WHO IS WHO", "HOW IT WORKS\nRead this.", "whose, if it is", "IT_IS_NULL"])
+def test_a_text_in_capitals_or_in_small_letters_has_no_acronyms(text: str) -> None:
+    assert "^" not in terms_of(text, "English")
+
+
+def test_an_acronym_lengthens_a_text_once() -> None:
+    assert terms_of("The WHO and the WHO, who met", "none") == "the who and the who who met who^"
+
+
+async def test_a_desk_puts_an_acronym_before_a_stop_word(tmp_path: Path, small_desk: ModuleType) -> None:
+    texts = ["those who recommend, and who don't", "salt, as the WHO writes", "else"]
+    for ranking in await _found(small_desk, tmp_path, texts, "salt by WHO"):
+        assert ranking == [texts[1], texts[0]]
