@@ -111,3 +111,67 @@ async def test_a_desk_puts_an_acronym_before_a_stop_word(tmp_path: Path, small_d
     texts = ["those who recommend, and who don't", "salt, as the WHO writes", "else"]
     for ranking in await _found(small_desk, tmp_path, texts, "salt by WHO"):
         assert ranking == [texts[1], texts[0]]
+
+
+SIGNS = """
+§ 5 | Näheres in § 5 des Gesetzes | Näheres auf 5 Seiten des Gesetzes
+§5 | Näheres in § 5 des Gesetzes | Näheres auf 5 Seiten des Gesetzes
+§ 5 Abs. 2 BGB | nach §5 Abs. 2 BGB | nach Abs. 5 in 2 BGB
+§ 312g | der § 312 g und §312g | der 312 und ein g
+§§ 5, 6 | siehe §5 und 6 | siehe 5 und 6
+Art. 5 | as Article 5 says | as 5 people say
+Artikel 5 | nach Art. 5 | nach 5 Jahren
+Article 5a | under Art. 5a | under 5 a
+5 % | grows by 5% | grows by 5 mm
+5% | grows by 5 percent | grows by 5 m
+5 per cent | grows by 5 % | grows by 5 cm
+5 Prozent | steigt um 5 % | steigt um 5 m
+3,5 % | steigt um 3.5% | steigt um 3.5 m
+€ 100 | costs 100 € | costs 100 g
+100 Euro | kostet 100€ | kostet 100 g
+EUR 1.000 | kostet 1000 € | kostet 1.000 g
+$1,000 | a fee of US$ 1000 | a fee of 1000 points
+£20 | a fee of £ 20 | a fee of 20 points
+20 °C | at 20°C in C | at 20 in C
+20 ℃ | at 20 °C in C | at 20 in C
+issue #12 | fixes #12 for one issue | fixes 12 of one issue
+＃12 | fixes #12 | fixes 12
+"""
+
+
+@pytest.mark.parametrize(("query", "meant", "other"), _table(SIGNS))
+def test_a_number_with_its_sign_comes_before_the_number(query: str, meant: str, other: str) -> None:
+    first, second = _scores(query, [meant, other], "English")
+    assert first > second > 0
+
+
+@pytest.mark.parametrize(
+    ("code", "terms"),
+    [
+        ("echo $1 $HOME", "echo 1 home"),
+        ("i = 5 % 3", "i 5 3"),
+        ("color: #123456; #fff", "color 123456 fff"),
+        ("&#12; 3%20 [9]$", "12 3 20 9"),
+        ("# 12 things", "12 things"),
+        ("cost $ and %", "cost and"),
+    ],
+)
+def test_signs_of_code_are_no_words(code: str, terms: str) -> None:
+    assert terms_of(code, "none") == terms
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("§ 5", "§ 51"), ("5 %", "5 €"), ("#12", "#123"), ("$100", "€100"), ("20 °C", "20 %")]
+)
+def test_other_signs_and_numbers_are_other_words(one: str, other: str) -> None:
+    signed = {term for word in query_words(one, ["none"]) for form in word.forms for term in form}
+    plain = {term for term in signed if term.isalnum()}
+    assert signed - plain
+    assert not (signed - plain) & set(terms_of(other, "none").split())
+
+
+async def test_a_desk_puts_a_number_with_its_sign_first(tmp_path: Path, small_desk: ModuleType) -> None:
+    texts = ["5 chairs and 5 tables", "the chairs of § 5", "5% chairs", "else"]
+    for query, first in (("§5", texts[1]), ("5 percent", texts[2])):
+        for ranking in await _found(small_desk, tmp_path / query[-1], texts, query):
+            assert (ranking[0], len(ranking)) == (first, 3)

@@ -60,6 +60,20 @@ _CASE = re.compile("(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")  #
 _BRAND = re.compile("[A-Z][a-z]+[A-Z][a-z]+")  # TypeScript is one word, unless it is called or indexed
 _DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:[.,][0-9]{3})+")  # 1,000; in German 1.000
+_NUMBER = re.compile("[0-9]+(?:[.,][0-9]+)*[a-z]?")  # § 5a has a letter
+_SIGN_BEFORE = re.compile(  # not $1, &#12; and #123456 in code
+    r"(?:(?P<paragraph>§) ?|(?<!\w)(?P<article>Art)(?:\.|icle|ikel) ?|(?P<money>[€£¥₹]|(?<![a-z0-9_$])\$) ?"
+    r"|(?<!\w)(?P<euro>EUR) ?"
+    r"|(?<![\w&])(?P<number>\#))$"
+)
+_SIGN_BEHIND = re.compile(  # not 5 % 3 and 3%20
+    r" ?(?:(?P<percent>%(?!\w| [0-9(])|[Pp]er ?cent\b|Prozent)|(?P<euro>€|EUR\b|Euros?\b)"
+    r"|(?P<money>[£¥₹$](?!\w))|(?P<degrees>°))"
+)
+_ONE_SIGN = {"article": "art.", "percent": "%", "euro": "€"}
+_LAST_OF_SIGN = {*"§€£¥₹$#.elR"}
+_LONGEST_NUMBER = 5  # digits of "#12"; with more it is a colour
+_ARTICLE = 9  # characters of "Article" with the spaces around it
 _ENDINGS = {"s", "d", "m", "re", "ll", "ve"}  # behind an apostrophe, in English
 _ACRONYMS = frozenset(
     """
@@ -123,13 +137,21 @@ class _Name:
 def _name(match: re.Match[str]) -> _Name | None:
     """The forms of a match of `_NAME`, None if it is a plain word."""
     text = match[0]
-    if text.isdecimal() or (text.isalpha() and (text.islower() or text.istitle())):
+    if text.isalpha() and (text.islower() or text.istitle()):
         return None  # most words, at a tenth of the time
+    if text[0].isdecimal() and ((name := _signed_number(match)) or text.isdecimal()):
+        return name
     if text in _ACRONYMS:
         return None if _is_among_capitals(match) else _Name((text,), text + _CAPITALS, (text,))
     if match["sign"]:  # C++, C#, .NET
         letters = text.strip("+#.")
         return _Name((letters,), text, (letters,))
+    return _name_of_parts(match)
+
+
+def _name_of_parts(match: re.Match[str]) -> _Name | None:
+    """The forms of PD-1, parseJsonFile and the like, None if it has one part."""
+    text = match[0]
     pieces = tuple(_JOINT.split(text))
     if _GROUPED.fullmatch(text):
         return _Name(("".join(pieces),), "", ())
@@ -145,6 +167,37 @@ def _name(match: re.Match[str]) -> _Name | None:
     if whole in _ACRONYMS:  # U.S.
         pieces = (whole + _CAPITALS,)
     return _Name(run, whole, inside, pieces if pieces != run else ())
+
+
+def _signed_number(match: re.Match[str]) -> _Name | None:
+    """The forms of a number beside a sign: as it is without, and with the sign first, wherever that stands.
+
+    Example: 5 in "5 %" or "5 percent" -> ("5",), "%5"; in "Art. 5" or "Article 5" -> ("5",), "art.5".
+    """
+    text = match[0]
+    if not (sign := _sign(match)) or not _NUMBER.fullmatch(text):
+        return None
+    pieces = tuple(_JOINT.split(text))
+    if _GROUPED.fullmatch(text):
+        pieces = ("".join(pieces),)
+    value = ".".join(pieces)
+    run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
+    return _Name(run, sign + value, (), (value,) if len(run) > 1 else ())
+
+
+def _sign(match: re.Match[str]) -> str:
+    """The sign of a number, in one way to write it; empty if it has none."""
+    text, (start, end) = match.string, match.span()
+    sign = _SIGN_BEHIND.match(text, end)
+    if not sign and text[max(0, start - 2) : start].rstrip()[-1:] in _LAST_OF_SIGN:
+        sign = _SIGN_BEFORE.search(text[max(0, start - _ARTICLE) : start])
+    kind = sign.lastgroup if sign else None
+    if sign is None or kind is None:
+        return ""
+    is_code = (sign[kind] == "$" and end == start + 1) or (
+        sign[kind] == "#" and end - start > _LONGEST_NUMBER
+    )
+    return "" if is_code else _ONE_SIGN.get(kind, sign[kind])
 
 
 def _is_among_capitals(match: re.Match[str]) -> bool:
@@ -377,7 +430,8 @@ def _cut(text: str) -> Iterator[tuple[str, _Name | None]]:
 
 def _ready(words: Iterable[str], language: Language) -> list[str]:
     """Words that are cut already, folded and stemmed."""
-    return [token.text for token in _tokens(" ".join(words), language, base="whitespace")]
+    joined = " ".join(words)
+    return [token.text for token in _tokens(joined, language, base="whitespace")] if joined else []
 
 
 def _tokens(
@@ -388,9 +442,9 @@ def _tokens(
     fold: bool | None = None,
     base: str = TOKENIZER,
 ) -> list[FtsToken]:
-    text = text.translate(_INVISIBLE).replace("İ", "i")
-    if not (as_written or text.isascii()):
-        text = _KOREAN.sub(lambda word: without_particles(word[0]), text)
+    if not text.isascii():
+        text = text.translate(_INVISIBLE).replace("İ", "i")
+        text = text if as_written else _KOREAN.sub(lambda word: without_particles(word[0]), text)
     if language == "Turkish":
         text = text.replace("I", "ı")
     stemless = language in _STEMLESS
