@@ -9,7 +9,7 @@ import pytest
 
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.strict_reader import Asker, strict_reader
-from rag.store.read.word_analysis import query_terms, query_words, terms_of
+from rag.store.read.word_analysis import query_terms, query_words, terms_of, words_in_text
 from rag.store.read.words_in_memory import counted, score_rows, words_of
 
 if TYPE_CHECKING:
@@ -175,3 +175,72 @@ async def test_a_desk_puts_a_number_with_its_sign_first(tmp_path: Path, small_de
     for query, first in (("§5", texts[1]), ("5 percent", texts[2])):
         for ranking in await _found(small_desk, tmp_path / query[-1], texts, query):
             assert (ranking[0], len(ranking)) == (first, 3)
+
+
+def _has(query: str, text: str, language: Language = "none") -> bool:
+    """Whether a text has every word of a query in some form."""
+    words = query_words(query, [language])
+    assert words
+    return words_in_text(words, text, language) == {*words}
+
+
+CHINESE = """
+用戶 | 用户
+用戶手冊 | 用户手册
+網絡連接 | 网络连接
+電話號碼 | 电话号码
+銀行帳戶 | 银行账户
+請假規定 | 请假规定
+員工宿舍 | 员工宿舍
+醫療保險 | 医疗保险
+學習機器 | 学习机器
+圖書館開放時間 | 图书馆开放时间
+營業執照 | 营业执照
+環境保護 | 环境保护
+會議紀要 | 会议纪要
+財務報銷 | 财务报销
+臺灣 | 台湾
+頭髮 | 头发
+發展 | 发展
+乾燥 | 干燥
+後來 | 后来
+裡面 | 里面
+體檢 | 体检
+龍門陣 | 龙门阵
+"""
+
+
+@pytest.mark.parametrize(("traditional", "simplified"), _table(CHINESE))
+def test_chinese_is_found_in_traditional_and_in_simplified_characters(
+    traditional: str, simplified: str
+) -> None:
+    for query, written in ((traditional, simplified), (simplified, traditional)):
+        assert _has(query, f"關於{written}。" if written == traditional else f"关于{written}。")
+
+
+@pytest.mark.parametrize(
+    ("query", "text"), [("用戶", "客户"), ("電話", "电视"), ("學習", "复习"), ("醫院", "法院")]
+)
+def test_other_chinese_words_are_others(query: str, text: str) -> None:
+    assert not _has(query, text)
+
+
+def test_words_of_chinese_that_are_cut_in_two_ways_have_both_and_are_as_written() -> None:
+    words = query_words("會議室予約", ["none"])
+    assert "".join(word.text for word in words) == "會議室予約"
+    assert all("".join(form) in "会议室予约" for word in words for form in word.forms)
+
+
+def test_japanese_is_cut_by_its_own_characters() -> None:
+    assert terms_of("開発環境のユーザー", "none").split()[:2] == ["开発", "环境"]
+    assert _has("開発環境", "開発環境のユーザーです。")
+    assert _has("有給休暇", "有給休暇の申請について")
+
+
+async def test_a_desk_finds_chinese_in_both_kinds_of_characters(
+    tmp_path: Path, small_desk: ModuleType
+) -> None:
+    texts = ["用戶可以在設定中修改電話號碼。", "用户可以在设置中修改电话号码。", "else"]
+    for at, query in enumerate(("用户的电话号码", "用戶的電話號碼")):
+        for ranking in await _found(small_desk, tmp_path / str(at), texts, query):
+            assert {*ranking} == {*texts[:2]}

@@ -15,10 +15,10 @@ from rag.store.read.word_analysis import (
     search_terms,
     stems,
     terms_of,
-    without_particles,
     words_in_text,
 )
 from rag.store.read.words_in_memory import rarity
+from rag.text.letters import without_particles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

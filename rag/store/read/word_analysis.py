@@ -14,15 +14,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from lancedb import tokenize
 
 from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
-
-if TYPE_CHECKING:
-    from lancedb import FtsToken
+from rag.text.chinese import SIMPLIFIED, simplified
+from rag.text.letters import has_other_letters, without_all_particles
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 
@@ -94,12 +92,6 @@ Their words keep the marks. For those who type none, a text has its words withou
 _VIETNAMESE = re.compile("[\u01a0\u01a1\u01af\u01b0\u1ea0-\u1ef9]")  # letters of no other language
 _IDENTIFIER = re.compile("[0-9_]|[a-z][A-Z]|[A-Z]{2}[a-z]")  # in a word of several parts
 _APART = "|"  # no term
-_KOREAN = re.compile("[가-힣]{3,}")
-_PARTICLE = re.compile(
-    "(?<=[가-힣][가-힣])(?:은|는|이|가|을|를|의|에|로|으로|와|과|도|만|에서|에게|에게서|께|께서|한테|한테서|까지|부터"
-    "|처럼|보다|마다|조차|마저|밖에|이나|이라|라는|이라는|이란|하고|으로서|로서|으로써|로써|대로|만큼|뿐|이며|이고|들"
-    "|입니다|이다|입니까|합니다|합니까|하다|하는|하여|해서|했다|했습니다|됩니다|되다|되는|되어|된|할|한)$"
-)
 _INVISIBLE = str.maketrans("", "", "\u00ad\u2060")  # inside of words
 
 
@@ -306,12 +298,35 @@ def _query_words(query: str, languages: tuple[Language, ...], names: bool) -> tu
 
 
 def _plain_words(text: str, languages: Sequence[Language]) -> list[Word]:
-    plain = {token.position: token.text for token in _tokens(text, "none", as_written=True)}
-    forms: dict[int, list[tuple[str]]] = {at: [] for at in plain}
-    for language in languages:
-        for token in _tokens(text, language):
-            forms.setdefault(token.position, []).append((token.text,))
-    return [Word(plain.get(at, ""), tuple(dict.fromkeys(forms[at]))) for at in forms]
+    by_language = [_terms(text, language) for language in languages]
+    written = _terms(text, "none", as_written=True)
+    if len(written) != len(by_language[0]):
+        written = by_language[0]
+    forms = zip(*([(term,) for term in terms] for terms in by_language), strict=True)
+    words = [Word(word, tuple(dict.fromkeys(of_word))) for word, of_word in zip(written, forms, strict=True)]
+    if (in_one_script := simplified(text)) == text:
+        return words
+    return [*_cut_twice(words, _terms(in_one_script, languages[0]))]
+
+
+def _cut_twice(words: Sequence[Word], terms: Sequence[str]) -> Iterator[Word]:
+    """The words of Chinese, in other places also cut as they are in simplified characters: into these terms.
+
+    Where the two ways to cut differ, what lies between two common borders is one word with both as its forms.
+    """
+    rest, run, of_run = iter(terms), list[Word](), list[str]()
+    ahead = 0  # characters that the words have more than the terms
+    for word in words:
+        run.append(word)
+        ahead += len("".join(word.forms[0]))
+        while ahead > 0:
+            of_run.append(next(rest))
+            ahead -= len(of_run[-1])
+        if not ahead:
+            as_cut = tuple(term for of_word in run for term in of_word.forms[0])
+            text = "".join(of_word.text for of_word in run)
+            yield run[0] if as_cut == (*of_run,) else Word(text, ((*of_run,), as_cut))
+            run, of_run = [], []
 
 
 def search_terms(words: Sequence[Word]) -> list[str]:
@@ -352,10 +367,10 @@ def terms_of(body: str, language: Language, source: Source | None = None) -> str
 def stems(text: str, language: Language, *, names: bool = True) -> list[str]:
     """The stems of a text as in the full-text index, with repetitions; see `query_words`."""
     run, cut = _run(text) if names else (text, [])
-    terms = [token.text for token in _tokens(run, language)]
+    terms = _terms(run, language)
     alternatives = _ready([word for name in cut for word in name.added], language)
     if names and language in _ACCENTED:
-        alternatives += [token.text for token in _tokens(run, language, fold=True)]
+        alternatives += _terms(run, language, fold=True)
     there = frozenset(terms)
     return terms + [term for term in dict.fromkeys(alternatives) if term not in there]
 
@@ -370,7 +385,8 @@ def _run(text: str) -> tuple[str, list[_Name]]:
         else:
             run.append(" ".join(("", *name.run, "")))
             names.append(name)
-    return "".join(run), names
+    text = "".join(run)
+    return simplified(text) if has_other_letters(text) else text, names
 
 
 def words_in_text(words: Iterable[Word], text: str, language: Language) -> frozenset[Word]:
@@ -397,11 +413,11 @@ def _terms_in_rows(text: str, language: Language) -> list[str]:
     Example: "parseJsonFile reads" -> parsejsonfil read | parsejsonfil | | pars json file.
     """
     run, names = _run(text)
-    rows = [token.text for token in _tokens(run, language)]
+    rows = _terms(run, language)
     forms = [part for name in names for form in name.forms for part in (_APART, *form)]
     rows += _ready(forms, language)
     if language in _ACCENTED:
-        rows += [_APART, *(token.text for token in _tokens(run, language, fold=True))]
+        rows += [_APART, *_terms(run, language, fold=True)]
     return rows
 
 
@@ -432,47 +448,39 @@ def _cut(text: str) -> Iterator[tuple[str, _Name | None]]:
 def _ready(words: Iterable[str], language: Language) -> list[str]:
     """Words that are cut already, folded and stemmed."""
     joined = " ".join(words)
-    return [token.text for token in _tokens(joined, language, base="whitespace")] if joined else []
+    return _terms(joined, language, base="whitespace") if joined else []
 
 
-def _tokens(
+def _terms(
     text: str,
     language: Language,
     *,
     as_written: bool = False,
     fold: bool | None = None,
     base: str = TOKENIZER,
-) -> list[FtsToken]:
+) -> list[str]:
+    """The words of a text in lower case, and unless `as_written` folded and stemmed."""
+    is_mapped = False
     if not text.isascii():
         text = text.translate(_INVISIBLE).replace("İ", "i")
-        text = text if as_written else _KOREAN.sub(lambda word: without_particles(word[0]), text)
+        is_mapped = not as_written and has_other_letters(text)
+    if is_mapped:
+        text = without_all_particles(text)
     if language == "Turkish":
         text = text.replace("I", "ı")
     stemless = language in _STEMLESS
     folding = language not in _ACCENTED if fold is None else fold
-    return list(
-        tokenize(
-            text,
-            base_tokenizer=base,
-            language="English" if stemless else language,  # it requires a known language
-            stem=not (stemless or as_written),
-            remove_stop_words=False,  # with this tokenizer it would drop digits and single letters
-            ascii_folding=folding and not as_written,
-            max_token_length=_LONGEST,
-        )
+    tokens = tokenize(
+        text,
+        base_tokenizer=base,
+        language="English" if stemless else language,  # it requires a known language
+        stem=not (stemless or as_written),
+        remove_stop_words=False,  # with this tokenizer it would drop digits and single letters
+        ascii_folding=folding and not as_written,
+        max_token_length=_LONGEST,
     )
-
-
-def without_particles(word: str) -> str:
-    """A Korean word without the particles and endings behind it, as long as two syllables are left.
-
-    They are written together with a noun, which without this would be another word with each of them. Words
-    that only look as if they had one lose it in texts and queries alike.
-    Example: "경비실에서는" -> "경비실"; "회의" -> "회의".
-    """
-    while (stem := _PARTICLE.sub("", word)) != word:
-        word = stem
-    return word
+    terms = [token.text for token in tokens]
+    return [term.translate(SIMPLIFIED) for term in terms] if is_mapped else terms
 
 
 # The words of a language that say nothing of what a query is about.
