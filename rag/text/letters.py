@@ -4,6 +4,24 @@ from __future__ import annotations
 
 import re
 
+from rag.text.chinese import SIMPLIFIED
+
+_ZEROS = (  # of decimal digits, each followed by nine more: Arabic, Persian, Indic, Thai, Lao, Burmese, Khmer
+    "\u0660\u06f0\u0966\u09e6\u0a66\u0ae6\u0b66\u0be6\u0c66\u0ce6\u0d66\u0e50\u0ed0\u0f20\u1040\u17e0"
+)
+_DIGITS = {ord(zero) + digit: str(digit) for zero in _ZEROS for digit in range(10)}
+_POINTS = (  # of Hebrew and of Arabic: vowels, cantillation, and the line that stretches a word
+    *(set(range(0x0591, 0x05C8)) - {0x05BE, 0x05C0, 0x05C3, 0x05C6}),
+    *(*range(0x0610, 0x061B), 0x0640, *range(0x064B, 0x0660), 0x0670, *range(0x06D6, 0x06DD)),
+)
+_PLAIN = _DIGITS | dict.fromkeys(_POINTS) | str.maketrans("٫٬٪", ".,%")
+_MARK_IN_HEBREW = re.compile("(?<=[א-ת])[\"'’”״׳](?=[א-ת])")  # in צה״ל and ג׳ירפה, also as on a keyboard
+_ALIKE_IN_ARABIC = {"ا": "أإآٱ", "ي": "ىیې", "ك": "کڪ", "ه": "ةۀەہھۃ"}
+_ARABIC = {ord(letter): one for one, letters in _ALIKE_IN_ARABIC.items() for letter in letters}
+_KATAKANA = {code: code + 0x60 for code in (*range(0x3041, 0x3097), 0x309D, 0x309E)}  # by their hiragana
+_LONG = re.compile("[ァ-ヺー]{3,}ー")
+_ONE_LETTER = {**SIMPLIFIED, **_KATAKANA}
+
 _OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
 _KOREAN = re.compile("[가-힣]{3,}")
 _PARTICLE = re.compile(
@@ -18,9 +36,31 @@ def has_other_letters(text: str) -> bool:
     return not text.isascii() and bool(_OTHER.search(text))
 
 
-def without_all_particles(text: str) -> str:
-    """A text whose Korean words are `without_particles`."""
-    return _KOREAN.sub(lambda word: without_particles(word[0]), text)
+def plain_letters(text: str) -> str:
+    """A text as most people type it: with digits from 0 to 9, and without the points of Hebrew and Arabic.
+
+    Example: "שָׁלוֹם" -> "שלום"; "צה״ל" -> "צהל"; "كتــابٌ ۱۲" -> "كتاب 12".
+    """
+    return _MARK_IN_HEBREW.sub("", text.translate(_PLAIN))
+
+
+def comparable_text(text: str) -> str:
+    """A text before its words are stemmed, with one letter for each that Arabic and Persian write in several.
+
+    Korean words are `without_particles`. Example: "کتاب أحمد" -> "كتاب احمد".
+
+    Source: the normalization of Arabic and Persian in Apache Lucene.
+    """
+    return _KOREAN.sub(lambda word: without_particles(word[0]), text.translate(_ARABIC))
+
+
+def comparable_word(word: str) -> str:
+    """A word in simplified Chinese characters and in katakana, without the mark of a long vowel at its end.
+
+    Example: "用戶" -> "用户"; "りんご" -> "リンゴ"; "サーバー" -> "サーバ".
+    """
+    word = word.translate(_ONE_LETTER)
+    return word[:-1] if _LONG.fullmatch(word) else word
 
 
 def without_particles(word: str) -> str:

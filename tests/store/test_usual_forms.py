@@ -26,7 +26,7 @@ ALL = "(true)"
 
 def _table(lines: str) -> list[tuple[str, ...]]:
     """The rows of a table whose cells `|` separates."""
-    return [tuple(cell.strip() for cell in line.split("|")) for line in lines.strip().splitlines()]
+    return [tuple(cell.strip() for cell in line.split("|")) for line in lines.splitlines() if line]
 
 
 def _scores(query: str, texts: Sequence[str], language: Language) -> list[float]:
@@ -244,3 +244,123 @@ async def test_a_desk_finds_chinese_in_both_kinds_of_characters(
     for at, query in enumerate(("用户的电话号码", "用戶的電話號碼")):
         for ranking in await _found(small_desk, tmp_path / str(at), texts, query):
             assert {*ranking} == {*texts[:2]}
+
+
+HEBREW = """
+שָׁלוֹם | שלום
+שָׁלוֹם עוֹלָם | שלום עולם
+בְּרֵאשִׁית בָּרָא אֱלֹהִים | בראשית ברא אלהים
+בית־ספר | בית ספר
+בֵּית־הַסֵּפֶר | בית הספר
+תל־אביב | תל אביב
+צה״ל | צהל
+צה"ל | צה״ל
+ארה"ב | ארהב
+דו״ח | דוח
+דו"חות | דוחות
+עו״ד | עו"ד
+מע"מ | מעמ
+ת״א | תא
+ג׳ירפה | גירפה
+צ'ק | צ׳ק
+ז׳קט | ז'קט
+וכו׳ | וכו
+שּׁ | ש
+יִשְׂרָאֵל | ישראל
+"""
+ARABIC = """
+مُحَمَّد | محمد
+كتــاب | كتاب
+كِتَابٌ | كتاب
+أحمد | احمد
+إدارة | ادارة
+آخر | اخر
+مدرسة | مدرسه
+مستشفى | مستشفي
+على | علي
+١٢٣ | 123
+٣٫١٤ | 3.14
+٥٪ | 5%
+ﻛﺘﺎﺏ | كتاب
+سنة ١٤٤٥ | سنة 1445
+کتاب | كتاب
+یک | يك
+ایران | إيران
+۱۲۳ | 123
+۲۰۲۳ | ٢٠٢٣
+می‌خواهم | میخواهم
+می‌خواهم | می خواهم
+کتاب‌ها | کتابها
+نیم‌فاصله | نیم فاصله
+خانهٔ | خانه
+ۀ | ه
+"""
+KANA = """
+ｻｰﾊﾞｰ | サーバー
+サーバー | サーバ
+コンピューター | コンピュータ
+ユーザー | ユーザ
+ﾌﾟﾘﾝﾀｰ | プリンタ
+データー | データ
+ＡＢＣ１２３ | ABC123
+ＰＤＦファイル | PDFファイル
+ｱｲｽｸﾘｰﾑ | アイスクリーム
+りんご | リンゴ
+みかん | ミカン
+さくら | サクラ
+たばこ | タバコ
+ねこ | ネコ
+メガネ | めがね
+㈱ | (株)
+㌔ | キロ
+２０２３年 | 2023年
+１００％ | 100%
+ｶﾞｿﾘﾝ | ガソリン
+मार्च २०२३ | मार्च 2023
+"""
+
+
+@pytest.mark.parametrize(("one", "other"), _table(HEBREW + ARABIC + KANA))
+def test_letters_that_are_written_in_two_ways_are_found_by_each(one: str, other: str) -> None:
+    for query, written in ((one, other), (other, one)):
+        assert _has(query, f"{written}")
+        assert _has(query, f"1. {written} (a)")
+
+
+@pytest.mark.parametrize(("one", "other"), _table(ARABIC))
+def test_so_they_are_where_arabic_is_stemmed(one: str, other: str) -> None:
+    assert _has(one, other, "Arabic")
+    assert _has(other, one, "Arabic")
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("שלום", "שלומית"),
+        ("צה״ל", "צה ל"),
+        ("كتاب", "كاتب"),
+        ("می‌خواهم", "می گویم"),
+        ("۱۲", "۱۲۳"),
+        ("キー", "キ"),
+        ("バス", "ハス"),
+        ("コート", "コード"),
+    ],
+)
+def test_other_words_of_these_scripts_are_others(query: str, text: str) -> None:
+    assert not _has(query, text)
+
+
+def test_a_word_of_a_query_is_shown_as_it_is_written() -> None:
+    assert [word.text for word in query_words("کتاب مدرسة サーバー 用戶", ["none"])] == [
+        "کتاب",
+        "مدرسة",
+        "サーバー",
+        "用戶",
+    ]
+
+
+async def test_a_desk_finds_them(tmp_path: Path, small_desk: ModuleType) -> None:
+    texts = ["שָׁלוֹם לְצה״ל", "می‌خواهم کتاب ۱۲", "ｻｰﾊﾞｰを再起動する", "else"]
+    for at, query in enumerate(("שלום צהל", "ميخواهم كتاب 12", "サーバの再起動")):
+        for ranking in await _found(small_desk, tmp_path / str(at), texts, query):
+            assert ranking[:1] == [texts[at]]

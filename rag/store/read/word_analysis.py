@@ -19,8 +19,8 @@ from unicodedata import normalize
 from lancedb import tokenize
 
 from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
-from rag.text.chinese import SIMPLIFIED, simplified
-from rag.text.letters import has_other_letters, without_all_particles
+from rag.text.chinese import simplified
+from rag.text.letters import comparable_text, comparable_word, has_other_letters, plain_letters
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 
@@ -52,8 +52,9 @@ _LETTERS = "A-Za-z\u00b5\u00c0-\u052f\u1e00-\u1fff"  # Latin, Greek and Cyrillic
 _NAME = re.compile(
     r"(?<!\w)(?P<sign>[A-Za-z]{1,2}(?:\+\+|#)|\.[A-Z]{2,})(?![\w+#])"
     rf"|[0-9{_LETTERS}]+(?:(?:[-_.'’\u2010\u2011·&]|__|,(?=[0-9]))[0-9{_LETTERS}]+)*"
+    "|[\u0620-\u06d3]+(?:\u200c[\u0620-\u06d3]+)+"  # Persian: می‌خواهم
 )
-_JOINT = re.compile(r"[-_.,'’\u2010\u2011·&]+")
+_JOINT = re.compile(r"[-_.,'’\u2010\u2011·&\u200c]+")
 _CASE = re.compile("(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")  # not APIs, CoT, IPv6
 _BRAND = re.compile("[A-Z][a-z]+[A-Z][a-z]+")  # TypeScript is one word, unless it is called or indexed
 _DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
@@ -434,6 +435,7 @@ def with_name_forms(text: str) -> str:
 def _cut(text: str) -> Iterator[tuple[str, _Name | None]]:
     """The names of a text with their forms, and what is between them."""
     text, end = normalize("NFKC", text), 0
+    text = plain_letters(text) if has_other_letters(text) else text
     for match in _NAME.finditer(text):
         word = match[0]
         if word.isalpha() and (word.islower() or word.istitle()):
@@ -465,7 +467,7 @@ def _terms(
         text = text.translate(_INVISIBLE).replace("İ", "i")
         is_mapped = not as_written and has_other_letters(text)
     if is_mapped:
-        text = without_all_particles(text)
+        text = comparable_text(text)
     if language == "Turkish":
         text = text.replace("I", "ı")
     stemless = language in _STEMLESS
@@ -480,7 +482,7 @@ def _terms(
         max_token_length=_LONGEST,
     )
     terms = [token.text for token in tokens]
-    return [term.translate(SIMPLIFIED) for term in terms] if is_mapped else terms
+    return [comparable_word(term) for term in terms] if is_mapped else terms
 
 
 # The words of a language that say nothing of what a query is about.
