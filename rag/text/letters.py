@@ -16,11 +16,12 @@ _POINTS = (  # of Hebrew and of Arabic: vowels, cantillation, and the line that 
 )
 _PLAIN = _DIGITS | dict.fromkeys(_POINTS) | str.maketrans("٫٬٪", ".,%")
 _MARK_IN_HEBREW = re.compile("(?<=[א-ת])[\"'’”״׳](?=[א-ת])")  # in צה״ל and ג׳ירפה, also as on a keyboard
-_ALIKE_IN_ARABIC = {"ا": "أإآٱ", "ي": "ىیې", "ك": "کڪ", "ه": "ةۀەہھۃ"}
-_ARABIC = {ord(letter): one for one, letters in _ALIKE_IN_ARABIC.items() for letter in letters}
+_OF_PERSIAN = {"ي": "ىیې", "ك": "کڪ", "ه": "ۀەہھۃ"}  # and the letters of Arabic for them
+_ARABIC = {ord(letter): one for one, letters in _OF_PERSIAN.items() for letter in letters}
+_ENDS_AND_ALEFS = str.maketrans("أإآٱة", "اااا" + "ه")  # after stemming: the stemmer of Arabic needs them
 _KATAKANA = {code: code + 0x60 for code in (*range(0x3041, 0x3097), 0x309D, 0x309E)}  # by their hiragana
 _LONG = re.compile("[ァ-ヺー]{3,}ー")
-_ONE_LETTER = {**SIMPLIFIED, **_KATAKANA}
+_ONE_LETTER = {**SIMPLIFIED, **_KATAKANA, **_ENDS_AND_ALEFS}
 
 _OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
 _KOREAN = re.compile("[가-힣]{3,}")
@@ -45,19 +46,21 @@ def plain_letters(text: str) -> str:
 
 
 def comparable_text(text: str) -> str:
-    """A text before its words are stemmed, with one letter for each that Arabic and Persian write in several.
+    """A text before its words are stemmed: Persian with Arabic letters, Korean words `without_particles`.
 
-    Korean words are `without_particles`. Example: "کتاب أحمد" -> "كتاب احمد".
-
-    Source: the normalization of Arabic and Persian in Apache Lucene.
+    Example: "کتاب" -> "كتاب".
     """
     return _KOREAN.sub(lambda word: without_particles(word[0]), text.translate(_ARABIC))
 
 
 def comparable_word(word: str) -> str:
-    """A word in simplified Chinese characters and in katakana, without the mark of a long vowel at its end.
+    """A stemmed word with one letter for each that is written in several.
 
-    Example: "用戶" -> "用户"; "りんご" -> "リンゴ"; "サーバー" -> "サーバ".
+    Chinese is in simplified characters, Japanese in katakana without the mark of a long vowel at the end, and
+    Arabic with bare alefs and without teh marbuta.
+    Example: "用戶" -> "用户"; "りんご" -> "リンゴ"; "サーバー" -> "サーバ"; "أحمد" -> "احمد".
+
+    Source for Arabic and Persian: their normalization in Apache Lucene.
     """
     word = word.translate(_ONE_LETTER)
     return word[:-1] if _LONG.fullmatch(word) else word
