@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from rag.text.chinese import SIMPLIFIED
 
@@ -23,6 +24,19 @@ _KATAKANA = {code: code + 0x60 for code in (*range(0x3041, 0x3097), 0x309D, 0x30
 _LONG = re.compile("[ァ-ヺー]{3,}ー")
 _ONE_LETTER = {**SIMPLIFIED, **_KATAKANA, **_ENDS_AND_ALEFS}
 
+_VOWEL_AM = re.compile("([\u0e4d\u0ecd])([\u0e48-\u0e4b\u0ec8-\u0ecb]?)([\u0e32\u0eb2])")  # น้ํา
+_AM = {"\u0e32": "\u0e33", "\u0eb2": "\u0eb3"}
+_BEFORE = "\u0e40-\u0e44\u0ec0-\u0ec4"  # vowels of Thai and Lao that are written before their consonant
+_CONSONANTS = "\u0e01-\u0e2e\u0e81-\u0eae\u0edc-\u0edf\u1000-\u102a\u103f\u1050-\u1055\u1780-\u17b3"
+_MARKS = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u1038\u103a-\u103e\u1056-\u1059"
+    "\u17b4-\u17d1\u17d3\u17dd"
+)
+_BELOW = "\u1039\u17d2"  # a consonant under another one follows
+_BEHIND = "\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3"
+_SYLLABLE = f"[{_BEFORE}]?[{_CONSONANTS}](?:[{_BELOW}][{_CONSONANTS}]|[{_MARKS}])*[{_BEHIND}]?"
+_SYLLABLES = re.compile(_SYLLABLE)
+_UNSPACED_RUN = re.compile(f"((?:{_SYLLABLE})+)")
 _OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
 _KOREAN = re.compile("[가-힣]{3,}")
 _PARTICLE = re.compile(
@@ -40,9 +54,36 @@ def has_other_letters(text: str) -> bool:
 def plain_letters(text: str) -> str:
     """A text as most people type it: with digits from 0 to 9, and without the points of Hebrew and Arabic.
 
+    The vowel am of Thai and Lao is one letter again, which Unicode's compatible form takes to pieces.
     Example: "שָׁלוֹם" -> "שלום"; "צה״ל" -> "צהל"; "كتــابٌ ۱۲" -> "كتاب 12".
     """
-    return _MARK_IN_HEBREW.sub("", text.translate(_PLAIN))
+    text = _MARK_IN_HEBREW.sub("", text.translate(_PLAIN))
+    return _VOWEL_AM.sub(lambda match: match[2] + _AM[match[3]], text)
+
+
+def unspaced_parts(text: str) -> list[str]:
+    """The parts of a text: every second one is a run of Thai, Lao, Burmese or Khmer, without any spaces.
+
+    Example: "see ตัวอย่าง 2" -> ["see ", "ตัวอย่าง", " 2"].
+    """
+    return _UNSPACED_RUN.split(text)
+
+
+def syllables(run: str) -> list[str]:
+    """The syllables of a run: each a consonant with what is written around it.
+
+    Example: "น้ำดื่ม" -> ["น้ำ", "ดื่", "ม"].
+    """
+    return _SYLLABLES.findall(run)
+
+
+def pairs_of_syllables(run: str) -> list[str]:
+    """What counts as the words of a run: each syllable with the next one, or the only one.
+
+    Example: "น้ำดื่ม" -> ["น้ำดื่", "ดื่ม"].
+    """
+    single = syllables(run)
+    return [first + second for first, second in pairwise(single)] or single
 
 
 def comparable_text(text: str) -> str:

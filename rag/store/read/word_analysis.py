@@ -20,7 +20,15 @@ from lancedb import tokenize
 
 from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
 from rag.text.chinese import simplified
-from rag.text.letters import comparable_text, comparable_word, has_other_letters, plain_letters
+from rag.text.letters import (
+    comparable_text,
+    comparable_word,
+    has_other_letters,
+    pairs_of_syllables,
+    plain_letters,
+    syllables,
+    unspaced_parts,
+)
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 
@@ -370,10 +378,16 @@ def stems(text: str, language: Language, *, names: bool = True) -> list[str]:
     run, cut = _run(text) if names else (text, [])
     terms = _terms(run, language)
     alternatives = _ready([word for name in cut for word in name.added], language)
-    if names and language in _ACCENTED:
-        alternatives += _terms(run, language, fold=True)
+    if names and not run.isascii():
+        alternatives += _other_terms(run, language)
     there = frozenset(terms)
     return terms + [term for term in dict.fromkeys(alternatives) if term not in there]
+
+
+def _other_terms(run: str, language: Language) -> list[str]:
+    """What else a run of words may be asked for by: words without accents, or single syllables."""
+    folded = _terms(run, language, fold=True) if language in _ACCENTED else []
+    return folded + (syllables(run) if has_other_letters(run) else [])
 
 
 def _run(text: str) -> tuple[str, list[_Name]]:
@@ -411,15 +425,13 @@ def words_in_text(words: Iterable[Word], text: str, language: Language) -> froze
 def _terms_in_rows(text: str, language: Language) -> list[str]:
     """The stems of a text in their order, then those of each other form of its names, `_APART` in between.
 
-    Example: "parseJsonFile reads" -> parsejsonfil read | parsejsonfil | | pars json file.
+    Example: "parseJsonFile reads" -> parsejsonfil read | parsejsonfil | | pars json file |.
     """
     run, names = _run(text)
     rows = _terms(run, language)
     forms = [part for name in names for form in name.forms for part in (_APART, *form)]
     rows += _ready(forms, language)
-    if language in _ACCENTED:
-        rows += [_APART, *_terms(run, language, fold=True)]
-    return rows
+    return [*rows, _APART, *_other_terms(run, language)]
 
 
 def with_name_forms(text: str) -> str:
@@ -462,12 +474,19 @@ def _terms(
     base: str = TOKENIZER,
 ) -> list[str]:
     """The words of a text in lower case, and unless `as_written` folded and stemmed."""
-    is_mapped = False
+    is_other = False
     if not text.isascii():
         text = text.translate(_INVISIBLE).replace("İ", "i")
-        is_mapped = not as_written and has_other_letters(text)
-    if is_mapped:
-        text = comparable_text(text)
+        is_other = has_other_letters(text)
+    if not is_other:
+        return _tokens(text, language, as_written, fold, base)
+    terms: list[str] = []
+    for at, part in enumerate(unspaced_parts(text if as_written else comparable_text(text))):
+        terms += pairs_of_syllables(part) if at % 2 else _tokens(part, language, as_written, fold, base)
+    return terms if as_written else [comparable_word(term) for term in terms]
+
+
+def _tokens(text: str, language: Language, as_written: bool, fold: bool | None, base: str) -> list[str]:  # noqa: FBT001 for speed
     if language == "Turkish":
         text = text.replace("I", "ı")
     stemless = language in _STEMLESS
@@ -481,8 +500,7 @@ def _terms(
         ascii_folding=folding and not as_written,
         max_token_length=_LONGEST,
     )
-    terms = [token.text for token in tokens]
-    return [comparable_word(term) for term in terms] if is_mapped else terms
+    return [token.text for token in tokens]
 
 
 # The words of a language that say nothing of what a query is about.
