@@ -14,6 +14,7 @@ from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read import rows_in_memory, strict_reader
 from rag.store.read.desk_reader import DeskReader
+from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -251,3 +252,15 @@ async def test_a_commit_while_the_search_runs_loses_no_spelling(
         assert titles(await ask(desk, "berevement")) == ["bereavement"]
         monkeypatch.setattr(strict_reader.StrictReaderInMemory, "_among", newer_rows)
         assert titles(await ask(desk, "berevement")) == ["bereavement"]
+
+
+async def test_a_german_compound_finds_its_parts_and_a_part_its_compounds(shelf: Shelf) -> None:
+    identity = shelf.small.BagOfWords().identity
+    await ensure_collection(shelf.data, "default", "documents", identity, language="German")
+    await shelf.put_all({"kasse": "Die Krankenversicherung zahlt den Arzt.", "haus": "Das Haus am See."})
+    async with opened(shelf) as desk:
+        part = await ask(desk, "Wer ist die Versicherung?")
+        whole = await ask(desk, "Krankenversicherungsbeitrag")
+    assert titles(part) == titles(whole) == ["kasse"]
+    assert said("versicherung", "krankenversicherung") in part.notes
+    assert said("krankenversicherungsbeitrag", "krankenversicherung") in whole.notes

@@ -99,6 +99,56 @@ def test_words_of_other_languages_and_scripts_have_neighbours_too(
     assert _spelt(typed, text, language=language) == ([meant] if meant else [])
 
 
+COMPOUNDS = """
+versicherung | Krankenversicherung
+versicherungen | Die Krankenversicherungen zahlen
+krankenversicherungsbeitrag | Krankenversicherung
+krankenversicherungsbeitrag | Beitrag, Versicherung
+krankenversicherungsbeiträge | ein Beitrag
+urlaub | Urlaubsregelung
+regelung | Urlaubsregelung
+urlaubsregelungen | Die Regelung des Urlaubs
+vertrag | Mietvertrag
+mietvertrag | Der Vertrag
+vertragsende | Das Ende des Vertrags
+stadion | Fußballstadion
+fußballstadien | Fußball im Fernsehen
+arbeitszeitkonto | Die Arbeitszeit
+kündigungsfrist | Die Frist der Kündigung
+kündigung | Kündigungsfrist
+reisekostenabrechnung | Reisekosten
+abrechnung | Reisekostenabrechnungen
+gehaltserhöhung | Erhöhungen
+datenschutzbeauftragter | Datenschutz
+dienstwagen | Dienstwagenregelung
+"""
+
+
+@pytest.mark.parametrize("pair", COMPOUNDS.strip().splitlines())
+def test_a_german_compound_is_found_by_its_parts_and_they_by_it(pair: str) -> None:
+    word, text = (cell.strip() for cell in pair.split("|"))
+    assert _spelt(word, text, "Etwas anderes.", language="German")
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("stellung", "Vorstellung, Bestellung"),
+        ("ordnung", "Unterordnung"),
+        ("leitung", "Begleiter"),
+        ("rat", "Apparat"),
+        ("krankenversicherung", "Unfallversicherung"),
+        ("abteilung", "Verteilung"),
+    ],
+)
+def test_other_words_are_no_parts(word: str, text: str) -> None:
+    assert _spelt(word, text, language="German") == []
+
+
+def test_only_german_words_have_parts_so() -> None:
+    assert _spelt("versicherung", "Krankenversicherung", language="English") == []
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [

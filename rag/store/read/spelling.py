@@ -2,7 +2,8 @@
 
 A word is looked for as it would be with one letter less, more, changed, or swapped with the next, or as two
 words. All of these are stemmed, as the index is: "managment" and "management" have stems four letters apart.
-Only if no row has any of these, stems are compared that are two such edits away and begin alike.
+Only if no row has any of these, the parts of a German compound are looked for, or compounds that have it as a
+part; and if there are none, stems that are two such edits away and begin alike.
 
 What is offered depends on the counted rows alone: a word that only other rows have is as unknown as any.
 """
@@ -30,6 +31,19 @@ SHORTEST = 5  # letters of a word that is respelt: a shorter one has too many ne
 SHORTEST_TWICE = 8  # letters of one with two errors
 SHORTEST_PART = 3  # letters of each of two words without the space in between
 TWICE = 2  # edits, the most between a word and another spelling
+SHORTEST_HALF = 4  # letters of each half of a compound
+SHORTEST_ALONE = 6  # letters of a half whose other half no row has
+SHORTEST_STEM = 5  # letters that compounds end with
+BEFORE = "haupt"  # with a word before it, more of an ending is stemmed: Stellung, Hauptstell
+SHORTEST_REST = 3  # letters before the end of a compound
+LINKS = ("", "s", "n", "en", "es")  # between the halves of a German compound
+PREFIXES = frozenset(
+    """
+    ab an auf aus bei dar durch ein ent fehl fest fort gegen haupt heim her hin hinter los miss mit nach
+    ober uber unter ver voll vor weg weiter wider wieder zer zuruck zusammen zwischen
+    """.split()  # noqa: SIM905 as a list, it would be a page long
+)
+"""What makes another word of a German one, and not a compound: Vorstellung is no kind of Stellung."""
 MOST_UNKNOWN = 2  # words of a query: with more it is in another language, or about something else
 MOST_SPELLINGS = 3  # of a word
 LAST = "\U0010ffff"  # after every letter
@@ -77,6 +91,8 @@ def nearest_spellings(
         return []
     spellings = [*_one_edit_away(edits(plain, alphabet), languages, words, over)]
     spellings += _as_two_words(plain, languages, words, over)
+    if not spellings and "German" in languages:
+        spellings += _parts_of_compound(plain, words, over) or _compounds(plain, words, over)
     if not spellings and len(plain) >= SHORTEST_TWICE:
         own = {term for language in languages for term in stems(plain, language, names=False)}
         spellings = [spelling for stem in own for spelling in _two_edits_away(stem, words, over)]
@@ -117,6 +133,59 @@ def _as_two_words(
             first, second = (words.postings(term)[0] for term in pair)
             if rows := over.count(np.intersect1d(first, second, assume_unique=True)):
                 yield Spelling(pair, 1, rows)
+
+
+def _parts_of_compound(word: str, words: WordsInMemory, over: Counted) -> list[Spelling]:
+    """The two halves of a German compound, each by itself; or else the longest beginning and end of it.
+
+    Example: "krankenversicherungsbeitrag" -> krankenversicher, beitrag.
+    """
+
+    def known(halves: Iterable[str]) -> dict[str, Spelling]:
+        texts = [half for half in halves if len(half) >= SHORTEST_HALF and half not in PREFIXES]
+        terms = stems(" ".join(texts), "German", names=False)
+        rows = [over.count(words.postings(term)[0]) for term in terms]
+        return {
+            text: Spelling((term,), 1, count)
+            for text, term, count in zip(texts, terms, rows, strict=True)
+            if count
+        }
+
+    def unlinked(half: str) -> list[str]:
+        return [half.removesuffix(link) for link in LINKS if half.endswith(link)]
+
+    cuts = range(SHORTEST_HALF, len(word) - SHORTEST_HALF + 1)
+    ends = known(word[at:] for at in cuts)
+    beginnings = known(half for at in reversed(cuts) for half in unlinked(word[:at]))
+    for at in cuts:
+        before = next((half for half in unlinked(word[:at]) if half in beginnings), None)
+        if before and word[at:] in ends:
+            return [beginnings[before], ends[word[at:]]]
+    longest = [max(halves, key=len, default="") for halves in (beginnings, ends)]
+    return [(beginnings | ends)[half] for half in longest if len(half) >= SHORTEST_ALONE]
+
+
+def _compounds(word: str, words: WordsInMemory, over: Counted) -> list[Spelling]:
+    """The German compounds that begin or end with a word: "versicherung" -> krankenversicher."""
+    if len(word) < SHORTEST_ALONE:
+        return []
+    first, end = words.place(word), words.place(word + LAST)
+    longer = cast("pa.StringArray", words.words[first:end])
+    begun = pc.utf8_length(longer).to_numpy() >= len(word) + SHORTEST_HALF
+    places = np.concatenate([first + np.flatnonzero(begun), _places_ending(word, words)])
+    return [*_counted(places, 1, words, over)]
+
+
+def _places_ending(word: str, words: WordsInMemory) -> npt.NDArray[np.int64]:
+    """The places of compounds that end with a word."""
+    term = stems(BEFORE + word, "German", names=False)[0].removeprefix(BEFORE)
+    if len(term) < SHORTEST_STEM:
+        return np.arange(0)
+    places = np.flatnonzero(pc.ends_with(words.words, term).to_numpy(zero_copy_only=False))
+    compounds = cast("list[str]", words.words.take(places).to_pylist())
+    before = [compound.removesuffix(term) for compound in compounds]
+    is_part = [len(part) >= SHORTEST_REST and part.isalpha() and part not in PREFIXES for part in before]
+    return places[np.array(is_part, np.bool_)]
 
 
 def _two_edits_away(stem: str, words: WordsInMemory, over: Counted) -> Iterator[Spelling]:
