@@ -17,6 +17,7 @@ from rag.ingest.run_outcomes import SilentProgress
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import query_languages
+from rag.store.write import table_rows
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from rag.text.languages import is_known, name_of, rules_of
@@ -204,6 +205,21 @@ async def test_a_collection_changes_its_language_without_embedding(shelf: Shelf)
     assert (fixed.language, fixed.languages) == ("German", ())
     assert await shelf.found("Sitzungen") == {"a.md"}
     assert await shelf.found("accepting") == set()
+
+
+@pytest.mark.slow
+async def test_an_older_desk_has_the_present_forms_of_words_once_it_is_analysed_again(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"用户的电话": "a.md", "שלום": "b.md", "サーバの再起動": "c.md"}
+    with monkeypatch.context() as earlier:
+        earlier.setattr(table_rows, "terms_of", lambda *_: "other words")
+        await shelf.ingest(a_md="用戶可以更改電話號碼。", b_md="שָׁלוֹם עוֹלָם", c_md="ｻｰﾊﾞｰを再起動する手順です。")
+    assert [await shelf.found(query) for query in asked] == [set()] * 3
+    async with open_writer(shelf.data, await shelf.collection()) as writer:
+        await change_language(writer, "auto")
+        await writer.finish()
+    assert [await shelf.found(query) for query in asked] == [{name} for name in asked.values()]
 
 
 @pytest.mark.slow
