@@ -315,13 +315,16 @@ def _plain_words(text: str, languages: Sequence[Language]) -> list[Word]:
     words = [Word(word, tuple(dict.fromkeys(of_word))) for word, of_word in zip(written, forms, strict=True)]
     if (in_one_script := simplified(text)) == text:
         return words
-    return [*_cut_twice(words, _terms(in_one_script, languages[0]))]
+    terms = _terms(in_one_script, languages[0])
+    is_alike = len("".join(terms)) == len("".join(word.forms[0][0] for word in words))
+    return [*_cut_twice(words, terms)] if is_alike else words
 
 
 def _cut_twice(words: Sequence[Word], terms: Sequence[str]) -> Iterator[Word]:
     """The words of Chinese, in other places also cut as they are in simplified characters: into these terms.
 
     Where the two ways to cut differ, what lies between two common borders is one word with both as its forms.
+    Together, the words are as long as the terms.
     """
     rest, run, of_run = iter(terms), list[Word](), list[str]()
     ahead = 0  # characters that the words have more than the terms
