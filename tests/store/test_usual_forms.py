@@ -103,6 +103,14 @@ def test_a_text_in_capitals_or_in_small_letters_has_no_acronyms(text: str) -> No
     assert "^" not in terms_of(text, "English")
 
 
+@pytest.mark.parametrize(
+    ("query", "acronyms"),
+    [("What does WHO say?", ["WHO"]), ("who says US", ["US"]), ("WHO IS IT", []), ("PD-1 is C#", [])],
+)
+def test_a_word_of_a_query_tells_whether_it_is_an_acronym(query: str, acronyms: Sequence[str]) -> None:
+    assert [word.text for word in query_words(query, ["English"]) if word.is_acronym] == acronyms
+
+
 def test_an_acronym_lengthens_a_text_once() -> None:
     assert terms_of("The WHO and the WHO, who met", "none") == "the who and the who who met who^"
 

@@ -1,11 +1,7 @@
 """The one analysis of words: those of chunks for the full-text index, and those of queries to search it.
 
-A name has several forms: "PD-1" is written "PD1", too, and "parseJsonFile" consists of words. In a text, its
-pieces stand where the name does. What it is as a whole, and the words inside of it, are added at the end,
-each once and only if the text doesn't have it anyway, so that they hardly lengthen it. A query is searched
-for in all forms. So a name is found by the whole and by its parts, however it is written here or there.
-
-An acronym that is another word in small letters ("WHO", "IT") has a form of its own, for one in capitals.
+Words are segmented, in lower case, folded and stemmed; `names_in_text` has the forms of names, and
+`rag.text.letters` what the scripts of the world are compared by.
 """
 
 from __future__ import annotations
@@ -19,13 +15,13 @@ from unicodedata import normalize
 from lancedb import tokenize
 
 from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
+from rag.store.read.names_in_text import ACRONYMS, CAPITALS, LONGEST, Name, names_in
 from rag.text.chinese import simplified
 from rag.text.letters import (
     comparable_text,
     comparable_word,
     has_other_letters,
     pairs_of_syllables,
-    plain_letters,
     syllables,
     unspaced_parts,
 )
@@ -52,46 +48,6 @@ File names and tags count once: those that say nothing (IMG_1234), three times, 
 
 _PUNCTUATION = ".,;:?!\"'()[]„“”‚‘’«»…"
 
-_AROUND = 80  # characters of a line on each side that tell whether it is in capitals
-_MOST_PARTS = 8  # of a name: what has more is a digest or an encoded picture
-_LONGEST = 80  # characters of a word; a SHA-256 has 64
-
-_LETTERS = "A-Za-z\u00b5\u00c0-\u052f\u1e00-\u1fff"  # Latin, Greek and Cyrillic, with their accents
-_NAME = re.compile(
-    r"(?<!\w)(?P<sign>[A-Za-z]{1,2}(?:\+\+|#)|\.[A-Z]{2,})(?![\w+#])"
-    rf"|[0-9{_LETTERS}]+(?:(?:[-_.'’\u2010\u2011·&]|__|,(?=[0-9]))[0-9{_LETTERS}]+)*"
-    "|[\u0620-\u06d3]+(?:\u200c[\u0620-\u06d3]+)+"  # Persian: می‌خواهم
-)
-_JOINT = re.compile(r"[-_.,'’\u2010\u2011·&\u200c]+")
-_CASE = re.compile("(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")  # not APIs, CoT, IPv6
-_BRAND = re.compile("[A-Z][a-z]+[A-Z][a-z]+")  # TypeScript is one word, unless it is called or indexed
-_DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
-_GROUPED = re.compile(r"[0-9]{1,3}(?:[.,][0-9]{3})+")  # 1,000; in German 1.000
-_NUMBER = re.compile("[0-9]+(?:[.,][0-9]+)*[a-z]?")  # § 5a has a letter
-_SIGN_BEFORE = re.compile(  # not $1, &#12; and #123456 in code
-    r"(?:(?P<paragraph>§) ?|(?<!\w)(?P<article>Art)(?:\.|icle|ikel) ?|(?P<money>[€£¥₹]|(?<![a-z0-9_$])\$) ?"
-    r"|(?<!\w)(?P<euro>EUR) ?"
-    r"|(?<![\w&])(?P<number>\#))$"
-)
-_SIGN_BEHIND = re.compile(  # not 5 % 3 and 3%20
-    r" ?(?:(?P<percent>%(?!\w| [0-9(])|[Pp]er ?cent\b|Prozent)|(?P<euro>€|EUR\b|Euros?\b)"
-    r"|(?P<money>[£¥₹$](?!\w))|(?P<degrees>°))"
-)
-_ONE_SIGN = {"article": "art.", "percent": "%", "euro": "€"}
-_LAST_OF_SIGN = {*"§€£¥₹$#.elR"}
-_LONGEST_NUMBER = 5  # digits of "#12"; with more it is a colour
-_ARTICLE = 9  # characters of "Article" with the spaces around it
-_ENDINGS = {"s", "d", "m", "re", "ll", "ve"}  # behind an apostrophe, in English
-_ACRONYMS = frozenset(
-    """
-    ALS AM AN AS AT AUS BE BIS BY DA DAS DES ER ES IF IM IN IS IT MAN MIT OB ON SO TO UM US WAR WAS WER WHO WO
-    """.split()  # noqa: SIM905 as a list, it would be three times as long
-)
-"""What stands for something in capitals, and in small letters is a stop word.
-
-Words that people only emphasize are none of them: "which are NOT allowed", "cats OR dogs".
-"""
-_CAPITALS = "^"  # behind an acronym in capitals, which makes it another term
 _STEMLESS: frozenset[Language] = frozenset({"Vietnamese", "none"})
 _ACCENTED: frozenset[Language] = frozenset({"Danish", "Finnish", "Norwegian", "Swedish", "Vietnamese"})
 """Languages in which a letter with a mark is another letter, and without it often another word.
@@ -102,119 +58,6 @@ _VIETNAMESE = re.compile("[\u01a0\u01a1\u01af\u01b0\u1ea0-\u1ef9]")  # letters o
 _IDENTIFIER = re.compile("[0-9_]|[a-z][A-Z]|[A-Z]{2}[a-z]")  # in a word of several parts
 _APART = "|"  # no term
 _INVISIBLE = str.maketrans("", "", "\u00ad\u2060")  # inside of words
-
-
-@dataclass(frozen=True, slots=True)
-class _Name:
-    """The forms of a name. `run` is what stands in its place, and `inside` the words in its pieces.
-
-    Examples: PD-1 -> ("PD", "1"), "PD1", ("PD", "1"). parseJsonFile -> ("parseJsonFile",), "parseJsonFile",
-    ("parse", "Json", "File"). l'avion -> ("l", "avion"), "", ("l", "avion").
-    """
-
-    run: tuple[str, ...]
-    whole: str
-    inside: tuple[str, ...]
-    pieces: tuple[str, ...] = ()
-
-    @property
-    def begun(self) -> tuple[str, ...]:
-        """Its run, if that begins with an acronym: WHO-led -> ("WHO^", "led")."""
-        begins = len(self.run) > 1 and self.run[0] in _ACRONYMS and not self.whole.isupper()
-        return (self.run[0] + _CAPITALS, *self.run[1:]) if begins else ()
-
-    @property
-    def added(self) -> list[str]:
-        """The forms that are appended to a text."""
-        return [self.whole, *self.pieces, *self.inside, *self.begun[:1]]
-
-    @property
-    def forms(self) -> list[tuple[str, ...]]:
-        """The ways in which a text may contain it, each once."""
-        forms = (self.run, (self.whole,), self.pieces, self.inside, self.begun)
-        return [*dict.fromkeys(form for form in forms if any(form))]
-
-
-def _name(match: re.Match[str]) -> _Name | None:
-    """The forms of a match of `_NAME`, None if it is a plain word."""
-    text = match[0]
-    if text[0].isdecimal() and ((name := _signed_number(match)) or text.isdecimal()):
-        return name
-    if text in _ACRONYMS:
-        return None if _is_among_capitals(match) else _Name((text,), text + _CAPITALS, (text,))
-    if match["sign"]:  # C++, C#, .NET
-        letters = text.strip("+#.")
-        return _Name((letters,), text, (letters,))
-    return _name_of_parts(match)
-
-
-def _name_of_parts(match: re.Match[str]) -> _Name | None:
-    """The forms of PD-1, parseJsonFile and the like, None if it has one part."""
-    text = match[0]
-    pieces = tuple(_JOINT.split(text))
-    if _GROUPED.fullmatch(text):
-        return _Name(("".join(pieces),), "", ())
-    run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
-    inside = run
-    if not _BRAND.fullmatch(text) or match.string.startswith(("(", "[", "{", "<"), match.end()):
-        inside = tuple(part for piece in run for part in _CASE.split(piece))
-    if len(inside) == 1:
-        return None
-    if len(inside) > _MOST_PARTS:
-        run = inside = pieces
-    whole = _whole(text, pieces)
-    if whole in _ACRONYMS:  # U.S.
-        pieces = (whole + _CAPITALS,)
-    return _Name(run, whole, inside, pieces if pieces != run else ())
-
-
-def _signed_number(match: re.Match[str]) -> _Name | None:
-    """The forms of a number beside a sign: as it is without, and with the sign first, wherever that stands.
-
-    Example: 5 in "5 %" or "5 percent" -> ("5",), "%5"; in "Art. 5" or "Article 5" -> ("5",), "art.5".
-    """
-    text = match[0]
-    if not (sign := _sign(match)) or not _NUMBER.fullmatch(text):
-        return None
-    pieces = tuple(_JOINT.split(text))
-    if _GROUPED.fullmatch(text):
-        pieces = ("".join(pieces),)
-    value = ".".join(pieces)
-    run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
-    return _Name(run, sign + value, (), (value,) if len(run) > 1 else ())
-
-
-def _sign(match: re.Match[str]) -> str:
-    """The sign of a number, in one way to write it; empty if it has none."""
-    text, (start, end) = match.string, match.span()
-    sign = _SIGN_BEHIND.match(text, end)
-    if not sign and text[max(0, start - 2) : start].rstrip()[-1:] in _LAST_OF_SIGN:
-        sign = _SIGN_BEFORE.search(text[max(0, start - _ARTICLE) : start])
-    kind = sign.lastgroup if sign else None
-    if sign is None or kind is None:
-        return ""
-    is_code = (sign[kind] == "$" and end == start + 1) or (
-        sign[kind] == "#" and end - start > _LONGEST_NUMBER
-    )
-    return "" if is_code else _ONE_SIGN.get(kind, sign[kind])
-
-
-def _is_among_capitals(match: re.Match[str]) -> bool:
-    """Whether the rest of a match's line has letters, and all of them are capitals, as in a heading."""
-    text, start, end = match.string, match.start(), match.end()
-    before = text[max(0, start - _AROUND) : start].rpartition("\n")[2]
-    return (before + text[end : end + _AROUND].partition("\n")[0]).isupper()
-
-
-def _whole(text: str, pieces: Sequence[str]) -> str:
-    """The pieces as one word; empty for "don't" and the like, or if it is too long."""
-    whole = "".join(pieces)
-    if all(map(str.isdecimal, pieces)) and not {*_JOINT.findall(text)} - {".", ","}:
-        whole = ".".join(pieces)  # 3.14 is not 314
-    elif len(pieces) == 2 and ("'" in text or "’" in text):  # noqa: PLR2004 two
-        is_plain = pieces[1] in _ENDINGS or (len(pieces[0]) <= 2 and pieces[0].islower())  # noqa: PLR2004 l', qu'
-        whole = "" if is_plain else whole
-    return whole if len(whole) <= _LONGEST else ""
 
 
 def query_languages(collection: Collection) -> tuple[Language, ...]:
@@ -241,7 +84,7 @@ def query_terms(query: str, languages: Iterable[Language]) -> list[str]:
     """
     words = query.split()
     bare = [word.strip(_PUNCTUATION) for word in words]
-    acronyms = frozenset[str]() if query.isupper() else _ACRONYMS
+    acronyms = frozenset[str]() if query.isupper() else ACRONYMS
     plain = ["" if word in acronyms else word.casefold() for word in bare]
     stop_words = _stop_words_spoken(plain, list(languages))
     return [word for word, small in zip(words, plain, strict=True) if small not in stop_words] or words
@@ -278,7 +121,7 @@ class Word:
     @property
     def is_acronym(self) -> bool:
         """Whether it is in capitals what is a stop word in small letters: WHO."""
-        return any(term.endswith(_CAPITALS) for form in self.forms for term in form)
+        return any(term.endswith(CAPITALS) for form in self.forms for term in form)
 
 
 def query_words(query: str, languages: Sequence[Language], *, names: bool = True) -> list[Word]:
@@ -297,7 +140,7 @@ def _query_words(query: str, languages: tuple[Language, ...], names: bool) -> tu
     if "Vietnamese" in languages and _VIETNAMESE.search(normalize("NFC", query)):
         languages = ("Vietnamese",)
     counted = " ".join(query_terms(query, languages))
-    for text, name in _cut(counted) if names else [(counted, None)]:
+    for text, name in names_in(counted) if names else [(counted, None)]:
         if name is None:
             words += _plain_words(text, languages)
             continue
@@ -393,11 +236,11 @@ def _other_terms(run: str, language: Language) -> list[str]:
     return folded + (syllables(run) if has_other_letters(run) else [])
 
 
-def _run(text: str) -> tuple[str, list[_Name]]:
+def _run(text: str) -> tuple[str, list[Name]]:
     """A text with the run of each name in its place, and its names."""
     run: list[str] = []
-    names: list[_Name] = []
-    for part, name in _cut(text):
+    names: list[Name] = []
+    for part, name in names_in(text):
         if name is None:
             run.append(part)
         else:
@@ -435,31 +278,6 @@ def _terms_in_rows(text: str, language: Language) -> list[str]:
     forms = [part for name in names for form in name.forms for part in (_APART, *form)]
     rows += _ready(forms, language)
     return [*rows, _APART, *_other_terms(run, language)]
-
-
-def with_name_forms(text: str) -> str:
-    """A text followed by the other forms of its names, for comparisons by other rules.
-
-    Example: "PD-1 blocks it" -> "PD-1 blocks it PD 1 PD1".
-    """
-    names = [name for _, name in _cut(text) if name]
-    forms = dict.fromkeys(part for name in names for part in (*name.run, *name.added) if part)
-    return " ".join([text, *forms])
-
-
-def _cut(text: str) -> Iterator[tuple[str, _Name | None]]:
-    """The names of a text with their forms, and what is between them."""
-    text, end = normalize("NFKC", text), 0
-    text = plain_letters(text) if has_other_letters(text) else text
-    for match in _NAME.finditer(text):
-        word = match[0]
-        if word.isalpha() and (word.islower() or word.istitle()):
-            continue  # most words, at a tenth of the time
-        if name := _name(match):
-            yield text[end : match.start()], None
-            yield word, name
-            end = match.end()
-    yield text[end:], None
 
 
 def _ready(words: Iterable[str], language: Language) -> list[str]:
@@ -501,7 +319,7 @@ def _tokens(text: str, language: Language, as_written: bool, fold: bool | None, 
         stem=not (stemless or as_written),
         remove_stop_words=False,  # with this tokenizer it would drop digits and single letters
         ascii_folding=folding and not as_written,
-        max_token_length=_LONGEST,
+        max_token_length=LONGEST,
     )
     return [token.text for token in tokens]
 
