@@ -27,6 +27,8 @@ from rag.corpus import Access, LetterCase, Principal, Visibility
 from rag.filters.evaluators import literal
 
 EVERYBODY, NOBODY = "*", "-"
+FOR_EVERYBODY = f"(array_length(labels) = 1 AND array_has(labels, '{EVERYBODY}'))"
+"""In SQL, the passages that everybody in the tenant may read, and that are denied to nobody."""
 
 
 def normal(entry: str) -> str:

@@ -7,7 +7,7 @@ stored without a vector, and each later run asks for it again.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol, cast
@@ -18,7 +18,7 @@ from rag.config.model_settings import MULTILINGUAL_MODEL
 from rag.corpus import Calibration, Vectors
 from rag.errors import ProviderError
 from rag.models.embed import Embedder
-from rag.models.embed.calibration import measured_calibration, unrelated_cosine
+from rag.models.embed.calibration import cosine_elsewhere, measured_calibration, unrelated_cosine
 from rag.report.text_and_html import counted
 from rag.store.write.change_collection import change_collection
 from rag.store.write.collection_writer import CollectionWriter
@@ -135,6 +135,7 @@ async def ask_again(
 SAMPLE = 2_000  # chunks; their vectors take 12 MB at 1,536 dimensions
 GROWTH = 4  # times as many chunks as before are worth another measurement
 LARGE = 1_000  # chunks; more of them don't change the measurement
+AS_IT_IS = Calibration(0.0)  # the scale of the English built-in model, which isn't stored for itself
 
 
 class Sampled(Protocol):
@@ -143,29 +144,57 @@ class Sampled(Protocol):
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         """As `CollectionWriter.sample`."""
 
+    async def sample_for_everybody(self, limit: int) -> tuple[list[str], Vectors, list[str]]:
+        """As `CollectionWriter.sample_for_everybody`."""
+
 
 async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration | None) -> Calibration | None:
     """What the embedder's cosines mean, measured with the model itself or on the passages in `tables`.
 
     The stored calibration stays unless the tables have grown much since, so that similarities don't change
-    with every run. The English built-in model needs none: the others are calibrated to its scale.
+    with every run. The English built-in model needs no scale: the others are calibrated to its own.
     """
+    if embedder.identity.provider == "openai":
+        before = stored.passages if stored else 0
+        if before >= LARGE:
+            return stored
+        sources, vectors = await tables.sample(SAMPLE)
+        if stored and len(sources) < GROWTH * before:
+            return stored
+        unrelated = unrelated_cosine(sources, vectors)
+        return stored if unrelated is None else Calibration(unrelated, passages=len(sources))
+    scale = await _scale(embedder, stored)
+    measured = scale and await _with_elsewhere(embedder, tables, scale)
+    return None if measured == AS_IT_IS else measured
+
+
+async def _scale(embedder: Embedder, stored: Calibration | None) -> Calibration | None:
+    """The scale of a model on this machine; None if it has no vector for a text."""
+    if stored:
+        return stored
     match embedder.identity.provider:
         case "builtin" if embedder.identity.model != MULTILINGUAL_MODEL:
-            return stored
+            return AS_IT_IS
         case "builtin" | "onnx":
-            try:
-                return stored or await measured_calibration(embedder)
-            except ProviderError:  # a text without a vector: cosines stay uncalibrated
-                return None
-        case "openai":
-            sources, vectors = await tables.sample(SAMPLE)
-            before = stored.passages if stored else 0
-            if stored and (len(sources) < GROWTH * before or before >= LARGE):
-                return stored
-            unrelated = unrelated_cosine(sources, vectors)
-            return stored if unrelated is None else Calibration(unrelated, passages=len(sources))
-    return stored
+            with suppress(ProviderError):
+                return await measured_calibration(embedder)
+    return None
+
+
+async def _with_elsewhere(embedder: Embedder, tables: Sampled, scale: Calibration) -> Calibration:
+    """With what the sentences have in common with passages elsewhere, unless there are too few.
+
+    Only passages count that everybody may read: what is said of weak evidence depends on it.
+    """
+    if scale.sampled >= LARGE:
+        return scale
+    sources, vectors, texts = await tables.sample_for_everybody(SAMPLE)
+    if len(sources) < GROWTH * scale.sampled:
+        return scale
+    elsewhere = None
+    with suppress(ProviderError):
+        elsewhere = await cosine_elsewhere(embedder, sources, vectors, texts)
+    return scale if elsewhere is None else replace(scale, elsewhere=elsewhere, sampled=len(sources))
 
 
 async def calibrate(writer: CollectionWriter, embedder: Embedder) -> None:

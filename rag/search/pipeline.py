@@ -106,7 +106,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
         hits = await with_detail(hits, queries[0], state)
     state.note_left_out()
     state.note(await to_thread.run_sync(_lacking_phrases_notes, hits, plan) if plan.phrases else [])
-    if await to_thread.run_sync(lacks_evidence, hits, queries[0], plan, state.spellings):
+    if await lacks_evidence(hits, queries[0], plan, state.spellings):
         state.notes.insert(0, UNGROUNDED)  # its reader needs it before all else
         hits = hits[:WEAK_SHOWN] if plan.thresholds.weak_evidence == "note" else []
     return state.answer(hits, _context(hits, state) if plan.context_tokens and hits else None), state

@@ -207,7 +207,7 @@ def _scale(embedder_name: str, state: SearchState) -> Calibration:
     if baseline is not None:
         return Calibration(baseline)
     measured = [
-        calibration
+        replace(calibration, elsewhere=None, sampled=0)
         for view in state.views
         if view.comparable
         and view.table.collection.embedder_name == embedder_name

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rag.config.settings import IngestSettings
-from rag.corpus import EmbedderIdentity
+from rag.corpus import Calibration, EmbedderIdentity
 from rag.errors import ProviderError
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.rights.requested_rights import Rights
@@ -20,6 +20,7 @@ from rag.store.care.rehearsal import open_rehearsal
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import digest_value, split_digest
 from rag.store.write import table_maintenance
+from rag.store.write.make_collection import ensure_collection
 from tests.small_desk import BagOfWords, Counting, ingested
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from rag.corpus import Calibration, Collection, Vectors
+    from rag.corpus import Collection, Vectors, Visibility
     from rag.ingest.report import Outcome, Report
     from rag.models.embed import TextKind
     from rag.store.read.collection_reader import CollectionReader
@@ -268,7 +269,10 @@ def write(docs: Path, documents: range) -> None:
     docs.mkdir(exist_ok=True)
     for number in documents:
         words = [f"word{number}x{at}" for at in range(9)]
-        sections = [f"# {word}\n\n{' '.join(f'{word}{part}' for part in range(40))}\n" for word in words]
+        long = {word: " ".join(f"{word}{part}" for part in range(40)) for word in words}
+        sections = [
+            f"# {word}\n\nIt says {word}0 and {word}1 and {word}2.\n\n{long[word]}\n" for word in words
+        ]
         (docs / f"{number}.md").write_text("\n".join(sections))
 
 
@@ -319,10 +323,48 @@ async def test_a_model_on_this_machine_is_asked_itself_once(tmp_path: Path) -> N
 
 
 async def test_the_built_in_model_is_what_others_are_measured_by(tmp_path: Path) -> None:
-    docs = tmp_path / "docs"
+    data, docs = tmp_path / "data", tmp_path / "docs"
+    write(docs, range(8))
+    await ingested(data, docs, embedder=model("builtin"))
+    assert (await made(data)).calibration is None
     write(docs, range(12))
-    await ingested(tmp_path / "data", docs, embedder=model("builtin"))
-    assert (await made(tmp_path / "data")).calibration is None
+    await ingested(data, docs, embedder=model("builtin"))
+    scale = await stored(data)
+    assert replace(scale, elsewhere=None, sampled=0) == Calibration(0.0)
+
+
+@pytest.mark.parametrize("provider", ["builtin", "onnx"])
+async def test_models_on_this_machine_are_asked_how_near_sentences_are_to_passages_elsewhere(
+    provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, docs = tmp_path / "data", tmp_path / "docs"
+    write(docs, range(12))
+    local = model(provider)
+    await ingested(data, docs, embedder=local)
+    scale = await stored(data)
+    assert scale.sampled > 100
+    assert scale.elsewhere is not None
+    assert 0.75 < scale.elsewhere < 0.95  # .8 and what two texts have in common by chance
+    asked = [text for text in local.texts if text.startswith("It says ") and text.endswith(".")]
+    assert len(asked) > 90
+    write(docs, range(14))
+    await ingested(data, docs, embedder=local)
+    assert await stored(data) == scale  # grown, but not much
+    monkeypatch.setattr("rag.ingest.chunk_vectors.GROWTH", 1.1)
+    await ingested(data, docs, embedder=local)
+    assert (await stored(data)).sampled > scale.sampled
+
+
+@pytest.mark.parametrize("visibility", ["tenant", "restricted"])
+async def test_only_passages_that_everybody_may_read_are_compared_with_sentences(
+    visibility: Visibility, tmp_path: Path
+) -> None:
+    data, docs = tmp_path / "data", tmp_path / "docs"
+    write(docs, range(12))
+    local = model("onnx")
+    await ensure_collection(data, "default", "documents", local.identity, visibility=visibility)
+    await ingested(data, docs, embedder=local)
+    assert ((await stored(data)).elsewhere is None) == (visibility == "restricted")
 
 
 async def test_a_rehearsal_keeps_nothing(tmp_path: Path) -> None:

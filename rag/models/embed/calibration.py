@@ -1,5 +1,7 @@
 """What a model's cosines mean, measured: the cosine that it gives to texts that have nothing in common.
 
+And in a collection: how near to a question passages are that don't answer it.
+
 Models differ in it, from 0 to over .8, and without it every passage of some models would seem relevant. A
 model on this machine is asked for vectors of the texts here. Of a model behind an endpoint, the vectors that
 an ingestion has paid for anyway are compared. rag/models/embed/README.md has the figures.
@@ -13,6 +15,7 @@ import numpy as np
 
 from rag.corpus import Calibration, Vectors
 from rag.models.embed import Embedder
+from rag.text.segments import sentences
 
 MAX_UNRELATED = 0.95  # of the settings, too; a model that gives more has the same vector for everything
 APART = 0.05  # the least difference of related and unrelated texts from which a scale can be made
@@ -20,6 +23,9 @@ QUARTILE = 0.25
 PAIRS = 20_000  # the standard error of the quartile is then under .002
 MIN_PASSAGES = 100  # in 50 samples of 100 passages the quartile has a standard deviation of at most .012
 MIN_SOURCES = 10
+ASKED = 128  # sentences: the standard error of their median is then about .02
+SHORTEST = 30  # bytes of such a sentence, as many as ten Chinese characters: headings say too little
+LONGEST = 250  # characters of it: what is longer is a table, or code
 SEED = 20_26
 
 PAIRS_BY_LANGUAGE: dict[str, tuple[tuple[str, str], ...]] = {
@@ -143,13 +149,44 @@ def unrelated_cosine(sources: Sequence[str], vectors: Vectors) -> float | None:
     """
     there = vectors.any(axis=1)
     names, vectors = np.array(sources)[there], vectors[there]
-    if len(vectors) < MIN_PASSAGES or len(set(names.tolist())) < MIN_SOURCES:
+    if not _are_enough(names.tolist()):
         return None
     random = np.random.default_rng(SEED)
     first, second = random.integers(0, len(vectors), (2, PAIRS))
     apart = names[first] != names[second]
     cosines = np.einsum("ij,ij->i", vectors[first[apart]], vectors[second[apart]])
     return _within_bounds(float(np.quantile(cosines, QUARTILE))) if len(cosines) else None
+
+
+def _are_enough(sources: Sequence[str]) -> bool:
+    return len(sources) >= MIN_PASSAGES and len(set(sources)) >= MIN_SOURCES
+
+
+async def cosine_elsewhere(
+    embedder: Embedder, sources: Sequence[str], vectors: Vectors, texts: Sequence[str]
+) -> float | None:
+    """The cosine of a passage's sentence, as a question, and the nearest passage of another source.
+
+    That is how near passages are that don't answer: in a manual, whose passages have their subject in common,
+    nearer than among articles. It is the median over some sentences; None if there are too few passages.
+
+    Raises:
+        ProviderError: the model has no vector for one of the sentences.
+    """
+    if not _are_enough([source for source, vector in zip(sources, vectors, strict=True) if vector.any()]):
+        return None
+    random = np.random.default_rng(SEED)
+    asked: dict[str, str] = {}  # and their sources
+    for place in random.permutation(len(texts))[:ASKED]:
+        spans = sentences(texts[place])
+        parts = [texts[place][start:end] for start, end in spans if end - start <= LONGEST]
+        if long := [part for part in parts if len(part.encode()) >= SHORTEST]:
+            asked[long[random.integers(len(long))]] = sources[place]
+    if not asked:
+        return None
+    cosines = (await embedder.embed([*asked], "query")) @ vectors.T
+    cosines[np.array([*asked.values()])[:, None] == np.array(sources)] = -1
+    return round(float(np.median(cosines.max(axis=1))), 3)
 
 
 def _within_bounds(unrelated: float) -> float:

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, ValuesView
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence, ValuesView
+from dataclasses import dataclass, replace
 from math import inf, sqrt
+from statistics import fmean
 from typing import TYPE_CHECKING
+
+import numpy as np
+from anyio import to_thread
 
 from rag.answers import Hit
 from rag.config.model_settings import ENGLISH_MODEL
 from rag.config.profiles import ThresholdSettings
-from rag.corpus import Collection, Distance, Language
-from rag.search.recall import Query
-from rag.store.read.word_analysis import MAX_TERMS, Word, query_words, words_in_text
-from rag.text.languages import analysed_in
+from rag.corpus import Distance, Language
+from rag.runtime import concurrently
+from rag.search.recall import KNOWN_LITTLE, Query
+from rag.store.read.word_analysis import MAX_TERMS, Form, Word, plain_terms, query_words, words_in_text
+from rag.store.read.words_in_memory import rarity
+from rag.text.languages import LANGUAGE, analysed_in, primary
+from rag.text.segments import questions_in
 
 if TYPE_CHECKING:
     from rag.search.search_plan import SearchPlan
+    from rag.search.view import View
     from rag.store.read.spelling import Spelling
 
-MEASURED_EVIDENCE = 0.294
-"""The least evidence with all-MiniLM-L6-v2: at most 2 % of the questions that most judged sets answer have
-less, and some 90 % of those that they don't (rag/evaluate/measuring.md). Similarities of other models have
-other scales, so these have no default."""
-BY_MEANING = 0.7
+LEAST = 0.26
+"""The least evidence for anything, on the scale of all-MiniLM-L6-v2 (rag/evaluate/measuring.md)."""
+OF_QUESTION, NEARNESS = 0.06, 0.65
+"""The least evidence for a question: the first, and the second times the similarity of a sentence of the
+collection and the nearest passage elsewhere in it. The nearer its passages are to everything that is asked of
+their subject, the nearer the one that answers must be."""
+STATED = 0.7
+"""So much of that is enough for what asks nothing: claims and lists of words are rarely answered in their own
+words."""
+BY_MEANING = 0.6
 """The weight of the similarity in the evidence; the rest is that of the words."""
-MISSING = 3
-"""The weight of a query word that no hit contains, relative to others: it tells most."""
+UNKNOWN, NOT_FOUND = 2, 3
+"""What the weight of a query word is multiplied by that no document has, because it tells most; or, where the
+documents with a word are not counted, that no hit has."""
+COMMON, SPOKEN = 0.1, 0.15
+"""A query is in the language of the passages if the second share of its words is in the first share of the
+passages each. Of questions in another language 0 to 5 % pass for that, and of the others 77 to 99 %."""
 JUDGED = 10  # hits whose words are compared, best first
 WEAK_SHOWN = 2  # hits that are shown beside the note
 UNGROUNDED = "Nothing was found that seems to answer this."
@@ -41,6 +58,24 @@ FRAME = frozenset(
     """.split()  # noqa: SIM905 as a list, it would be a page long
 )
 """English words of questions that an answer needn't contain, so they don't count as evidence."""
+ASKING = FRAME | frozenset(
+    """
+    wer wen wem wessen wann warum weshalb wieso wofür woher wohin womit woran worin worauf wodurch wozu wobei
+    welche welchem welchen welcher welches wie wieviel wo was viel viele
+    qui que quoi quand où pourquoi comment combien quel quelle quelles quels
+    qué quién quiénes cuándo dónde cómo cuánto cuánta cuántos cuántas cuál cuáles por
+    chi che cosa quando dove perché come quanto quanti quale quali
+    quem onde como quantos qual quais wat wanneer waar waarom hoe welke hoeveel
+    кто кого кому кем ком что чего чему чем где когда почему зачем сколько куда откуда как какой какая какое
+    какие каких каким какими какую какого каком чей чья чьи был была было были
+    किस कौन कितने किसने कितनी कब किसके कैसे कहाँ कितना किन कौनसी कौनसा किसका किसकी किसे क्या क्यों
+    किसको किन्हें किनके
+    什么 哪个 多少 谁 何时 哪 什么时候 哪一 哪位 哪里
+    为什么 多大 怎么 如何 哪些 谁在 谁是 多少个 几 何 哪种 是什么 怎样
+    多久 多长 gì nào ai đâu bao nhiêu khi tại sao thế mấy như
+    """.split()  # noqa: SIM905 as above
+)
+"""These, and question words of other languages."""
 DISTANT = "less similar to the query than the thresholds require"
 
 
@@ -93,51 +128,143 @@ def _are_identifiers(words: ValuesView[Word]) -> bool:
     return bool(words) and all(word.is_identifier for word in words)
 
 
-def lacks_evidence(
+async def lacks_evidence(
     hits: Sequence[Hit], query: Query, plan: SearchPlan, spellings: Mapping[str, Sequence[Spelling]]
 ) -> bool:
     """Whether none of the first hits is sufficient evidence for an answer. False without hits.
 
     A hit's evidence is `BY_MEANING` times its similarity plus the rest times the share of the query's words
-    that it contains, or of their other `spellings`. Words in `FRAME` don't count, and words that no hit
-    contains count `MISSING` times. All of that depends only on what the principal may read. Without countable
-    words, the evidence is the similarity. If a query consists of identifiers, like TPL-0042, one of them must
-    occur: models can't compare them. False if a hit has no similarity, or the model knows no word of the
-    query.
+    that it contains, or of their other `spellings`, each weighed by how rare it is in the readable passages.
+    Words in `ASKING` don't count. Without countable words, the evidence is the similarity. If a query
+    consists of identifiers, like TPL-0042, one of them must occur: models can't compare them.
+
+    False where too little is known: if a hit has no similarity, or the model knows no word of the query; and
+    with another model than the English one, whose scale was not measured, or for a query that may be in
+    another language than the hits.
     """
-    first, views = hits[:JUDGED], query.views_by_collection
-    collections = {name: view.table.collection for name, view in views.items()}
-    leasts = [_least_evidence(collections[hit.source.collection], plan) for hit in first]
-    similarities = [hit.similarity for hit in first if not query.unknown_in(views[hit.source.collection])]
-    measured = [similarity for similarity in similarities if similarity is not None]
-    if not first or not all(leasts) or len(measured) < len(first):
+    views = query.views_by_collection
+    judged = [
+        _JudgedHit(hit, view, analysed_in(view.table.collection, hit.source.metadata))
+        for hit in hits[:JUDGED]
+        if (view := views[hit.source.collection])
+    ]
+    leasts = [_least_evidence(query, hit, plan, are_counted=True) for hit in judged]
+    measured = [similarity for hit in judged if (similarity := hit.similarity_to(query)) is not None]
+    if not judged or not all(leasts) or len(measured) < len(judged):
         return False
-    languages = [analysed_in(collections[hit.source.collection], hit.source.metadata) for hit in first]
-    words_by_language = {language: _words(plan.query, language, spellings) for language in languages}
-    identify = all(map(_are_identifiers, words_by_language.values()))
+    words = {hit.language: _words(plan.query, hit.language, spellings) for hit in judged}
+    identify = all(map(_are_identifiers, words.values()))
     near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
     if near and not identify:
         return False  # comparing words takes longer
-    had = [
-        words_in_text(words_by_language[language], _hit_text(hit, plan), language)
-        for hit, language in zip(first, languages, strict=True)
-    ]
-    there = {word.text for words in had for word in words}
+    had = await to_thread.run_sync(
+        lambda: [words_in_text(words[hit.language], hit.text(plan), hit.language) for hit in judged]
+    )
+    there = {word.text for words_of_hit in had for word in words_of_hit}
     if identify and not there:
         return True
-    return all(
-        _evidence(similarity, _share(words_by_language[language], words, there)) < least
-        for similarity, language, words, least in zip(measured, languages, had, leasts, strict=True)
-    )
+    plain = [plain_terms(plan.query, language) for language in words]
+    forms = {form for of_query in words.values() for word in of_query for form in word.forms}
+    counts = await _count_passages(forms | {(term,) for terms in plain for term in terms}, query.views, plan)
+    if counts is None:
+        leasts = [_least_evidence(query, hit, plan, are_counted=False) for hit in judged]
+    elif plan.thresholds.min_evidence is None and not _are_comparable(judged, plain, counts):
+        return False
+    weights = {language: _weights(of_query, there, counts) for language, of_query in words.items()}
+    shares = [_share(weights[hit.language], of_hit) for hit, of_hit in zip(judged, had, strict=True)]
+    evidence = map(_evidence, measured, shares)
+    return all(leasts) and all(found < least for found, least in zip(evidence, leasts, strict=True))
 
 
-def _least_evidence(collection: Collection, plan: SearchPlan) -> float:
-    """The sufficient evidence in a collection; 0 if there is no threshold."""
+@dataclass(frozen=True, slots=True)
+class _JudgedHit:
+    """A hit, its collection's view, and the language by whose rules its words are compared."""
+
+    hit: Hit
+    view: View
+    language: Language
+
+    def similarity_to(self, query: Query) -> float | None:
+        """None if the model knows no word of the query, too."""
+        return None if query.unknown_in(self.view) else self.hit.similarity
+
+    def text(self, plan: SearchPlan) -> str:
+        """The names of its document, its headings and shown chunks."""
+        hit = self.hit
+        texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
+        return "\n".join([hit.source.names, *hit.chunk.section, *texts])
+
+    @property
+    def is_of_english_model(self) -> bool:
+        """Whether its model reads English alone, so that it judges no question in another language."""
+        embedder = self.view.table.collection.embedder
+        return embedder.provider == "builtin" and embedder.model == ENGLISH_MODEL
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """How many `passages` the principal may read in what is searched, and how many are `having` each form."""
+
+    passages: int
+    having: Mapping[Form, int]
+
+
+async def _count_passages(forms: Collection[Form], views: Sequence[View], plan: SearchPlan) -> _Counts | None:
+    """None unless all words are in memory, or soon will be. Strict statistics may not depend on that."""
+    if plan.strict or any(view.table.collection.attached for view in views):
+        return None
+    if not all([await view.table.expects_rows_in_memory() for view in views]):
+        return None
+    readers = await concurrently([view.strict for view in views])
+    counts = [await reader.count(forms) for reader in readers]
+    having = {form: sum(of_view[form] for _, of_view in counts) for form in forms}
+    return _Counts(sum(passages for passages, _ in counts), having)
+
+
+def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_counted: bool) -> float:
+    """The sufficient evidence in a hit's collection; 0 if there is no threshold.
+
+    Where passages with a word are not counted, only that for the English built-in model was measured.
+    """
     if plan.thresholds.min_evidence is not None:
         return plan.thresholds.min_evidence
-    embedder = collection.embedder
-    is_measured = embedder.provider == "builtin" and embedder.model == ENGLISH_MODEL
-    return MEASURED_EVIDENCE if is_measured and not plan.request_vector else 0.0
+    meaning, calibration = query.meaning_in(hit.view), hit.view.table.collection.calibration
+    is_known = hit.is_of_english_model or (are_counted and meaning and meaning.scale.related is not None)
+    if plan.request_vector or not meaning or not is_known:
+        return 0.0
+    if not are_counted or plan.strict or calibration is None or calibration.elsewhere is None:
+        return LEAST
+    if hit.view.principal.bindings:  # what everybody may read was measured, and this principal may read less
+        return LEAST
+    if meaning.known_share < KNOWN_LITTLE:  # its similarities are lower, to passages that answer, too
+        return LEAST
+    elsewhere = float(meaning.on_scale(np.array([calibration.elsewhere], np.float32))[0])
+    least = OF_QUESTION + NEARNESS * elsewhere
+    return max(LEAST, least if questions_in(plan.query) else STATED * least)
+
+
+def _are_comparable(hits: Sequence[_JudgedHit], plain: Iterable[Collection[str]], counts: _Counts) -> bool:
+    """Whether words tell: all hits are in one language, and the query, with the terms `plain`, is, too.
+
+    A model of many languages finds answers that have none of the query's words.
+    """
+    if all(hit.is_of_english_model for hit in hits):
+        return True
+    tags = {primary(hit.hit.source.metadata.get(LANGUAGE, "")) for hit in hits} - {""}
+    least = COMMON * counts.passages
+    common = [[counts.having[term,] >= least for term in terms] for terms in plain]
+    return len(tags) <= 1 and all(of_query and fmean(of_query) >= SPOKEN for of_query in common)
+
+
+def _weights(words: ValuesView[Word], there: set[str], counts: _Counts | None) -> dict[Word, float]:
+    """What each of the query's words counts: the rarer it is, the more."""
+    if counts is None:
+        return {word: 1 if word.text in there else NOT_FOUND for word in words}
+    having = {word: max((counts.having[form] for form in word.forms), default=0) for word in words}
+    return {
+        word: rarity(counts.passages, passages) * (1 if passages else UNKNOWN)
+        for word, passages in having.items()
+    }
 
 
 def _evidence(similarity: float, share: float | None) -> float:
@@ -149,20 +276,14 @@ def _words(query: str, language: Language, spellings: Mapping[str, Sequence[Spel
     return {
         word.forms: replace(word, forms=(*word.forms, *(near.terms for near in spellings.get(word.text, ()))))
         for word in query_words(query, [language])[:MAX_TERMS]
-        if word.is_acronym or word.text.casefold().replace("’", "'") not in FRAME
+        if word.is_acronym or word.text.casefold().replace("’", "'") not in ASKING
     }.values()
 
 
-def _hit_text(hit: Hit, plan: SearchPlan) -> str:
-    """The names of a hit's document, its headings and shown chunks."""
-    texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
-    return "\n".join([hit.source.names, *hit.chunk.section, *texts])
-
-
-def _share(words: ValuesView[Word], had: frozenset[Word], there: set[str]) -> float | None:
+def _share(weights: Mapping[Word, float], had: frozenset[Word]) -> float | None:
     """The weighted share of the query's words that a hit contains; None without words.
 
-    Example: "dress code", where this hit has code and no hit has dress -> 1/4.
+    Example: "dress code", where dress weighs 6 and this hit has only code, which weighs 2 -> 1/4.
     """
-    missing = sum(word.text not in there for word in words)
-    return len(had) / (len(words) + (MISSING - 1) * missing) if words else None
+    total = sum(weights.values())
+    return sum(weights[word] for word in had) / total if total else None

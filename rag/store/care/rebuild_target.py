@@ -21,7 +21,7 @@ from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
 from rag.store.write import table_maintenance, table_rows
 from rag.store.write.collection_tables import create_tables, table_names, with_build
-from rag.store.write.table_rows import WholeSource, sample_vectors
+from rag.store.write.table_rows import WholeSource, sample_for_everybody, sample_vectors
 
 if TYPE_CHECKING:
     import lancedb
@@ -48,6 +48,10 @@ class RebuildTarget:
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         """As `CollectionWriter.sample`."""
         return await sample_vectors(self._chunks, limit)
+
+    async def sample_for_everybody(self, limit: int) -> tuple[list[str], Vectors, list[str]]:
+        """As `CollectionWriter.sample_for_everybody`."""
+        return await sample_for_everybody(self._chunks, limit)
 
     async def ids(self) -> set[str]:
         """The ids of its sources, those included that a kill left with chunks alone."""

@@ -13,7 +13,7 @@ of their rows are stored nowhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -35,11 +35,12 @@ from rag.store.read.spelling import (
     first_row_with,
     nearest_spellings,
 )
-from rag.store.read.word_analysis import Word, query_languages, query_words
+from rag.store.read.word_analysis import Form, Word, query_languages, query_words
 from rag.store.read.words_in_memory import (
     Positions,
     WordsInMemory,
     best_first,
+    count_rows_with,
     counted,
     score_with_spellings,
     unknown_words,
@@ -119,6 +120,13 @@ class StrictReader:
         _, in_rows = await self.reader.words(self.readable + self.hidden, query)
         return unknown_words(query, in_rows, counted(in_rows))
 
+    async def count(self, forms: Collection[Form]) -> tuple[int, dict[Form, int]]:
+        """The number of readable rows, and of those that have all terms of each form of a word."""
+        word = Word("", tuple(forms))
+        _, in_rows = await self.reader.words(self.readable + self.hidden, [word])
+        over = counted(in_rows)
+        return over.rows, {form: count_rows_with(form, in_rows, over) for form in forms}
+
     async def nearest_spellings(self, word: str) -> list[Spelling]:
         """The spellings of an unknown word that readable rows have, best first, as such a row writes them."""
         rows, in_rows = await self.reader.all_words(self.readable + self.hidden)
@@ -166,6 +174,11 @@ class StrictReaderInMemory:
         """As `StrictReader.unknown_words`."""
         words, over = cast("WordsInMemory", self.rows.words), self.readable.over
         return unknown_words(query_words(text, self.readable.languages), words, over)  # 0.1 ms, a thread 0.2
+
+    async def count(self, forms: Collection[Form]) -> tuple[int, dict[Form, int]]:
+        """As `StrictReader.count`."""
+        words, over = cast("WordsInMemory", self.rows.words), self.readable.over
+        return over.rows, {form: count_rows_with(form, words, over) for form in forms}
 
     async def nearest_spellings(self, word: str) -> list[Spelling]:
         """As `StrictReader.nearest_spellings`."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 from unicodedata import normalize
 
 from lancedb import tokenize
@@ -103,15 +104,16 @@ def _stop_words_spoken(plain: Sequence[str], languages: Sequence[Language]) -> f
     return foreign if is_foreign else own
 
 
+Form: TypeAlias = tuple[str, ...]
+"""One term or several, which must all be there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word or a name of a query: as written, and the forms that it has in the index.
-
-    Each form is one term or several, which must all be there.
-    """
+    """A word or a name of a query: as written, and the forms that it has in the index."""
 
     text: str
-    forms: tuple[tuple[str, ...], ...]
+    forms: tuple[Form, ...]
 
     @property
     def is_identifier(self) -> bool:
@@ -228,6 +230,13 @@ def stems(text: str, language: Language, *, names: bool = True) -> list[str]:
         alternatives += _other_terms(run, language)
     there = frozenset(terms)
     return terms + [term for term in dict.fromkeys(alternatives) if term not in there]
+
+
+def plain_terms(text: str, language: Language) -> frozenset[str]:
+    """The stems of a text, stop words included; none if it lacks the letters that this language alone has."""
+    if language == "Vietnamese" and not _VIETNAMESE.search(normalize("NFC", text)):
+        return frozenset()
+    return frozenset(stems(text, language, names=False))
 
 
 def _other_terms(run: str, language: Language) -> list[str]:

@@ -225,6 +225,11 @@ def unknown_words(query: Sequence[Word], words: WordsInMemory, over: Counted) ->
     return [word.text for word in query[:MAX_TERMS] if not any(map(has, word.forms))]
 
 
+def count_rows_with(form: Sequence[str], words: WordsInMemory, over: Counted) -> int:
+    """How many counted rows have all terms of a form."""
+    return over.count(reduce(np.intersect1d, (words.postings(term)[0] for term in form)))
+
+
 def score_with_spellings(
     words: WordsInMemory, query: Sequence[Word], also: Sequence[Word], over: Counted, *, every: bool
 ) -> npt.NDArray[np.float32]:

@@ -48,6 +48,7 @@ from rag.store.write.table_rows import (
     WholeSource,
     known_source,
     language_counts,
+    sample_for_everybody,
     sample_vectors,
     whole_sources,
 )
@@ -474,6 +475,10 @@ class CollectionWriter:
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         """The source ids and vectors of at most `limit` chunks, evenly spaced in the collection."""
         return await sample_vectors(self._chunks, limit)
+
+    async def sample_for_everybody(self, limit: int) -> tuple[list[str], Vectors, list[str]]:
+        """The same of chunks that everybody in the tenant may read, and their texts."""
+        return await sample_for_everybody(self._chunks, limit)
 
     async def rebuild_indexes(self) -> None:
         """Rebuild all indexes, unreadable ones included, and compact the tables."""

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.access.rule import labels_of
+from rag.access.rule import FOR_EVERYBODY, labels_of
 from rag.answers import Hit
 from rag.corpus import (
     Access,
@@ -439,3 +439,19 @@ async def sample_vectors(chunks: lancedb.AsyncTable, limit: int) -> tuple[list[s
         offsets = np.unique(np.linspace(0, count - 1, limit).astype(int)).tolist()
         rows = await chunks.take_offsets(offsets).select(["source_id", "vector"]).to_arrow()
     return cast("list[str]", rows["source_id"].to_pylist()), schema.vectors_of(rows)
+
+
+async def sample_for_everybody(
+    chunks: lancedb.AsyncTable, limit: int
+) -> tuple[list[str], Vectors, list[str]]:
+    """As `sample_vectors`, with the texts, of the chunks that everybody in the tenant may read."""
+    with engine_errors("reading vectors"):
+        readable = await chunks.query().where(FOR_EVERYBODY).with_row_id().select(["source_id"]).to_arrow()
+        count = readable.num_rows
+        if not (limit := min(limit, count)):
+            return [], np.empty((0, 1), np.float32), []
+        places = np.unique(np.linspace(0, count - 1, limit).astype(int))
+        ids = cast("list[int]", readable["_rowid"].take(pa.array(places)).to_pylist())
+        rows = await chunks.take_row_ids(ids).select(["source_id", "vector", "body"]).to_arrow()
+    sources, texts = (cast("list[str]", rows[name].to_pylist()) for name in ("source_id", "body"))
+    return sources, schema.vectors_of(rows), texts

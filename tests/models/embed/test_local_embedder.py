@@ -186,6 +186,10 @@ class NoTables:
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         raise AssertionError(limit)
 
+    async def sample_for_everybody(self, limit: int) -> tuple[list[str], Vectors, list[str]]:
+        assert limit
+        return [], np.empty((0, 1), np.float32), []
+
 
 async def test_its_cosines_are_measured_and_those_of_the_english_model_are_the_scale(
     multilingual: LocalEmbedder, embedder: LocalEmbedder
