@@ -154,22 +154,15 @@ async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration |
     The stored calibration stays unless the tables have grown much since, so that similarities don't change
     with every run. The English built-in model needs no scale: the others are calibrated to its own.
     """
-    if embedder.identity.provider == "openai":
-        before = stored.passages if stored else 0
-        if before >= LARGE:
-            return stored
-        sources, vectors = await tables.sample(SAMPLE)
-        if stored and len(sources) < GROWTH * before:
-            return stored
-        unrelated = unrelated_cosine(sources, vectors)
-        return stored if unrelated is None else Calibration(unrelated, passages=len(sources))
-    scale = await _scale(embedder, stored)
+    scale = await _scale(embedder, tables, stored)
     measured = scale and await _with_elsewhere(embedder, tables, scale)
     return None if measured == AS_IT_IS else measured
 
 
-async def _scale(embedder: Embedder, stored: Calibration | None) -> Calibration | None:
-    """The scale of a model on this machine; None if it has no vector for a text."""
+async def _scale(embedder: Embedder, tables: Sampled, stored: Calibration | None) -> Calibration | None:
+    """The scale of a model; None if it has no vector for a text, or is not worth a request yet."""
+    if embedder.identity.provider == "openai":
+        return await _scale_of_endpoint(embedder, tables, stored)
     if stored:
         return stored
     match embedder.identity.provider:
@@ -181,12 +174,33 @@ async def _scale(embedder: Embedder, stored: Calibration | None) -> Calibration 
     return None
 
 
+async def _scale_of_endpoint(
+    embedder: Embedder, tables: Sampled, stored: Calibration | None
+) -> Calibration | None:
+    """As `_scale`, of a model that may cost money: it is asked once there are enough passages.
+
+    If it fails, the passages' vectors are compared, which have been paid for anyway.
+    """
+    if stored and not 0 < stored.passages < LARGE:
+        return stored
+    sources, vectors = await tables.sample(SAMPLE)
+    if stored and len(sources) < GROWTH * stored.passages:
+        return stored
+    unrelated = unrelated_cosine(sources, vectors)
+    if unrelated is None:
+        return stored
+    try:
+        return await measured_calibration(embedder)
+    except ProviderError:
+        return Calibration(unrelated, passages=len(sources))
+
+
 async def _with_elsewhere(embedder: Embedder, tables: Sampled, scale: Calibration) -> Calibration:
-    """With what the sentences have in common with passages elsewhere, unless there are too few.
+    """With how near sentences are to passages elsewhere, unless they are few, or the scale is an estimate.
 
     Only passages count that everybody may read: what is said of weak evidence depends on it.
     """
-    if scale.sampled >= LARGE:
+    if scale.passages or scale.sampled >= LARGE:
         return scale
     sources, vectors, texts = await tables.sample_for_everybody(SAMPLE)
     if len(sources) < GROWTH * scale.sampled:

@@ -287,23 +287,51 @@ async def stored(data: Path) -> Calibration:
     return found
 
 
-async def test_an_endpoint_is_asked_for_nothing_more_and_few_passages_are_not_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+QUESTIONS = {query for pairs in PAIRS_BY_LANGUAGE.values() for query, _ in pairs}
+
+
+async def test_an_endpoint_is_asked_once_when_there_are_enough_passages(tmp_path: Path) -> None:
     data, docs = tmp_path / "data", tmp_path / "docs"
     write(docs, range(8))
     remote = model("openai")
     await ingested(data, docs, embedder=remote)
     assert (await made(data)).calibration is None
+    assert not QUESTIONS & {*remote.texts}
     write(docs, range(12))
     await ingested(data, docs, embedder=remote)
-    found = await stored(data)
-    assert found.unrelated == pytest.approx(0.75, abs=0.1)
-    assert found.passages == len(remote.texts)
-    assert not {query for pairs in PAIRS_BY_LANGUAGE.values() for query, _ in pairs} & {*remote.texts}
+    scale = await stored(data)
+    assert scale.passages == 0
+    assert scale.elsewhere is not None
+    assert 0.7 < scale.unrelated < (scale.related or 0) < 0.95
+    before = len(remote.texts)
+    await ingested(data, docs, embedder=remote)
+    assert len(remote.texts) == before
+
+
+@dataclass(slots=True)
+class Curt(Counting):
+    """An endpoint that answers no questions."""
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        if kind == "query":
+            raise ProviderError("no")
+        self.texts += texts
+        return await self.embedder.embed(texts, kind)
+
+
+async def test_of_an_endpoint_that_fails_the_passages_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, docs = tmp_path / "data", tmp_path / "docs"
+    write(docs, range(12))
+    remote = Curt(model("openai").embedder)
+    await ingested(data, docs, embedder=remote)
+    scale = await stored(data)
+    assert scale.unrelated == pytest.approx(0.75, abs=0.1)
+    assert (scale.related, scale.elsewhere, scale.passages) == (None, None, len(remote.texts))
     write(docs, range(14))
     await ingested(data, docs, embedder=remote)
-    assert await stored(data) == found  # grown, but not much
+    assert await stored(data) == scale  # grown, but not much
     monkeypatch.setattr("rag.ingest.chunk_vectors.GROWTH", 1.1)
     await ingested(data, docs, embedder=remote)
     assert (await stored(data)).passages == len(remote.texts)
@@ -333,8 +361,8 @@ async def test_the_built_in_model_is_what_others_are_measured_by(tmp_path: Path)
     assert replace(scale, elsewhere=None, sampled=0) == Calibration(0.0)
 
 
-@pytest.mark.parametrize("provider", ["builtin", "onnx"])
-async def test_models_on_this_machine_are_asked_how_near_sentences_are_to_passages_elsewhere(
+@pytest.mark.parametrize("provider", ["builtin", "onnx", "openai"])
+async def test_models_are_asked_how_near_sentences_are_to_passages_elsewhere(
     provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, docs = tmp_path / "data", tmp_path / "docs"

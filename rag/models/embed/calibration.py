@@ -3,8 +3,8 @@
 And in a collection: how near to a question passages are that don't answer it.
 
 Models differ in it, from 0 to over .8, and without it every passage of some models would seem relevant. A
-model on this machine is asked for vectors of the texts here. Of a model behind an endpoint, the vectors that
-an ingestion has paid for anyway are compared. rag/models/embed/README.md has the figures.
+model is asked for vectors of the texts here. Of one behind an endpoint that fails, the vectors that an
+ingestion has paid for anyway are compared. rag/models/embed/README.md has the figures.
 """
 
 from __future__ import annotations
