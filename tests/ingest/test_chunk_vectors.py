@@ -335,6 +335,10 @@ async def test_of_an_endpoint_that_fails_the_passages_are_compared(
     monkeypatch.setattr("rag.ingest.chunk_vectors.GROWTH", 1.1)
     await ingested(data, docs, embedder=remote)
     assert (await stored(data)).passages == len(remote.texts)
+    monkeypatch.setattr("rag.ingest.chunk_vectors.LARGE", 1)
+    answering = model("openai")
+    await ingested(data, docs, embedder=answering)
+    assert not answering.texts  # what is measured stays
 
 
 async def test_a_model_on_this_machine_is_asked_itself_once(tmp_path: Path) -> None:

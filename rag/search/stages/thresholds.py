@@ -232,7 +232,7 @@ def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_coun
     is_known = hit.is_of_english_model or (are_counted and meaning and meaning.scale.related is not None)
     if plan.request_vector or not meaning or not is_known:
         return 0.0
-    if not are_counted or plan.strict or calibration is None or calibration.elsewhere is None:
+    if not are_counted or calibration is None or calibration.elsewhere is None:
         return LEAST
     if hit.view.principal.bindings:  # what everybody may read was measured, and this principal may read less
         return LEAST

@@ -16,10 +16,16 @@ from rag.config.model_settings import EmbedderSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.ingest.chunk_vectors import calibration
 from rag.models.embed import WrappedEmbedder, check_queries, open_embedder, unit_rows
-from rag.models.embed.calibration import PAIRS_BY_LANGUAGE, measured_calibration, unrelated_cosine
+from rag.models.embed.calibration import (
+    PAIRS_BY_LANGUAGE,
+    cosine_elsewhere,
+    measured_calibration,
+    unrelated_cosine,
+)
 from rag.models.embed.local_embedder import builtin_embedder
 from rag.models.tokenizer import MULTILINGUAL_FOLDER, SentencePieces
 from rag.search.recall import AS_IT_IS, RELATED, Meaning
+from tests.small_desk import BagOfWords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -305,6 +311,20 @@ def test_passages_of_different_documents_show_what_a_model_gives_to_all() -> Non
         found = unrelated_cosine(*passages(40, 5, common))
         assert found == pytest.approx(expected, abs=0.05)
         assert found == unrelated_cosine(*passages(40, 5, common))
+
+
+@pytest.mark.anyio
+async def test_a_sentence_is_compared_with_passages_of_other_documents_only() -> None:
+    bag = BagOfWords()
+    texts = [f"Sentence{number} speaks{number} of{number} thing{number}." for number in range(100)]
+    vectors = await bag.embed(texts, "document")
+    apart = await cosine_elsewhere(bag, [f"{number // 10}" for number in range(100)], vectors, texts)
+    assert apart is not None
+    assert apart < 0.8
+    twice = np.vstack([vectors, vectors])
+    copied = await cosine_elsewhere(bag, [f"{number // 10}" for number in range(200)], twice, texts * 2)
+    assert copied == pytest.approx(1)
+    assert await cosine_elsewhere(bag, ["0"] * 100, vectors, texts) is None
 
 
 def test_too_few_passages_or_documents_show_nothing() -> None:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.answers import Hit, Mode, SearchRequest
-from rag.config.model_settings import MULTILINGUAL_MODEL, EmbedderSettings
+from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, EmbedderSettings
 from rag.config.profiles import ThresholdSettings
 from rag.config.settings import SearchSettings, Settings
-from rag.corpus import Access, Calibration, Chunk, Distance, Principal, Source
+from rag.corpus import Access, Binding, Calibration, Chunk, Distance, EmbedderIdentity, Principal, Source
 from rag.models.embed import open_embedder
 from rag.search import Desk
 from rag.search.recall import RELATED
@@ -236,9 +236,8 @@ async def test_a_word_that_no_document_has_tells_more_than_one_that_stands_elsew
     weak = {}
     for query in ("tower pendulum sand", "tower pendulum canteen"):
         (best, *_) = (await shelf.search(query, limit=1)).hits
-        least = 0.6 * (best.similarity or 0.0) + 0.4 * 0.5  # of three equal words it would have 2/3
-        notes = (await shelf.desk(thresholds={"min_evidence": least}).search(ME, SearchRequest(query))).notes
-        weak[query] = UNGROUNDED in notes
+        least = 0.6 * (best.similarity or 0.0) + 0.4 * 0.36  # of its words it has 2/3, and .28
+        (weak[query],) = await _weak(shelf, query, settings={"thresholds": {"min_evidence": least}})
     assert weak == {"tower pendulum sand": False, "tower pendulum canteen": True}
 
 
@@ -258,9 +257,15 @@ async def test_a_word_of_documents_that_the_user_may_not_read_is_one_that_no_doc
     assert notes == {"ann": (), "bob": (UNGROUNDED,)}
 
 
-def _desk_with_memory(shelf: Shelf, settings: Mapping[str, object], memory_bytes: int = 10_000_000) -> Desk:
+def _desk_with_memory(
+    shelf: Shelf,
+    settings: Mapping[str, object],
+    memory_bytes: int = 10_000_000,
+    identity: EmbedderIdentity | None = None,
+) -> Desk:
     reader = DeskReader(shelf.data, timeout_seconds=15, memory_bytes=memory_bytes)
-    return Desk(reader, shelf.small.BagOfWords(), SearchSettings.model_validate(settings))
+    bag = shelf.small.BagOfWords(identity) if identity else shelf.small.BagOfWords()
+    return Desk(reader, bag, SearchSettings.model_validate(settings))
 
 
 async def _calibrate(shelf: Shelf, elsewhere: float | None = None) -> None:
@@ -314,6 +319,42 @@ async def test_a_question_needs_more_where_passages_are_near_to_everything_and_a
     for elsewhere, weak in ((None, [False, False]), (0.7, [True, False]), (0.99, [True, True])):
         await _calibrate(shelf, elsewhere)
         assert await _weak(shelf, question, claim) == weak, elsewhere
+
+
+@pytest.mark.anyio
+async def test_what_everybody_may_read_is_no_measure_for_who_may_read_less_nor_for_words_hardly_known(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.put("a", *CLOCKS)
+    await _calibrate(shelf, 0.99)
+    bound = Principal("default", bindings=(Binding(collections=("documents",)),))
+    question = SearchRequest("the pendulum clock of the canteen?")
+    desk = _desk_with_memory(shelf, {})
+    assert (await desk.search(bound, question)).notes == ()
+    assert (await desk.search(ME, question)).notes == (UNGROUNDED,)
+    monkeypatch.setattr(shelf.small.BagOfWords, "vocabulary_share", lambda *_: 0.5)
+    assert (await desk.search(ME, question)).notes == ()
+
+
+@pytest.mark.anyio
+async def test_where_words_are_not_counted_the_english_model_is_held_to_the_least_evidence(
+    shelf: Shelf,
+) -> None:
+    await shelf.put("a", *CLOCKS)
+    english = EmbedderIdentity("builtin", ENGLISH_MODEL, 32)
+    scale = Calibration(0.0, elsewhere=0.99)
+    await change_collection(
+        shelf.data,
+        "default",
+        "documents",
+        lambda collection: replace(collection, embedder=english, calibration=scale),
+    )
+    asked = [SearchRequest(text) for text in ("the pendulum clock of the canteen?", CANTEEN)]
+    weak = {}
+    for statistics in ("auto", "strict"):
+        desk = _desk_with_memory(shelf, {"statistics": statistics}, identity=english)
+        weak[statistics] = [UNGROUNDED in (await desk.search(ME, request)).notes for request in asked]
+    assert weak == {"auto": [True, True], "strict": [False, True]}
 
 
 GERMAN = {
