@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from lancedb.index import IvfSq
 from lancedb.query import AsyncVectorQuery
 
-from rag.corpus import Collection, EmbedderIdentity
+from rag.corpus import Calibration, Collection, EmbedderIdentity
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record, collection_row
@@ -563,6 +564,16 @@ def test_a_name_and_a_body_of_the_embedder_come_back_too() -> None:
     named = replace(COLLECTION, embedder=identity, embedder_name="german")
     (row,) = collection_row(named).to_pylist()
     assert collection_record(row) == named
+
+
+def test_a_calibration_from_before_sentences_were_compared_comes_back() -> None:
+    former = Calibration(0.4, passages=300)
+    (row,) = collection_row(replace(COLLECTION, calibration=former)).to_pylist()
+    definition = json.loads(row["definition"])
+    assert definition["calibration"].pop("elsewhere") is None
+    assert definition["calibration"].pop("sampled") == 0
+    row["definition"] = json.dumps(definition)
+    assert collection_record(row).calibration == former
 
 
 def test_the_row_of_another_version_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

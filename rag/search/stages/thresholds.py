@@ -157,23 +157,33 @@ async def lacks_evidence(
     near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
     if near and not identify:
         return False  # comparing words takes longer
-    had = await to_thread.run_sync(
-        lambda: [words_in_text(words[hit.language], hit.text(plan), hit.language) for hit in judged]
-    )
-    there = {word.text for words_of_hit in had for word in words_of_hit}
-    if identify and not there:
-        return True
     plain = [plain_terms(plan.query, language) for language in words]
     forms = {form for of_query in words.values() for word in of_query for form in word.forms}
     counts = await _count_passages(forms | {(term,) for terms in plain for term in terms}, query.views, plan)
     if counts is None:
         leasts = [_least_evidence(query, hit, plan, are_counted=False) for hit in judged]
-    elif plan.thresholds.min_evidence is None and not _are_comparable(judged, plain, counts):
+    is_set = plan.thresholds.min_evidence is not None
+    can_tell = all(leasts) and (counts is None or is_set or _are_comparable(judged, plain, counts))
+    if not can_tell and not identify:
         return False
-    weights = {language: _weights(of_query, there, counts) for language, of_query in words.items()}
-    shares = [_share(weights[hit.language], of_hit) for hit, of_hit in zip(judged, had, strict=True)]
-    evidence = map(_evidence, measured, shares)
-    return all(leasts) and all(found < least for found, least in zip(evidence, leasts, strict=True))
+
+    def is_weak() -> bool:
+        had: Iterable[frozenset[Word]] = (
+            words_in_text(words[hit.language], hit.text(plan), hit.language) for hit in judged
+        )
+        there: set[str] = set()
+        if identify or counts is None:  # otherwise the first hit with evidence is the last one to be read
+            had = [*had]
+            there = {word.text for words_of_hit in had for word in words_of_hit}
+        if identify and not there:
+            return True
+        weights = {language: _weights(of_query, there, counts) for language, of_query in words.items()}
+        return can_tell and all(
+            _evidence(similarity, _share(weights[hit.language], words_of_hit)) < least
+            for hit, similarity, words_of_hit, least in zip(judged, measured, had, leasts, strict=True)
+        )
+
+    return await to_thread.run_sync(is_weak)
 
 
 @dataclass(frozen=True, slots=True)
