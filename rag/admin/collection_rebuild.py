@@ -175,7 +175,7 @@ def _coming(  # noqa: PLR0913 what a build is made of
     if chunking is None:
         chunking = begun.chunking if begun else collection.chunking
     new_build = Build(number, embedder, name, chunking)
-    if embedder == collection.embedder:  # a calibration depends on the model alone
+    if embedder == collection.embedder:  # its scale depends on the model alone
         new_build = replace(new_build, calibration=collection.calibration)
     is_same = begun and replace(begun, number=number, calibration=new_build.calibration) == new_build
     return begun if begun and is_same and not restart else new_build
