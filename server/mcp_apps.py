@@ -79,8 +79,11 @@ async def note_declaration(ctx: ServerRequestContext[Any, Any], call_next: CallN
 def with_page(listed: Sequence[types.Tool], tools: Sequence[ToolSettings]) -> list[types.Tool]:
     """The tools for a client that shows the page: those that search name it, and one is for it alone."""
     names = {tool.name for tool in tools}
-    meta = {"ui": {"resourceUri": URI}}
-    with_meta = [tool.model_copy(update={"meta": meta}) if tool.name in names else tool for tool in listed]
+    page = {"ui": {"resourceUri": URI}}
+    with_meta = [
+        tool.model_copy(update={"meta": {**(tool.meta or {}), **page}}) if tool.name in names else tool
+        for tool in listed
+    ]
     return [*with_meta, _pictures()] if tools else with_meta
 
 

@@ -129,6 +129,8 @@ def argument_schema(model: type[BaseModel]) -> dict[str, Any]:
     for property_schema in schema["properties"].values():
         for keyword in _CHECKED_BY_US & property_schema.keys():
             del property_schema[keyword]
+        if property_schema.get("additionalProperties") is True:  # as it is without a word
+            del property_schema["additionalProperties"]
     return schema
 
 

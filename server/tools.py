@@ -121,6 +121,8 @@ STAGES_DESCRIPTION = """\
 Other stages than the profile's, for example {"of": "fresh", "without": ["dedupe"]}: those of another \
 profile, or all but some.\
 """
+LOADED = {"anthropic/alwaysLoad": True}  # for hosts that hide tools until a model looks for them
+MAX_HINT_CHARS = 120
 MAX_PATH_CHARS = 4_096  # as long as file systems allow
 MAX_HEADING_CHARS = 500  # of a path of headings
 MAX_TEXT_CHARS = 2_048  # hosts cut instructions and descriptions there without a word
@@ -362,7 +364,25 @@ def tool_pair(
         schema = filter_schema(overview, room, values=server.field_values)
         pair[0].input_schema["properties"]["filter"] = schema
     pair[0].description = with_overview(described, overview, OVERVIEW_CHARS, server, fields=filterable)
+    pair[0].meta = LOADED | {"anthropic/searchHint": search_hint(overview)}
+    pair[1].meta = dict(LOADED)
     return pair
+
+
+def search_hint(overview: Sequence[CollectionOverview]) -> str:
+    """What a host that hides tools finds them by: the names of the largest collections and their folders."""
+    ranked = sorted(overview, key=lambda summary: (-summary.sources, summary.collection.name))
+    names = [
+        name
+        for summary in ranked
+        for name in (summary.collection.name, *(name for name, _ in summary.folders))
+    ]
+    hint = "search documents"
+    for name in dict.fromkeys(names):
+        if len(hint) + len(name) + 2 > MAX_HINT_CHARS:
+            break
+        hint += f", {name}"
+    return hint
 
 
 def _leave_out(schema: dict[str, Any], names: Iterable[str]) -> None:

@@ -25,10 +25,13 @@ from rag.home import newest_version, overview_file
 from rag.search.readable_overview import (
     FEW,
     MAX_COUNTED,
+    MAX_FOLDERS,
     CollectionOverview,
     FieldValues,
     Single,
     frequent_languages,
+    largest_folders,
+    top_folder,
     values_of_field,
 )
 from rag.text.languages import LANGUAGE, primary
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.desk_reader import DeskReader
 
-FORMAT = 1
+FORMAT = 2
 MAX_BYTES = 256 << 10  # read within a few ms; a desk with so many different access records has no file
 
 
@@ -102,6 +105,7 @@ class _Counted:
     sources: int = 0
     dates: set[datetime] = field(default_factory=set)
     languages: Counter[str] = field(default_factory=Counter)
+    folders: Counter[str] = field(default_factory=Counter)
     fields: dict[str, FieldValues] = field(default_factory=dict)
 
 
@@ -113,8 +117,10 @@ def _summary(collection: Collection, parts: Sequence[_Counted]) -> CollectionOve
         return CollectionOverview(collection, MAX_COUNTED, None, None, nothing, has_more=True)
     dates = [date for part in parts for date in part.dates]
     languages: Counter[str] = Counter()
+    folders: Counter[str] = Counter()
     for part in parts:
         languages.update(part.languages)
+        folders.update(part.folders)
     return CollectionOverview(
         collection,
         sources,
@@ -122,6 +128,7 @@ def _summary(collection: Collection, parts: Sequence[_Counted]) -> CollectionOve
         max(dates, default=None),
         {name: _joined([part.fields[name] for part in parts]) for name in collection.fields},
         languages=frequent_languages(languages),
+        folders=largest_folders(folders),
     )
 
 
@@ -176,6 +183,7 @@ async def _counted_entries(table: CollectionReader) -> list[dict[str, Any]]:
         part.dates |= {stored.date} if stored.date else set()
         part.dates = {min(part.dates), max(part.dates)} if part.dates else part.dates
         part.languages[primary(stored.metadata.get(LANGUAGE, ""))] += 1
+        part.folders[top_folder(stored.metadata.get("path", ""))] += 1
         for name, value in stored.fields.items():
             values[access][name].update(set(value) if isinstance(value, tuple) else [value])
     for access, part in parts.items():
@@ -191,6 +199,7 @@ def _stored(part: _Counted) -> dict[str, Any]:
         "sources": part.sources,
         "dates": [date.isoformat() for date in sorted(part.dates)],
         "languages": dict(part.languages),
+        "folders": dict(part.folders.most_common(MAX_FOLDERS + 1)),  # that there are too many
         "fields": {
             name: {
                 "values": [[_plain(value), count] for value, count in values.frequent]
@@ -213,7 +222,8 @@ def _counted(stored: Mapping[str, Any], declared: Mapping[str, FieldType]) -> _C
         frequent = tuple((_value(value, is_date=is_date), count) for value, count in of_field["values"])
         fields[name] = FieldValues(frequent, of_field["distinct"], least, greatest)
     dates = {datetime.fromisoformat(date) for date in stored["dates"]}
-    return _Counted(access, stored["sources"], dates, Counter(stored["languages"]), fields)
+    languages, folders = Counter(stored["languages"]), Counter(stored["folders"])
+    return _Counted(access, stored["sources"], dates, languages, folders, fields)
 
 
 def _plain(value: Single) -> str | float | bool:

@@ -32,6 +32,8 @@ MAX_COUNTED = 50_000  # sources of a collection, in 1.5 s of CPU
 MAX_LANGUAGES = 3
 RARE = 0.05  # share of the documents below which a language isn't listed
 MAX_VALUES = 1_000  # values of a field that are kept
+MAX_FOLDERS = 100  # at the top of a collection; of more, a few say little
+SHOWN_FOLDERS = 5
 MAX_CACHED = 1_000  # overviews; one takes some KB
 
 
@@ -53,8 +55,8 @@ class FieldValues:
 class CollectionOverview:
     """What a principal may read of a collection. `first` and `last` are dates of its documents.
 
-    `languages` are the tags of the most frequent languages of these documents. The `collection` is
-    `without_notes`.
+    `languages` are the tags of the most frequent languages of these documents, and `folders` the largest
+    folders at the top with their numbers of documents. The `collection` is `without_notes`.
 
     One that `is_retrieved` is kept in another system, so that its documents aren't known.
 
@@ -69,6 +71,7 @@ class CollectionOverview:
     fields: Mapping[str, FieldValues]
     has_more: bool = False
     languages: tuple[str, ...] = ()
+    folders: tuple[tuple[str, int], ...] = ()
     is_retrieved: bool = False
 
 
@@ -88,6 +91,7 @@ async def collection_overview(view: View) -> CollectionOverview:
         return CollectionOverview(collection, 0, None, None, fields, is_retrieved=True)
     sources, dates = 0, set[datetime]()
     tags: Counter[str] = Counter()
+    folders: Counter[str] = Counter()
     values: dict[str, Counter[Single]] = {name: Counter() for name in collection.fields}
     async with aclosing(view.walk()) as walk:
         async for batch in walk:
@@ -95,6 +99,7 @@ async def collection_overview(view: View) -> CollectionOverview:
                 sources += 1
                 dates |= {stored.source.date} if stored.source.date else set()
                 tags[primary(stored.source.metadata.get(LANGUAGE, ""))] += 1
+                folders[top_folder(stored.source.name)] += 1
                 for name, value in stored.fields.items():
                     values[name].update(set(value) if isinstance(value, tuple) else [value])
             dates = {min(dates), max(dates)} if dates else dates
@@ -103,7 +108,24 @@ async def collection_overview(view: View) -> CollectionOverview:
                 return CollectionOverview(collection, MAX_COUNTED, None, None, nothing, has_more=True)
     fields = {name: values_of_field(counter) for name, counter in values.items()}
     first, last = min(dates, default=None), max(dates, default=None)
-    return CollectionOverview(collection, sources, first, last, fields, languages=frequent_languages(tags))
+    return CollectionOverview(
+        *(collection, sources, first, last, fields),
+        languages=frequent_languages(tags),
+        folders=largest_folders(folders),
+    )
+
+
+def top_folder(path: str) -> str:
+    """The folder at the top that a path is in; empty if it is in none."""
+    return path.strip("/").partition("/")[0] if "/" in path.strip("/") else ""
+
+
+def largest_folders(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
+    """The largest folders whose names are safe where orders are read; none if there are too many or one."""
+    if not 1 < len(counts) <= MAX_FOLDERS:
+        return ()
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return tuple((name, count) for name, count in ranked if name and is_plain(name))[:SHOWN_FOLDERS]
 
 
 def frequent_languages(tags: Counter[str]) -> tuple[str, ...]:
@@ -188,6 +210,8 @@ def _line(summary: CollectionOverview, detail: int) -> str:
         f"{label(collection.description).rstrip('.')}{link}. " if collection.description or link else ""
     )
     facts = [RETRIEVED if summary.is_retrieved else _documents(summary.sources, is_more=summary.has_more)]
+    if summary.folders and detail < NAMES:
+        facts[0] += f" ({', '.join(f'{name} {count:,}' for name, count in summary.folders)})"
     if summary.first and summary.last:
         facts.append(_range(summary.first, summary.last))
     if not summary.is_retrieved and (languages := _languages(summary)):

@@ -34,6 +34,7 @@ FILES = {
     "windsurf": (".codeium/windsurf/mcp_config.json",) * 3,
     "zed": (".config/zed/settings.json", ".config/zed/settings.json", "AppData/Roaming/Zed/settings.json"),
     "gemini-cli": (".gemini/settings.json",) * 3,
+    "copilot-cli": (".copilot/mcp-config.json",) * 3,
     "codex": (".codex/config.toml",) * 3,
     "goose": (
         ".config/goose/config.yaml",
@@ -62,12 +63,21 @@ ENTRIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "env": {"DESK_AUTHORIZATION": "Bearer K"},
         },
     ),
-    "claude-code": ("mcpServers", STDIO, {"type": "http", "url": URL, **bearer("${K}")}),
+    "claude-code": (
+        "mcpServers",
+        {**STDIO, "alwaysLoad": True},
+        {"type": "http", "url": URL, **bearer("${K}"), "alwaysLoad": True},
+    ),
     "vscode": ("servers", STDIO, {"type": "http", "url": URL, **bearer("${input:K}")}),
     "cursor": ("mcpServers", PLAIN, {"url": URL, **bearer("${env:K}")}),
     "windsurf": ("mcpServers", PLAIN, {"serverUrl": URL, **bearer("${env:K}")}),
     "zed": ("context_servers", PLAIN, {"url": URL, **bearer("K")}),
     "gemini-cli": ("mcpServers", PLAIN, {"type": "http", "url": URL, **bearer("${K}")}),
+    "copilot-cli": (
+        "mcpServers",
+        {"type": "local", **PLAIN, "tools": ["*"], "deferTools": "never"},
+        {"type": "http", "url": URL, **bearer("K"), "tools": ["*"], "deferTools": "never"},
+    ),
     "codex": ("mcp_servers", PLAIN, {"url": URL, "bearer_token_env_var": "K"}),
     "goose": (
         "extensions",

@@ -20,6 +20,7 @@ import server
 from rag.confined.page_process import MOST_BYTES, MOST_MARKS
 from server.handlers import MAX_REPLY_BYTES
 from server.mcp_apps import EXTENSION, MIME_TYPE, SESSION, URI
+from server.tools import LOADED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,14 +136,16 @@ def test_a_search_tool_names_the_page_and_a_tool_for_it_is_hidden_from_models(sh
     listed = shown.ask("tools/list")["tools"]
     golden = DATA / "tools_list_apps.json"
     without_holdings = [
-        one | {"description": one["description"].partition("\n\nYou can search")[0]} for one in listed
+        tool | {"description": tool["description"].partition("\n\nYou can search")[0]} for tool in listed
     ]
+    hint = without_holdings[0]["_meta"].pop("anthropic/searchHint")
+    assert {"notes", "secret"} <= {*hint.split(", ")}
     if os.environ.get("REGENERATE"):
         golden.write_text(json.dumps(without_holdings, indent=2) + "\n")
     assert without_holdings == json.loads(golden.read_text())
     search, opener, picture = listed
-    assert search["_meta"] == {"ui": {"resourceUri": URI}}
-    assert "_meta" not in opener
+    assert search["_meta"] == {"ui": {"resourceUri": URI}, **LOADED}
+    assert opener["_meta"] == LOADED
     assert picture["_meta"] == {"ui": {"visibility": ["app"]}}
 
 

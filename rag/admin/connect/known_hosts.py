@@ -82,6 +82,7 @@ def secret_names(settings: Settings) -> list[str]:
 
 Entry: TypeAlias = "dict[str, Any]"
 STARTS_SLOWLY = 300  # seconds that Goose waits for an answer, its own default
+ALL_TOOLS_AT_ONCE = {"tools": ["*"], "deferTools": "never"}  # of Copilot CLI, which hides them otherwise
 STORE = "Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming"  # of the Claude Desktop that came from the Store
 
 
@@ -148,6 +149,23 @@ def _plain(_name: str, launch: Launch) -> Entry:
 
 def _stdio(_name: str, launch: Launch) -> Entry:
     return {"type": "stdio", **launch.entry}
+
+
+def _claude_code_local(_name: str, launch: Launch) -> Entry:
+    """With the tools in every conversation: otherwise Claude Code hides them, and hardly looks for them."""
+    return {"type": "stdio", **launch.entry, "alwaysLoad": True}
+
+
+def _claude_code_remote(_name: str, remote: Remote) -> Entry:
+    return {"type": "http", "url": remote.url, **_headers(remote), "alwaysLoad": True}
+
+
+def _copilot_local(_name: str, launch: Launch) -> Entry:
+    return {"type": "local", **launch.entry, **ALL_TOOLS_AT_ONCE}
+
+
+def _copilot_remote(_name: str, remote: Remote) -> Entry:
+    return {"type": "http", "url": remote.url, **_headers(remote), **ALL_TOOLS_AT_ONCE}
 
 
 def _goose(name: str, launch: Launch) -> Entry:
@@ -258,7 +276,8 @@ _ALL = (
         afterwards="Quit Claude Desktop and start it again.",
     ),
     Host(
-        *("claude-code", "Claude Code", _claude_code, "mcpServers", _stdio, _typed_url),
+        *("claude-code", "Claude Code", _claude_code, "mcpServers"),
+        *(_claude_code_local, _claude_code_remote),
         reference="${%s}",
         afterwards="Start a new session; /mcp shows the server.",
     ),
@@ -287,6 +306,12 @@ _ALL = (
         *("gemini-cli", "Gemini CLI", _in_home(".gemini/settings.json"), "mcpServers", _plain, _typed_url),
         reference="${%s}",
         afterwards="Start a new session; /mcp shows the server.",
+    ),
+    Host(
+        *("copilot-cli", "Copilot CLI", _in_home(".copilot/mcp-config.json"), "mcpServers"),
+        *(_copilot_local, _copilot_remote),
+        reference="",
+        afterwards="Start a new session; /mcp show lists the server.",
     ),
     Host(
         *("codex", "Codex", _codex, "mcp_servers", _plain, _bearer_variable),
