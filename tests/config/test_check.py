@@ -19,6 +19,12 @@ DEDUPE, PLANNER, RERANK = {"stage": "dedupe"}, {"stage": "planner"}, {"stage": "
 OWN = {"stage": "custom", "call": "own:ask"}
 CHAT, RERANKER = {"model": "tiny"}, {"provider": "tei", "base_url": "http://localhost:1"}
 TOLD_PROFILES = "there is no profile 'best'; use one of: default, fast, precise, fresh."
+TAKEN = "there is already a tool '{}'; give each one a name of its own."
+WANTING = "the stage {} needs {}, which is not set."
+LATE = "the stage {} makes queries; move it before the stages that take hits."
+RESERVED = "refdesk sets this header itself"
+OWN_FIELD = "the field {} is refdesk's own; remove it from {}"
+NOT_THE_KEY = "not the key itself"
 
 
 def _settings(search: dict[str, object], **others: object) -> Settings:
@@ -54,19 +60,19 @@ GOOD |= {
 BAD: dict[str, tuple[Settings, str]] = {
     "two tools of one name": (
         _tools({}, {"opener": {"name": "open_b"}}),
-        "server.tools.name: there is already a tool 'search'; give each one a name of its own.",
+        f"server.tools.name: {TAKEN.format('search')}",
     ),
     "two openers of one name": (
         _tools({}, {"name": "search_b"}),
-        "server.tools.opener.name: there is already a tool 'get_source'; give each one a name of its own.",
+        f"server.tools.opener.name: {TAKEN.format('get_source')}",
     ),
     "an opener that is called like its search": (
         _tools({"name": "find", "opener": {"name": "FIND"}}),
-        "server.tools.opener.name: there is already a tool 'FIND'; give each one a name of its own.",
+        f"server.tools.opener.name: {TAKEN.format('FIND')}",
     ),
     "the name of ChatGPT's tool": (
         _tools({}, {"name": "fetch", "opener": {"name": "open_b"}}, openai_compat=True),
-        "server.tools.name: there is already a tool 'fetch'; give each one a name of its own.",
+        f"server.tools.name: {TAKEN.format('fetch')}",
     ),
     "ChatGPT without search": (
         _tools(OTHER, openai_compat=True),
@@ -99,27 +105,27 @@ BAD: dict[str, tuple[Settings, str]] = {
     ),
     "no chat model": (
         _settings({"stages": [PLANNER]}),
-        "search.stages: the stage planner needs chat.model, which is not set.",
+        f"search.stages: {WANTING.format('planner', 'chat.model')}",
     ),
     "no chat model for other words": (
         _settings({"profiles": {"own": {"stages": [{"stage": "multi_query"}]}}}),
-        "search.profiles.own.stages: the stage multi_query needs chat.model, which is not set.",
+        f"search.profiles.own.stages: {WANTING.format('multi_query', 'chat.model')}",
     ),
     "a reranker is no chat model": (
         _settings({"of_tenants": {"t": {"stages": [RERANK | {"by": "chat"}]}}}, reranker=RERANKER),
-        "search.of_tenants.t.stages: the stage rerank needs chat.model, which is not set.",
+        f"search.of_tenants.t.stages: {WANTING.format('rerank', 'chat.model')}",
     ),
     "a chat model is no reranker": (
         _settings({"stages": [RERANK]}, chat=CHAT),
-        "search.stages: the stage rerank needs reranker.provider, which is not set.",
+        f"search.stages: {WANTING.format('rerank', 'reranker.provider')}",
     ),
     "a query stage after one that takes hits": (
         _settings({"stages": [DEDUPE, PLANNER]}, chat=CHAT),
-        "search.stages: the stage planner makes queries; move it before the stages that take hits.",
+        f"search.stages: {LATE.format('planner')}",
     ),
     "an own query stage after one that takes hits": (
         _settings({"stages": [OWN | {"takes": "hits"}, OWN | {"takes": "query"}]}),
-        "search.stages: the stage custom makes queries; move it before the stages that take hits.",
+        f"search.stages: {LATE.format('custom')}",
     ),
     "an unknown profile of a collection": (
         _settings({"of_collections": {"a": "best"}}),
@@ -189,20 +195,20 @@ def refusal(tmp_path: Path, text: str) -> str:
     ("options", "saying"),
     [
         ('headers = { Authorization = "Bearer x" }', "api_key_env names the variable with the key"),
-        ('headers_env = { authorization = "MY_KEY" }', "refdesk sets this header itself"),
+        ('headers_env = { authorization = "MY_KEY" }', RESERVED),
         (
             'headers = { Content-Type = "text/plain" }',
-            "headers.Content-Type: refdesk sets this header itself",
+            f"headers.Content-Type: {RESERVED}",
         ),
         ('headers = { "X-Api-Key" = "sk-123" }', 'write headers_env = { "X-Api-Key" = "MY_VARIABLE" }'),
         ('headers = { Cookie = "a=b" }', "looks like a secret"),
         ('headers = { "X Y" = "1" }', "this is not the name of a header"),
         ('headers = { "X-Y" = "a\\nX-Evil: 1" }', "write printable ASCII characters"),
-        ('headers_env = { "api-key" = "sk-123" }', "not the key itself"),
+        ('headers_env = { "api-key" = "sk-123" }', NOT_THE_KEY),
         ('headers = { X-A = "1" }, headers_env = { x-a = "MY_KEY" }', "the header x-a is set twice"),
-        ('body = { model = "other" }', "the field model is refdesk's own; remove it from body"),
-        ('query_body = { input = "x" }', "the field input is refdesk's own; remove it from query_body"),
-        ("document_body = { dimensions = 3 }", "the field dimensions is refdesk's own"),
+        ('body = { model = "other" }', OWN_FIELD.format("model", "body")),
+        ('query_body = { input = "x" }', OWN_FIELD.format("input", "query_body")),
+        ("document_body = { dimensions = 3 }", OWN_FIELD.format("dimensions", "document_body")),
         ("body = { a = 1 }, query_body = { a = 2 }", "the field a is in body and in query_body; keep one"),
         ("body = { a = nan }", "nan and inf can't be sent"),
         ("header = {}", "there is no setting embedder.options.header; did you mean embedder.options.headers"),
@@ -214,7 +220,7 @@ def test_what_would_replace_something_of_refdesk_or_show_a_secret_is_refused(
     message = refusal(tmp_path, f"[embedder]\n{REMOTE}options = {{ {options} }}\n")
     assert saying in message
     assert "line 4" in message
-    assert "sk-123" not in message or "not the key itself" in message
+    assert "sk-123" not in message or NOT_THE_KEY in message
 
 
 @pytest.mark.parametrize(

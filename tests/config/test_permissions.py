@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
 SOMEBODY = 12345
+ACCESS = "access the data folder"
 
 
 @pytest.fixture
@@ -45,24 +46,24 @@ def _mended(told: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "mode", "words"),
+    ("path", "mode", "can"),
     [
-        ("settings/config.toml", 0o666, "Other users can write the file"),
-        ("settings/config.toml", 0o646, "Other users can write the file"),
-        ("settings", 0o777, "Other users can write the folder"),
-        (".", 0o777, "Other users can write the folder"),
-        ("it's data", 0o755, "Other users can access the data folder"),
-        ("it's data", 0o701, "Other users can access the data folder"),
-        ("it's data", 0o704, "Other users can access the data folder"),
+        ("settings/config.toml", 0o666, "write the file"),
+        ("settings/config.toml", 0o646, "write the file"),
+        ("settings", 0o777, "write the folder"),
+        (".", 0o777, "write the folder"),
+        ("it's data", 0o755, ACCESS),
+        ("it's data", 0o701, ACCESS),
+        ("it's data", 0o704, ACCESS),
     ],
 )
 def test_loose_permissions_are_reported_with_the_command_that_fixes_them(
-    place: Path, path: str, mode: int, words: str
+    place: Path, path: str, mode: int, can: str
 ) -> None:
     assert _told(place) == []
     (place / path).chmod(mode)
     (told,) = _told(place)
-    assert told.startswith(f"{words} {place / path}")
+    assert told.startswith(f"Other users can {can} {place / path}")
     _mended(told)
     assert _told(place) == []
 
@@ -121,7 +122,7 @@ def test_a_group_counts_unless_it_is_the_owners_own(place: Path) -> None:
     os.chown(data, -1, SOMEBODY)
     of_file, of_data = _told(place)
     assert "write the file" in of_file
-    assert "access the data folder" in of_data
+    assert ACCESS in of_data
 
 
 def test_settings_that_are_a_link_are_looked_at_where_they_lie(place: Path) -> None:
