@@ -42,6 +42,7 @@ WORDS = {  # in the text of an error, which says more than its type
     "kind: Timeout": "the object store takes too long to answer",
     "kind: Connect": "the object store can't be reached at its address",
 }
+MISBEHAVES = "the object store doesn't answer as it should"
 REASONS = {
     "FileNotFoundError": "there is no such bucket or object",
     "PermissionDeniedError": "the credentials in the environment don't allow it",
@@ -181,7 +182,7 @@ class Bucket:
 
 def reason(error: BaseException) -> str:
     """Why an object store failed, for the end of a sentence, by an error of the library or the engine."""
-    usual = REASONS.get(type(error).__name__, "the object store doesn't answer as it should")
+    usual = REASONS.get(type(error).__name__, MISBEHAVES)
     return next((wording for word, wording in WORDS.items() if word in str(error)), usual)
 
 

@@ -131,39 +131,40 @@ async def test_a_server_that_miscounts_tokens_is_read_all_the_same(
     assert total(used) == Usage(requests=1)
 
 
+OFF_SCHEMA, EMPTY = "gave an answer that does not match the requested JSON schema", "gave an empty answer"
 WRONG = {
     "refused": ({"message": {"refusal": QUOTED, "content": None}}, "refused to answer"),
     "filtered": ({"message": {"content": ""}, "finish_reason": "content_filter"}, "refused to answer"),
     "cut": ({"message": {"content": json.dumps(GOOD)}, "finish_reason": "length"}, "gave a truncated answer"),
-    "empty": ({"message": {"content": ""}}, "gave an empty answer"),
-    "blank": ({"message": {"content": " \n"}}, "gave an empty answer"),
-    "null": ({"message": {"content": None}}, "gave an empty answer"),
-    "words": ({"message": {"content": QUOTED}}, "not match the requested JSON"),
-    "fenced": ({"message": {"content": f"```json\n{json.dumps(GOOD)}\n```"}}, "not match the requested JSON"),
+    "empty": ({"message": {"content": ""}}, EMPTY),
+    "blank": ({"message": {"content": " \n"}}, EMPTY),
+    "null": ({"message": {"content": None}}, EMPTY),
+    "words": ({"message": {"content": QUOTED}}, OFF_SCHEMA),
+    "fenced": ({"message": {"content": f"```json\n{json.dumps(GOOD)}\n```"}}, OFF_SCHEMA),
     "a field more": (
         {"message": {"content": json.dumps({**GOOD, QUOTED: QUOTED})}},
-        "not match the requested JSON",
+        OFF_SCHEMA,
     ),
-    "a field less": ({"message": {"content": json.dumps({"colour": "red"})}}, "not match the requested JSON"),
+    "a field less": ({"message": {"content": json.dumps({"colour": "red"})}}, OFF_SCHEMA),
     "another value": (
         {"message": {"content": json.dumps({**GOOD, "colour": QUOTED})}},
-        "not match the requested JSON",
+        OFF_SCHEMA,
     ),
     "another type": (
         {"message": {"content": json.dumps({**GOOD, "sizes": QUOTED})}},
-        "not match the requested JSON",
+        OFF_SCHEMA,
     ),
     "a number in words": (
         {"message": {"content": json.dumps({**GOOD, "sizes": [{"size": "1.5"}]})}},
-        "not match the requested JSON",
+        OFF_SCHEMA,
     ),
     "half a character": (
         {"message": {"content": '{"colour": "\\ud800", "sizes": []}'}},
-        "not match the requested JSON",
+        OFF_SCHEMA,
     ),
-    "deep": ({"message": {"content": "[" * 100_000}}, "not match the requested JSON"),
-    "no message": ({"text": QUOTED}, "not match the requested JSON"),
-    "no choice": (None, "not match the requested JSON"),
+    "deep": ({"message": {"content": "[" * 100_000}}, OFF_SCHEMA),
+    "no message": ({"text": QUOTED}, OFF_SCHEMA),
+    "no choice": (None, OFF_SCHEMA),
 }
 
 
@@ -185,7 +186,7 @@ async def test_an_invalid_reply_is_an_error_that_quotes_nothing_and_counts(
 async def test_a_body_that_is_no_reply_is_an_error(chat_server: Endpoint, chat: Chat, body: bytes) -> None:
     chat_server.script = [chat_server.sending(body)]
     used: list[Usage] = []
-    with pytest.raises(ProviderError, match="not match the requested JSON"):
+    with pytest.raises(ProviderError, match=OFF_SCHEMA):
         await asked(chat, used)
     assert total(used) == Usage(requests=1)
 

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.nightly, pytest.mark.slow]
 
+MISBEHAVES = "the object store doesn't answer as it should"
 FAULTS: dict[str, tuple[object, str]] = {
-    "gone": (True, "the object store doesn't answer as it should"),
-    "cuts": (True, "the object store doesn't answer as it should"),
-    "down": (True, "the object store doesn't answer as it should"),
+    "gone": (True, MISBEHAVES),
+    "cuts": (True, MISBEHAVES),
+    "down": (True, MISBEHAVES),
     "expired": (True, "the credentials in the environment have expired"),
     "ahead": (20 * 60, "the clock of this machine is too far off"),
     "slow": (10, "the object store takes too long to answer"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 
 from rag.corpus import Access
 from rag.errors import BusyError, ConfigurationError, StoreError
+from rag.home import check_data_folder
 from rag.store.bucket import bucket_fetch
 from rag.store.bucket.bucket_copy import LEDGER, copy_rights, copy_to_bucket
 from rag.store.bucket.bucket_fetch import fetch_from_bucket
@@ -17,6 +19,7 @@ from rag.store.bucket.bucket_turns import NOTES, TURNS
 from rag.store.write.access_writer import change_access
 from rag.store.write.desk_folder import FETCHING, make_key
 from rag.store.write.locks import locked
+from tests.refusals import refusal
 from tests.store.test_bucket_copy import PARTS, digest_of_file, stored_in
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from tests.conftest import SmallDisk
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+ANOTHER = "Another data folder was copied"
+ALREADY = r"There is a desk in .* already"
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
 
 
@@ -72,7 +77,7 @@ async def test_a_folder_whose_state_the_bucket_has_outlived_replaces_nothing_by_
     new = tmp_path / "new"
     await fetch_from_bucket(bucket, new)
     assert (await copy_to_bucket(data, bucket)).objects  # nobody has copied since
-    with pytest.raises(ConfigurationError, match="Another data folder was copied"):
+    with pytest.raises(ConfigurationError, match=ANOTHER):
         await copy_to_bucket(new, bucket)
     shutil.rmtree(new)
     await fetch_from_bucket(bucket, new)
@@ -94,7 +99,7 @@ async def test_a_folder_whose_state_the_bucket_has_outlived_replaces_nothing_by_
     ] == 1
     assert [one.access and one.access.visibility for one in await stored_in(bucket)] == ["tenant"]
     assert (await copy_to_bucket(data, bucket)).sent == 0  # it is the one that copies again
-    with pytest.raises(ConfigurationError, match="Another data folder was copied"):
+    with pytest.raises(ConfigurationError, match=ANOTHER):
         await copy_to_bucket(new, bucket)
 
 
@@ -104,7 +109,7 @@ async def test_of_two_copies_of_one_folder_the_first_to_copy_goes_on(
 ) -> None:
     twin = shutil.copytree(data, tmp_path / "twin")
     await copy_to_bucket(twin, bucket)
-    with pytest.raises(ConfigurationError, match="Another data folder was copied"):
+    with pytest.raises(ConfigurationError, match=ANOTHER):
         await copy_to_bucket(data, bucket)
     assert (await copy_to_bucket(twin, bucket)).objects
 
@@ -120,7 +125,7 @@ async def test_a_copy_that_never_heard_whether_it_began_goes_on_later(
         object_store.left = None
         assert (await copy_to_bucket(data, bucket)).objects
     (data / NOTES).unlink()
-    with pytest.raises(ConfigurationError, match="Another data folder was copied"):
+    with pytest.raises(ConfigurationError, match=ANOTHER):
         await copy_to_bucket(data, bucket)
 
 
@@ -129,16 +134,16 @@ async def test_what_has_a_desk_or_something_else_is_left_alone(
     data: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
     before = files_of(data)
-    with pytest.raises(ConfigurationError, match=r"There is a desk in .* already"):
+    with pytest.raises(ConfigurationError, match=ALREADY):
         await fetch_from_bucket(bucket, data)
     assert files_of(data) == before
     (data / "key").unlink()  # damaged, and still no place for another one
-    with pytest.raises(ConfigurationError, match=r"There is a desk in .* already"):
+    with pytest.raises(ConfigurationError, match=ALREADY):
         await fetch_from_bucket(bucket, data)
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     (pictures / "holiday.jpg").write_bytes(b"somebody's")
-    with pytest.raises(ConfigurationError, match="is not a data folder of refdesk"):
+    with pytest.raises(ConfigurationError, match=re.escape(refusal(check_data_folder, pictures))):
         await fetch_from_bucket(bucket, pictures)
     assert [one.name for one in pictures.iterdir()] == ["holiday.jpg"]
 

@@ -18,6 +18,7 @@ import pytest
 from rag.config.origin_settings import S3Origin
 from rag.config.settings import IngestSettings
 from rag.errors import ConfigurationError
+from rag.home import MISBEHAVES
 from rag.ingest.containers import Spool
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings
 from rag.ingest.origins.s3_bucket import look_through_bucket
@@ -143,7 +144,7 @@ async def test_a_bucket_that_cannot_be_listed_as_a_whole_is_not_taken_for_an_emp
     look = await looked(site, desk)
     assert len(names(look)) == 5  # the control
     bucket.status = 503
-    with pytest.raises(FetchError, match="doesn't answer as it should"):
+    with pytest.raises(FetchError, match=MISBEHAVES):
         await looked(site, desk)
     site.answer = lambda *_: (200, {}, b"<html>a portal</html>")  # type: ignore[method-assign]
     stored = replace(desk, before=look.state, stored=frozenset(look.discovery.files))

@@ -13,6 +13,7 @@ from rag.answers import Usage
 from rag.config.model_settings import RerankerSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.chat import Chat, chat_scores, open_chat, weighted
+from rag.models.endpoint import ADVICE
 from rag.models.rerank import open_reranker
 from rag.models.rerank.remote_reranker import by_index, probabilities, remote_reranker
 
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.anyio
 QUOTED = "a stranger's document"
 QUERY = "when"
 TEXTS = ["one", "three", "a"]
+NO_SCORES = "did not return valid scores"
 SCORES = [0.3, 0.5, 0.1]  # a tenth for every character
 WORDS = {
     "cohere": ("results", "relevance_score"),
@@ -157,7 +159,7 @@ async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider
     provider.script = [provider.failing(401)]
     async with opened(provider, key="wrong") as reranker:
         with pytest.raises(
-            ProviderError, match=r"1 of 5 attempts: HTTP 401; check the API key in RERANKER_API_KEY"
+            ProviderError, match=f"1 of 5 attempts: HTTP 401{ADVICE[401].format(key='RERANKER_API_KEY')}"
         ):
             await reranker.scores(QUERY, TEXTS)
     assert provider.keys == ["Bearer wrong"]
@@ -261,7 +263,7 @@ async def test_an_answer_that_is_no_scores_is_an_error_and_not_asked_for_again(
         with pytest.raises(ProviderError) as error:
             await reranker.scores(QUERY, TEXTS)
     assert str(error.value) == (
-        f"The reranking endpoint {provider.url} (model tiny) did not return valid scores for 3 texts."
+        f"The reranking endpoint {provider.url} (model tiny) {NO_SCORES} for 3 texts."
     )
     assert len(provider.requests) == 1
 
@@ -271,7 +273,7 @@ async def test_the_answer_of_another_dialect_is_an_error(provider: Endpoint, dia
     other = {"cohere": "tei", "voyage": "cohere", "tei": "voyage"}[dialect]
     provider.script = [lambda request: honest(request, other)]
     async with opened(provider, provider=dialect) as reranker:
-        with pytest.raises(ProviderError, match="did not return valid scores"):
+        with pytest.raises(ProviderError, match=NO_SCORES):
             await reranker.scores(QUERY, TEXTS)
 
 
