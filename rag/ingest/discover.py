@@ -271,11 +271,15 @@ def _about_ignored(paths: Iterable[str], root: Path) -> Iterator[str]:
         yield f"{counts} left out by .gitignore and .refdeskignore files (ingest.ignore_files)."
 
 
+LINK_INSIDE = "a link to another path in the folder"
+LINK_OUTSIDE = "a link that points outside the folder"
+
+
 def _link(link: Path, root: Path) -> Outcome:
     target = _resolved_path(link)
     if target and target.is_relative_to(root):
-        return Outcome(printable(link), "ignored", "a link to another path in the folder")
-    return Outcome(printable(link), "skipped", "a link that points outside the folder", cause="unreadable")
+        return Outcome(printable(link), "ignored", LINK_INSIDE)
+    return Outcome(printable(link), "skipped", LINK_OUTSIDE, cause="unreadable")
 
 
 def _resolved_path(path: Path) -> Path | None:

@@ -179,6 +179,7 @@ class UnchangedSources:
         )
 
 
+GONE = "the file is gone"
 MOST_GONE = 0.33  # of a folder: with more gone, and more than `ingest.max_removed`, perhaps it isn't mounted
 
 
@@ -228,7 +229,7 @@ async def remove_vanished(
 def _reason(uri: str, discovery: Discovery) -> str:
     if is_local(uri) and discovery.ignoring.covers(Path(local_path(uri))):
         return "a .gitignore or .refdeskignore file leaves it out now"
-    return "the file is gone"
+    return GONE
 
 
 def find_vanished(stored: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:

@@ -182,6 +182,7 @@ _DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
 _ENTER: int = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
 """Opens folders that may be entered but not listed, on platforms that distinguish these."""
 _FILE: int = _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+NOT_REGULAR = "not a regular file"
 _STEPWISE = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 _LINKED = {errno.ELOOP, errno.ENOTDIR}
 
@@ -237,7 +238,7 @@ def read_if_there(
 def _content(descriptor: int, max_bytes: int, limit: Callable[[int, int], ParseError]) -> bytes:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise ParseError("not a regular file", "unreadable")
+        raise ParseError(NOT_REGULAR, "unreadable")
     if status.st_size > max_bytes:
         raise limit(status.st_size, max_bytes)
     with os.fdopen(descriptor, "rb", closefd=False) as file:

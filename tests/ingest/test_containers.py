@@ -19,6 +19,7 @@ from rag.ingest import containers
 from rag.ingest.containers import CACHE_FILE, ContainerCache, Spool, inner_path, open_containers
 from rag.ingest.discover import discover
 from rag.ingest.parse.archive_files import members
+from rag.ingest.parse.decode import BINARY
 from rag.ingest.parse.document_parts import UniqueNames
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.ingest.sandbox import parser_pool
@@ -44,6 +45,7 @@ def shelf(small_desk: ModuleType, tmp_path: Path) -> Shelf:
     return Shelf(small_desk, tmp_path / "docs", tmp_path / "data")
 
 
+PARTS_STAY = "its stored parts stay"
 OPEN, HR = "open to the tenant", "restricted to group:hr"
 ONLY_HR = Access("restricted", frozenset({"group:hr"}), revision=1)
 
@@ -85,7 +87,7 @@ async def test_what_is_stored_of_a_container_stays_while_it_can_not_be_opened(sh
     whole = (shelf.folder / "x.zip").read_bytes()
     shelf.write("x.zip", whole[:60])
     report = await shelf.ingest()
-    assert _failed(report, shelf) == {"x.zip": ("the archive is damaged; its stored parts stay", "damaged")}
+    assert _failed(report, shelf) == {"x.zip": (f"the archive is damaged; {PARTS_STAY}", "damaged")}
     assert shelf.records.keys() == {"x.zip/a.md"}
     shelf.write("x.zip", whole)
     report = await shelf.ingest(archives=False)
@@ -184,7 +186,7 @@ async def test_hostile_members_are_a_line_each_and_the_others_come_in(shelf: She
         "x.tar.gz/../up.md": outside,
         "x.tar.gz/a/../../up.md": outside,
         "x.tar.gz/c:\\x.md": outside,
-        "x.tar.gz/fake.md": ("binary data, not text", "unsupported"),
+        "x.tar.gz/fake.md": (BINARY, "unsupported"),
     }
 
 
@@ -268,7 +270,7 @@ async def test_members_that_can_not_be_opened_are_not_looked_for_each_in_all_tha
     known = Counted([*stored, "file:///d/y.zip#0.md"])
     await open_containers(discovery, Spool(tmp_path / "spool"), settings, known, opened)
     assert known.times < 10, "each member is looked for in all that is stored"
-    kept = [one.path for one in discovery.outcomes if "its stored parts stay" in one.reason]
+    kept = [one.path for one in discovery.outcomes if PARTS_STAY in one.reason]
     assert len(kept) == len(stored)
 
 

@@ -20,6 +20,7 @@ from rag.errors import ParseError
 from rag.ingest import source_files
 from rag.ingest.discover import Discovery, discover
 from rag.ingest.metadata import read_sidecar
+from rag.ingest.report import NOT_THERE
 from rag.ingest.source_files import LocalFile, printable, read
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 # Which files the given paths mean, and what is refused before it is read.
 
+REPLACED = "was replaced by a link"
 TREE = ["a.md", "b.txt", "sub/c.md", "sub/deep/d.rst", "drafts/e.md", "notes.draft.md"]
 
 
@@ -143,7 +145,7 @@ def test_a_missing_path_is_reported_and_stops_nothing(tree: Path) -> None:
     assert _names(discovery) == ["a.md"]
     assert _outcomes(discovery, tree) == {
         "missing": ("skipped", "no such file or folder"),
-        "broken.md": ("skipped", "no such file or folder"),
+        "broken.md": ("skipped", NOT_THERE),
     }
 
 
@@ -322,9 +324,9 @@ def test_a_folder_that_became_a_link_after_it_was_found_is_not_read_through(
             (outside / above / name).write_text("secret")
     (tmp_path / swapped).rename(tmp_path / "kept")
     (tmp_path / swapped).symlink_to(outside)
-    with pytest.raises(ParseError, match="replaced by a link"):
+    with pytest.raises(ParseError, match=REPLACED):
         read(found, 1000)
-    with pytest.raises(ParseError, match="replaced by a link"):
+    with pytest.raises(ParseError, match=REPLACED):
         read_sidecar(found)
     (tmp_path / swapped).unlink()
     (tmp_path / "kept").rename(tmp_path / swapped)

@@ -20,12 +20,20 @@ import rag.store.write.collection_writer
 import rag.store.write.make_collection
 from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
+from rag.ingest.discover import LINK_OUTSIDE
 from rag.ingest.ingest_run import Executor, LocalExecutor
+from rag.ingest.parse.decode import BINARY, decode
+from rag.ingest.parse.parsers import EMPTY
+from rag.ingest.parse.pdf.pdf_document import ENCRYPTED
+from rag.ingest.parse.pdf.readable_pages import DAMAGED, WITHOUT_TEXT
+from rag.ingest.report import NOT_THERE
+from rag.ingest.source_files import over_limit
 from rag.store.read import schema
 from rag.store.read.connection import database_folder
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_rows
 from rag.store.write.collection_writer import CollectionWriter
+from tests.refusals import refusal
 from tests.small_desk import Counting
 
 if TYPE_CHECKING:
@@ -44,6 +52,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 LONG = "\n\n".join(f"Paragraph {n}: " + f"word{n} and more words of it. " * 20 for n in range(12))
+UNDECODABLE = bytes(range(0x80, 0x100))
 
 
 @dataclass(slots=True)
@@ -184,7 +193,7 @@ async def test_every_file_is_accounted_for_in_a_first_a_second_and_a_later_run(l
             "skipped",
             "line 1: invalid JSON (Expecting value, column 2); the earlier version stays",
         ),
-        "empty.txt": ("ignored", "the file has no content"),
+        "empty.txt": ("ignored", EMPTY),
         "photo.jpg": ("ignored", "unsupported file type (.jpg)"),
     }
     assert set(await library.sources()) == {"same.md", "changes.md", "new.md", "breaks.json"}
@@ -378,7 +387,7 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
         "truncated.pdf": b"%PDF-1.4\n1 0 obj<</Type/Catalog",
         "pictures.pdf": _pdf(),
         "secret.pdf": _pdf(locked_with="x"),
-        "undecodable.txt": bytes(range(0x80, 0x100)),
+        "undecodable.txt": UNDECODABLE,
     }.items():
         library.write(name, content)
     os.mkfifo(library.folder / "pipe.txt")
@@ -390,18 +399,18 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
     )
     assert _by_name(report) == {
         "good.md": ("added", ""),
-        "binary.txt": ("skipped", "binary data, not text"),
-        "blank.md": ("ignored", "the file has no content"),
+        "binary.txt": ("skipped", BINARY),
+        "blank.md": ("ignored", EMPTY),
         "broken.json": ("skipped", "line 1: invalid JSON (Expecting value, column 7)"),
-        "empty.pdf": ("ignored", "the file has no content"),
-        "huge.txt": ("skipped", "0.0 MB is over the limit of 0.0 MB (ingest.max_file_bytes)"),
-        "truncated.pdf": ("skipped", "the PDF is damaged"),
-        "pictures.pdf": ("skipped", "the PDF has no text"),
-        "secret.pdf": ("skipped", "the PDF is encrypted with a password"),
-        "undecodable.txt": ("skipped", "its encoding can't be detected. Save it as UTF-8"),
+        "empty.pdf": ("ignored", EMPTY),
+        "huge.txt": ("skipped", str(over_limit(3001, 3000))),
+        "truncated.pdf": ("skipped", DAMAGED),
+        "pictures.pdf": ("skipped", WITHOUT_TEXT),
+        "secret.pdf": ("skipped", ENCRYPTED),
+        "undecodable.txt": ("skipped", refusal(decode, UNDECODABLE)),
         "pipe.txt": ("skipped", "not a regular file"),
-        "out.md": ("skipped", "a link that points outside the folder"),
-        "missing": ("skipped", "no such file or folder"),
+        "out.md": ("skipped", LINK_OUTSIDE),
+        "missing": ("skipped", NOT_THERE),
     }
     assert (report.complete, report.fruitless) == (False, False)
     assert progress.outcomes == list(report.outcomes)
@@ -474,7 +483,7 @@ async def test_a_file_that_was_emptied_is_a_failure_since_its_earlier_version_is
     report = await library.ingest()
     assert _by_name(report) == {
         "a.md": ("skipped", "the file has no content any more; the earlier version stays"),
-        "b.md": ("ignored", "the file has no content"),
+        "b.md": ("ignored", EMPTY),
     }
     assert not report.complete
     assert await library.texts("a.md") == ["text"]

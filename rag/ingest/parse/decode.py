@@ -22,6 +22,7 @@ from rag.ingest.parse.document_parts import clean
 from rag.report.text_and_html import counted
 from rag.text.invisible import hidden_count
 
+BINARY = "binary data, not text"
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
@@ -154,7 +155,7 @@ def decode(data: bytes, declared: str = "", *, page: bool = False) -> Decoded:
     """
     decoded = _decode(data, declared or declared_in(data, page=page))
     if "\x00" in decoded.text or _has_many(_CONTROL, decoded.text):
-        raise ParseError("binary data, not text", "unsupported")
+        raise ParseError(BINARY, "unsupported")
     return decoded._replace(text=clean(decoded.text), hidden=hidden_count(decoded.text))
 
 
@@ -250,7 +251,7 @@ def _decode(data: bytes, declared: str) -> Decoded:
     if wide := _unmarked_unicode(data):
         return Decoded(data.decode(wide), wide)
     if b"\x00" in data:
-        raise ParseError("binary data, not text", "unsupported")
+        raise ParseError(BINARY, "unsupported")
     if decoded := _decoded_as_stated(data, declared, codec):
         return decoded
     losses = (_decoded_with_losses(data, name) for name in dict.fromkeys(("utf-8", codec)) if name)

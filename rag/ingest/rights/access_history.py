@@ -206,6 +206,7 @@ def document_name(record: AccessRecord) -> str:
     return "a purged source" if record.uri.startswith(PURGED) else path_of(record.uri)
 
 
+BACK_AS_BEFORE = "it is back, with its earlier rights"
 MOST_NAMED = 3  # documents that are gone, in the notes of a run
 
 
@@ -247,7 +248,7 @@ class AccessReport:
         before, access = self._recorded.by_id.get(record.id), record.access
         is_unchanged = before and same_access(before.access, access)
         if before and not before.present:
-            yield "it is back, with its earlier rights" if is_unchanged else "it is back"
+            yield BACK_AS_BEFORE if is_unchanged else "it is back"
         if claim.policy.is_sync and is_narrowed(access, claim.access):
             yield f"its origin says {in_words(claim.access)}, but somebody narrowed it by hand"
         if before and not is_unchanged:

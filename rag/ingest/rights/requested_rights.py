@@ -175,6 +175,9 @@ def _matches(path: Path, pattern: str) -> bool:
     return fnmatchcase(whole.casefold(), pattern.casefold())
 
 
+UNKNOWN_VISIBILITY = "its visibility must be tenant or restricted"
+
+
 def _request_in(entries: Mapping[str, str]) -> RequestedAccess:
     """The access that a document requests. Raises if unreadable (fail closed): it may ask to be hidden."""
     for key, value in entries.items():
@@ -184,7 +187,7 @@ def _request_in(entries: Mapping[str, str]) -> RequestedAccess:
         case None | "tenant" | "restricted" as visibility:
             pass
         case _:
-            raise WithheldError("its visibility must be tenant or restricted", "access")
+            raise WithheldError(UNKNOWN_VISIBILITY, "access")
     lists = (entries.get(name, "").split(",") for name in ("allow", "deny"))
     requested = RequestedAccess(
         visibility, *(tuple(name.strip() for name in names if name.strip()) for names in lists)

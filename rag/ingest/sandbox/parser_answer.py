@@ -52,6 +52,9 @@ class _Answer(_Data):
     empty: bool = False
 
 
+NO_REASON = "the parser gave no reason"
+
+
 def document_of(about: bytes, text: bytes) -> Document:
     """The document in an answer: `about` is JSON, `text` its text.
 
@@ -68,7 +71,7 @@ def document_of(about: bytes, text: bytes) -> Document:
         raise NoDocumentError("a text that is not UTF-8") from error
     if parsed.document is None:
         kind = EmptyFileError if parsed.empty else ParseError
-        raise kind(title_line(parsed.error or "") or "the parser gave no reason", parsed.cause)
+        raise kind(title_line(parsed.error or "") or NO_REASON, parsed.cause)
     return _valid_document(parsed.document, decoded)
 
 
@@ -84,7 +87,7 @@ def member_of(answer: bytes) -> Member:
     except ValidationError as error:
         raise NoDocumentError(f"{error.error_count()} errors") from error
     if parsed.error is not None:
-        raise ParseError(title_line(parsed.error) or "the parser gave no reason", parsed.cause)
+        raise ParseError(title_line(parsed.error) or NO_REASON, parsed.cause)
     stated = {clean(key): clean(value) for key, value in parsed.stated.items()}
     return Member(parsed.name, stated=stated, refused=title_line(parsed.refused), cause=parsed.cause)
 

@@ -215,7 +215,7 @@ def test_binary_data_is_no_text(data: bytes) -> None:
 
 
 def test_bytes_without_a_meaning_are_refused() -> None:
-    with pytest.raises(ParseError, match="can't be detected"):
+    with pytest.raises(ParseError, match=r"^its encoding can't be detected\. Save it as UTF-8$"):
         decode(NOISE)
 
 

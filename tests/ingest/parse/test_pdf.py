@@ -12,8 +12,10 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
-from rag.ingest.parse.parsers import parse
+from rag.ingest.parse.parsers import EMPTY, parse
+from rag.ingest.parse.pdf.pdf_document import ENCRYPTED
 from rag.ingest.parse.pdf.pdf_sections import MAX_ENTRIES
+from rag.ingest.parse.pdf.readable_pages import DAMAGED, WITHOUT_TEXT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,10 +200,10 @@ def test_a_pdf_that_opens_without_a_password_is_read() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (pdf("Secret", password="key"), "encrypted"),  # noqa: S106 a made-up one
-        (pdf("Text")[:200], "damaged"),
-        (b"%PDF-1.7\n" + b"x" * 1000, "damaged"),
-        (b"", "the file has no content"),
+        (pdf("Secret", password="key"), "the PDF is encrypted with a password"),  # noqa: S106 a made-up one
+        (pdf("Text")[:200], "the PDF is damaged"),
+        (b"%PDF-1.7\n" + b"x" * 1000, DAMAGED),
+        (b"", EMPTY),
         (pdf("", ""), "the PDF has no text"),
     ],
 )
@@ -240,7 +242,7 @@ def test_the_sections_of_a_real_pdf_begin_where_their_headings_stand(judged: Pat
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("libreoffice-writer-password", "encrypted"), ("imagemagick-lzw", "the PDF has no text")],
+    [("libreoffice-writer-password", ENCRYPTED), ("imagemagick-lzw", WITHOUT_TEXT)],
 )
 def test_a_real_pdf_that_cannot_be_read_says_why(judged: Path, name: str, reason: str) -> None:
     with pytest.raises(ParseError, match=reason):

@@ -32,7 +32,7 @@ from rag.ingest.parse.pdf.pdf_sections import (
     with_outline,
 )
 from rag.ingest.parse.pdf.pdf_words import PageLines
-from rag.ingest.parse.pdf.readable_pages import MAX_PAGES, Missing, sheets_of
+from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, Missing, sheets_of
 from rag.text.locators import PAGE_LABELS_KEY, labels_text
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".pdf",)
 LIBRARIES = ("pypdfium2", "pypdf.*")
+ENCRYPTED = "the PDF is encrypted with a password"
 
 logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # its warnings quote the file
 
@@ -70,8 +71,8 @@ def _open(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which ha
         pdf = pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
         if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD:
-            raise ParseError("the PDF is encrypted with a password", "encrypted") from error
-        raise ParseError("the PDF is damaged") from error
+            raise ParseError(ENCRYPTED, "encrypted") from error
+        raise ParseError(DAMAGED) from error
     if pdf.get_formtype() != pypdfium2.raw.FORMTYPE_NONE:
         pdf.init_forms()
     return pdf

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MAX_PAGES = 20_000  # a file that claims more of them lies
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
 NO_TEXT = "no text, only images"
+WITHOUT_TEXT = "the PDF has no text"
+DAMAGED = "the PDF is damaged"
 _IDEOGRAPHS = "\u2e80"  # and what follows: writing that may run down
 _ODD = re.compile(r"[\x00-\x08\u0180-\u02ff\u2000-\u206f\ue000-\uf8ff\ufffd]")  # where glyphs have no map
 _ODDEST = 0.1  # share of them
@@ -68,8 +70,8 @@ class Missing(NamedTuple):
         if self.images:
             return ParseError(f"the PDF has {NO_TEXT}; run OCR on it first", "no text")
         if self.damaged:
-            return ParseError("the PDF is damaged")
-        return ParseError("the PDF has no text", "no text")
+            return ParseError(DAMAGED)
+        return ParseError(WITHOUT_TEXT, "no text")
 
 
 def _page_list(numbers: Sequence[int]) -> str:
