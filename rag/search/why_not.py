@@ -99,6 +99,9 @@ async def _why_unlisted(source: Source, view: View, state: SearchState) -> str:
     return " ".join([f"None of its passages is among the first {count} of a list.", *sentences])
 
 
+AMONG_HITS = "It is among the hits."
+
+
 def _follow(source: Source, answer: Answer, plan: SearchPlan) -> SourceTrace:
     """The trace of a source that a ranking has."""
     steps = [step for step in answer.steps if step.hit_ids]
@@ -106,7 +109,7 @@ def _follow(source: Source, answer: Answer, plan: SearchPlan) -> SourceTrace:
     chunk_id = next((hit.chunk.id for hit in answer.hits if _of(source, hit.chunk.id)), _best(source, last))
     ranks = tuple((step.name, _rank(chunk_id, step)) for step in steps)
     if any(hit.chunk.id == chunk_id for hit in answer.hits):
-        return SourceTrace(source, None, "It is among the hits.", chunk_id, ranks)
+        return SourceTrace(source, None, AMONG_HITS, chunk_id, ranks)
     return SourceTrace(source, *_drop(chunk_id, last, answer.steps, plan), chunk_id, ranks)
 
 

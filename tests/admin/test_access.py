@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.access.names import check_access, valid_entries
+from rag.ingest.rights.requested_rights import UNKNOWN_VISIBILITY
+from tests.refusals import refusal
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+EVERYBODY, DENIED = "Visible: everybody in the tenant may see it.", "is denied, and deny always wins."
 NOT_FOUND = (
     "refdesk-admin: No source has the id or path 'aaaaaaaaaaaaaaaa'. List them with refdesk-admin sources.\n"
 )
@@ -215,13 +220,13 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
     office.shelve()
     ids = office.ids()
     for path, who, told in [
-        ("leave.md", "", "Visible: everybody in the tenant may see it."),
-        ("denied.md", "--user bob", "Visible: everybody in the tenant may see it."),
-        ("denied.md", "--user ann", "Not visible: user:ann is denied, and deny always wins."),
+        ("leave.md", "", EVERYBODY),
+        ("denied.md", "--user bob", EVERYBODY),
+        ("denied.md", "--user ann", f"Not visible: user:ann {DENIED}"),
         (
             "both.md",
             "--user ann --group it",
-            "Not visible: group:it is denied, and deny always wins.",
+            f"Not visible: group:it {DENIED}",
         ),
         ("both.md", "--user ann", "Visible: user:ann is allowed."),
         ("both.md", "--user bob --group x --group hr", "Visible: group:hr is allowed."),
@@ -263,17 +268,17 @@ def test_one_unknown_id_among_others_changes_none(office: Office) -> None:
 def test_wrong_entries_are_refused_and_change_nothing(office: Office) -> None:
     office.shelve()
     id_ = office.ids()["leave.md"]
-    for arguments in (
+    for *arguments, entry in (
         ["grant", id_, "--to", "group:hr", "--to", "ann"],
         ["revoke", id_, "--from", "User:ann"],
         ["set", id_, "--allow", "group: "],
         ["set", id_, "--deny", "user:a\nb"],
         ["set", id_, "--deny", f"user:{'a' * 256}"],
     ):
-        run = office.inside.run("access", *arguments, code=2)
-        assert "is not a valid access list entry; write user:NAME or group:NAME." in run.stderr
+        run = office.inside.run("access", *arguments, entry, code=2)
+        assert refusal(valid_entries, [entry]) in run.stderr
     both = office.desk.run("access", "set", id_, "--visibility", "tenant", "--allow", "user:ann", code=2)
-    assert "visibility tenant already lets everybody in the tenant see it; remove allow" in both.stderr
+    assert refusal(check_access, "tenant", ["user:ann"], []) in both.stderr
     for arguments in ([], ["--deny", "user:ann"]):  # a denial alone must not open what was restricted
         nothing = office.inside.run("access", "set", id_, *arguments, code=2)
         assert "Give --visibility or --allow" in nothing.stderr
@@ -379,7 +384,7 @@ def test_documents_say_who_sees_them_where_the_settings_let_them(office: Office)
     office.settings("[access]\nof_documents = true\n")
     report = office.ingest(code=3)
     assert [(one["path"], one["reason"]) for one in report["files"] if one["outcome"] == "skipped"] == [
-        (str(office.notes / "wrong.md"), "its visibility must be tenant or restricted")
+        (str(office.notes / "wrong.md"), UNKNOWN_VISIBILITY)
     ]
     assert office.records() == {
         "leave.md": record("tenant"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+WHO = "Say who may see the rows: either --allow COLUMN"
 TEXTS = ["The pendulum clock of Huygens", "Payroll of the office", "A cuckoo clock"]
 COLUMNS: dict[str, Any] = {
     "key": [1, 2, 3],
@@ -104,8 +105,8 @@ def test_an_attachment_that_can_not_work_is_refused_with_what_to_give(
     anyio.run(lambda: plain(tmp_path / "others", "wordless", COLUMNS, full_text=()))
     wordless = ("--table", tmp_path / "others" / "wordless.lance")
     refusals: list[tuple[tuple[object, ...], str]] = [
-        ((*of_table, *WORDS), "Say who may see the rows: either --allow COLUMN"),
-        ((*of_table, *WORDS, *everybody, "--allow", "acl"), "Say who may see the rows"),
+        ((*of_table, *WORDS), WHO),
+        ((*of_table, *WORDS, *everybody, "--allow", "acl"), WHO),
         ((*of_table, *WORDS, "--allow", "text"), "--allow needs lists of text"),
         ((*of_table, *WORDS, "--allow", "rights"), "no column 'rights' for --allow. Its columns: key, text"),
         ((*of_table, "--id", "meta", "--text", "text", *everybody), "--id needs text or whole numbers"),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+UNLOGGED = "Cannot write the audit log {}: Is a directory.\n"
 WORD = "zanzibarite"
 APPENDER = """
 import sys
@@ -252,7 +253,7 @@ def test_what_gives_rights_is_not_done_where_it_can_t_be_written_down(inside: De
         ["collection", "create", "handbook"],
     ):
         said = inside.run(*command, code=2).stderr
-        assert said == f"refdesk-admin: Cannot write the audit log {log_file(inside.data)}: Is a directory.\n"
+        assert said == f"refdesk-admin: {UNLOGGED.format(log_file(inside.data))}"
     assert inside.json("key", "list") == {"keys": []}
     assert inside.json("tenant", "list") == {"tenants": [{"name": "acme", "collections": []}]}
     log_file(inside.data).rmdir()
@@ -266,10 +267,7 @@ def test_what_only_takes_is_done_all_the_same_and_says_that_the_log_lacks_it(ins
     log_file(inside.data).mkdir()
     run = inside.run("key", "revoke", ended)
     assert run.stdout == f"Revoked the key {ended}.\n"
-    assert run.stderr == (
-        f"Not logged: key revoke {ended}. Cannot write the audit log {log_file(inside.data)}: "
-        "Is a directory.\n"
-    )
+    assert run.stderr == f"Not logged: key revoke {ended}. {UNLOGGED.format(log_file(inside.data))}"
     inside.run("key", "rotate", turned, code=2)
     assert {key["id"] for key in inside.json("key", "list")["keys"]} == {kept, turned}
     assert "Not logged" in inside.run("tenant", "remove", "acme", "--yes").stderr

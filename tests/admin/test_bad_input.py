@@ -15,6 +15,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pypdf import PdfWriter
 
+from rag.access.rule import in_words
+from rag.corpus import Access
+from rag.ingest.discover import LINK_INSIDE, LINK_OUTSIDE
+from rag.ingest.parse import parsers
+from rag.ingest.parse.decode import BINARY, decode
+from rag.ingest.parse.pdf.pdf_document import ENCRYPTED
+from rag.ingest.parse.pdf.readable_pages import DAMAGED, WITHOUT_TEXT
+from rag.ingest.report import NOT_THERE
+from rag.ingest.source_files import NOT_REGULAR, over_limit
+from tests.refusals import refusal
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+UNDECODABLE = bytes(range(0x80, 0x100)) * 20
 ODD_NAMES = {
     "'single' \"double\".md": "quokka",
     "two\nlines.md": "axolotl",
@@ -34,17 +46,17 @@ if sys.platform == "linux":  # elsewhere names are text
 SHOWN = {"two\nlines.md": "two�lines.md", os.fsdecode(b"\xff\xfe.md"): "��.md"}
 
 SKIPPED = {
-    "missing.md": "no such file or folder",
-    "binary.txt": "binary data, not text",
-    "undecodable.txt": "its encoding can't be detected. Save it as UTF-8",
-    "encrypted.pdf": "the PDF is encrypted with a password",
-    "truncated.pdf": "the PDF is damaged",
-    "picture.pdf": "the PDF has no text",
-    "no.pdf": "the PDF is damaged",
-    "huge.txt": "50.0 MB is over the limit of 20.0 MB (ingest.max_file_bytes)",
-    "out.md": "a link that points outside the folder",
-    "dangling.md": "a link that points outside the folder",
-    "pipe.md": "not a regular file",
+    "missing.md": NOT_THERE,
+    "binary.txt": BINARY,
+    "undecodable.txt": refusal(decode, UNDECODABLE),
+    "encrypted.pdf": ENCRYPTED,
+    "truncated.pdf": DAMAGED,
+    "picture.pdf": WITHOUT_TEXT,
+    "no.pdf": DAMAGED,
+    "huge.txt": str(over_limit(50_000_000, 20_000_000)),
+    "out.md": LINK_OUTSIDE,
+    "dangling.md": LINK_OUTSIDE,
+    "pipe.md": NOT_REGULAR,
     "socket.md": f"it can't be read: {os.strerror(errno.ENXIO)}",
 }
 
@@ -120,7 +132,7 @@ def test_an_empty_file_is_no_failure(outcome: Outcome, file: str) -> None:
     assert (entry["outcome"], entry["kind"], entry["reason"]) == (
         "ignored",
         "empty",
-        "the file has no content",
+        parsers.EMPTY,
     )
 
 
@@ -150,7 +162,7 @@ def test_a_duplicate_is_brought_in_and_said(outcome: Outcome) -> None:
 
 def test_a_link_to_a_document_of_the_folder_is_ignored(outcome: Outcome) -> None:
     assert outcome.files["in.md"]["outcome"] == "ignored"
-    assert outcome.files["in.md"]["reason"] == "a link to another path in the folder"
+    assert outcome.files["in.md"]["reason"] == LINK_INSIDE
 
 
 def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:
@@ -173,7 +185,7 @@ def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:
     assert failed.startswith("Failed: ")
     assert unread == "Not read: 2 empty files"
     assert counted.startswith(f"{good} added, ")
-    assert visible == f"{good} added: {good} open to the tenant"
+    assert visible == f"{good} added: {good} {in_words(Access('tenant'))}"
 
 
 @contextmanager
@@ -193,7 +205,7 @@ def _write_bad(folder: Path, corpus: Path) -> None:
     (folder / "empty.md").touch()
     (folder / "blank.md").write_text(" \n\n\t\n")
     (folder / "binary.txt").write_bytes(bytes(range(256)) * 40)
-    (folder / "undecodable.txt").write_bytes(bytes(range(0x80, 0x100)) * 20)
+    (folder / "undecodable.txt").write_bytes(UNDECODABLE)
     (folder / "encrypted.pdf").write_bytes(_encrypted(corpus))
     (folder / "truncated.pdf").write_bytes((corpus / "the-longitude-problem.pdf").read_bytes()[:10_000])
     (folder / "picture.pdf").write_bytes(_without_text())

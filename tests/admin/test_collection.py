@@ -14,11 +14,15 @@ import pytest
 from anyio import to_thread
 from onnx import TensorProto, helper
 
+from rag.access.names import valid_name
+from rag.config.model_settings import unknown_embedder
 from rag.config.settings import Settings
 from rag.corpus import Principal
+from rag.home import check_data_folder
 from rag.models.tokenizer import BUILTIN_MODEL
 from rag.search.desk import Desk as SearchDesk
 from rag.store.read.desk_reader import DeskReader
+from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
+NO_FIELD = "is not like year=integer. Types: string, integer"
+WENT_BACK = "Went back to the former tables of the collection documents: {} documents, 0 cut"
 KEYS = {
     "chunking",
     "tenant",
@@ -81,7 +87,7 @@ def test_a_collection_is_made_with_fields_a_language_and_a_visibility(desk: Desk
 
 
 def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
-    assert "There is no data folder" in inside.run("collection", "list", code=2).stderr
+    assert refusal(check_data_folder, inside.data) in inside.run("collection", "list", code=2).stderr
     inside.run("tenant", "create", "default")
     nothing = inside.run("collection", "list").stdout
     assert nothing.startswith(
@@ -190,15 +196,15 @@ def test_a_name_that_is_taken_is_refused_and_nothing_changes(desk: Desk, inside:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["Bad Name"], "'Bad Name' is not a valid name"),
-        (["a__b"], "'a__b' is not a valid name"),
-        (["x", "--field", "year=int"], "'year=int' is not like year=integer. Types: string, integer"),
-        (["x", "--field", "year"], "'year' is not like year=integer"),
-        (["x", "--field", "year="], "'year=' is not like year=integer"),
-        (["x", "--field", "Year=integer"], "'Year=integer' is not like"),
-        (["x", "--field", "1year=integer"], "'1year=integer' is not like"),
-        (["x", "--field", "a.b=integer"], "'a.b=integer' is not like"),
-        (["x", "--field", f"{'y' * 49}=integer"], "is not like"),
+        (["Bad Name"], refusal(valid_name, "Bad Name")),
+        (["a__b"], refusal(valid_name, "a__b")),
+        (["x", "--field", "year=int"], f"'year=int' {NO_FIELD}"),
+        (["x", "--field", "year"], f"'year' {NO_FIELD}"),
+        (["x", "--field", "year="], f"'year=' {NO_FIELD}"),
+        (["x", "--field", "Year=integer"], f"'Year=integer' {NO_FIELD}"),
+        (["x", "--field", "1year=integer"], f"'1year=integer' {NO_FIELD}"),
+        (["x", "--field", "a.b=integer"], f"'a.b=integer' {NO_FIELD}"),
+        (["x", "--field", f"{'y' * 49}=integer"], NO_FIELD),
         (["x", "--visibility", "secret"], "'secret' is not one of 'tenant', 'restricted'"),
         (["x", *(f"--field=f{n}=string" for n in range(33))], "a collection has at most 32 fields"),
     ],
@@ -352,7 +358,7 @@ def test_a_rebuilt_collection_keeps_its_ids_and_rights_and_can_go_back(inside: D
     inside.run(*rebuild, "--chunking", "default")
     inside.run(*rebuild, "--undo")
     line = inside.run(*rebuild, "--undo").stdout
-    assert line.startswith("Went back to the former tables of the collection documents: 2 documents, 0 cut")
+    assert line.startswith(WENT_BACK.format(2))
     assert inside.json("collection", "show", "documents")["chunking"] == "default"
     inside.run("purge")
     assert len(list((inside.data / "tables").glob("*documents*"))) == 2
@@ -428,7 +434,7 @@ def test_another_model_is_tried_beside_judged_used_and_taken_back(house: Desk, t
     assert "first" not in house.run("config", "check").stdout
     house.run("doctor")
     line = house.run(*REBUILD, "--undo").stdout
-    assert line.startswith("Went back to the former tables of the collection documents: 9 documents, 0 cut")
+    assert line.startswith(WENT_BACK.format(9))
     back = collection(house)
     assert back.pop("former")["embedder"].startswith("first-")
     assert back == before
@@ -460,15 +466,20 @@ def test_a_server_that_runs_meanwhile_uses_the_model_and_goes_by_words_without_i
     assert "because their embedding model is not set up: documents." in without.notes[0]
     status = house.run("status").stdout
     assert "searched by words only: the settings have no table [embedders.first], and no model" in status
-    assert "no installed model of that name" in house.run(*REBUILD, "--restart", code=2).stderr
+    assert _unknown("first") in house.run(*REBUILD, "--restart", code=2).stderr
+
+
+def _unknown(name: str) -> str:
+    """The refusal of an embedder, as far as its list of those that there are."""
+    return unknown_embedder(name, ()).rpartition("Embedders:")[0]
 
 
 def test_a_mistake_is_named(inside: Desk, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# A\n\nA text.\n")
     inside.run("ingest", tmp_path / "a.md")
     for options, saying in (
-        (("--model", "nobody"), "no installed model of that name (refdesk-admin model list)"),
-        (("--model", "../../first"), "no installed model of that name"),
+        (("--model", "nobody"), _unknown("nobody")),
+        (("--model", "../../first"), _unknown("../../first")),
         (("--if-better",), "--if-better needs --questions FILE"),
         (("--undo", "--questions", "/dev/null"), "--undo takes neither --model nor --chunking nor"),
     ):

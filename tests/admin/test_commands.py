@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
+from rag.access.names import valid_name
 from rag.admin.main import COMMANDS, commands
+from rag.config.load import load_settings
+from rag.uris import NOT_FOUND
+from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.admin.conftest import Desk, Screen
     from tests.conftest import Scripts
@@ -96,10 +100,10 @@ def test_the_version_is_that_of_the_distribution(scripts: Scripts) -> None:
         (["search", "a", "--modus", "dense"], "No such option '--modus'"),
         (["search", "a", "--mode", "fast"], "'fast' is not one of 'dense', 'sparse', 'hybrid'"),
         (["search", "a", "--limit", "-1"], "-1 is not in the range 0<=x<=100"),
-        (["ingest", "x.md", "--collection", "My Notes"], "'My Notes' is not a valid name: use up to 48"),
+        (["ingest", "x.md", "--collection", "My Notes"], refusal(valid_name, "My Notes")),
         (["remove"], "Name the sources to remove, or use --all."),
         (["demo", "notes"], "Give a question about these files"),
-        (["status", "--config", "nowhere.toml"], "There is no settings file nowhere.toml"),
+        (["status", "--config", "nowhere.toml"], refusal(load_settings, Path("nowhere.toml"), {})),
     ],
 )
 def test_misuse_is_said_on_standard_error_and_exits_with_2(
@@ -116,10 +120,10 @@ def test_misuse_is_said_on_standard_error_and_exits_with_2(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["source", "aaaaaaaaaaaaaaaa"], "Nothing readable has this id or path."),
+        (["source", "aaaaaaaaaaaaaaaa"], NOT_FOUND),
         (["sources", "--collection", "handbook"], "There is no collection 'handbook'"),
         (["search", "a", "--collection", "handbook"], "documents."),
-        (["remove", "leap.md"], "No source in documents has the id or path 'leap.md'"),
+        (["remove", "leap.md"], "id or path 'leap.md'"),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line_and_exits_with_1(

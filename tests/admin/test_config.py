@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.config.load import load_settings
 from rag.config.settings import Settings
+from rag.home import check_data_folder
+from rag.models.endpoint import ADVICE
+from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import ModuleType
 
     from tests.conftest import Scripts
     from tests.endpoint import Behaviour, Endpoint
 
 pytestmark = pytest.mark.slow
+
+
+VALID, SETTINGS_OK = "The settings are valid.", "ok     settings: every key and value is valid"
+NO_COLLECTION = "wrong There is no collection {}."
+NO_PKCE = "note It doesn't declare PKCE with S256"
 
 
 def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
@@ -30,7 +39,7 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
     assert "search.limit = 8" in settings
     assert 'ingest.exclude = [".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__"]' in settings
     assert "embedder.path = (not set)" in settings
-    assert last == "The settings are valid."
+    assert last == VALID
 
     printed = json.loads(scripts.admin("config", "check", "--json").stdout)
     usual = Settings().model_dump(mode="json")
@@ -39,29 +48,23 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text",
     [
-        ("[search]\nlimt = 5\n", "line 2: there is no setting search.limt; did you mean search.limit?"),
-        ("[serach]\nlimit = 5\n", "line 1: there is no setting serach; did you mean search?"),
-        ('[embedder]\n\nbatch_size = "64"\n', "line 3: embedder.batch_size must be a whole number, not '64'"),
-        ("[search]\nlimit = 101\n", "line 2: search.limit must be at most 100, not 101"),
-        (
-            '[search]\nmode = "fast"\n',
-            "line 2: search.mode must be 'dense', 'sparse', 'hybrid' or 'exact', not 'fast'",
-        ),
-        ("search = [\n", "is not valid TOML"),
+        "[search]\nlimt = 5\n",
+        "[serach]\nlimit = 5\n",
+        '[embedder]\n\nbatch_size = "64"\n',
+        "[search]\nlimit = 101\n",
+        '[search]\nmode = "fast"\n',
+        "search = [\n",
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_its_place(
-    scripts: Scripts, tmp_path: Path, text: str, words: str
-) -> None:
+def test_a_mistake_in_the_file_is_named_with_its_place(scripts: Scripts, tmp_path: Path, text: str) -> None:
     file = tmp_path / "desk.toml"
     file.write_text(text)
     run = scripts.admin("config", "check", "--config", file)
     assert run.returncode == 2
     assert run.stdout == ""
-    assert run.stderr.startswith(f"refdesk-admin: {file}")
-    assert words in run.stderr
+    assert run.stderr == f"refdesk-admin: {refusal(load_settings, file, {})}\n"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,7 @@ def check(scripts: Scripts, clock_room: Path, tmp_path: Path) -> Callable[..., t
         run = scripts.admin("config", "check", "--config", file, *flags, env={"MY_KEY": KEY})
         assert KEY not in run.stdout + run.stderr
         lines = [line for line in run.stdout.splitlines() if line[:7].strip() in {"ok", "note", "wrong"}]
-        assert lines[0] == "ok     settings: every key and value is valid"
+        assert lines[0] == SETTINGS_OK
         parts = [line[7:].partition(": ") for line in lines]
         return run.returncode, {
             part: f"{line[:7].strip()} {text}" for line, (part, _, text) in zip(lines, parts, strict=True)
@@ -147,12 +150,12 @@ def test_a_right_configuration_is_told_part_by_part_without_its_defaults(
     lines = run.stdout.splitlines()
     assert lines[1:6] == [
         f'data = "{clock_room}"  (from --data)',
-        "ok     settings: every key and value is valid",
+        SETTINGS_OK,
         f"ok     data folder: {clock_room}",
         "ok     tenant: default",
         "ok     embedder: builtin all-MiniLM-L6-v2, 384 dimensions",
     ]
-    assert lines[-1] == "The settings are valid."
+    assert lines[-1] == VALID
 
 
 def test_before_the_first_ingestion_only_the_usual_folder_may_be_missing(
@@ -160,10 +163,10 @@ def test_before_the_first_ingestion_only_the_usual_folder_may_be_missing(
 ) -> None:
     run = scripts.admin("config", "check")
     assert run.returncode == 0
-    assert f"\nnote   data folder: There is no data folder {scripts.home}/refdesk. " in run.stdout
+    assert f"\nnote   data folder: {refusal(check_data_folder, Path(scripts.home) / 'refdesk')}" in run.stdout
     code, found = check("", "--data", tmp_path / "typo")
     assert code == 1
-    assert found["data folder"].startswith(f"wrong There is no data folder {tmp_path}/typo. ")
+    assert found["data folder"] == f"wrong {refusal(check_data_folder, tmp_path / 'typo')}"
 
 
 def test_a_tenant_that_there_is_not_is_wrong_and_several_without_a_name_are_noted(
@@ -214,7 +217,7 @@ def test_endpoints_are_asked_and_wrong_keys_told(
     assert code == 1
     for part in ("embedder", "chat", "reranker"):
         assert found[part].startswith("wrong ")
-        assert found[part].endswith("HTTP 401; check the API key in MY_KEY.")
+        assert found[part].endswith(f"HTTP 401{ADVICE[401].format(key='MY_KEY')}.")
 
 
 def test_collections_of_another_embedder_are_told(
@@ -317,8 +320,8 @@ def _answer(provider: Endpoint, body: object) -> Behaviour:
             {"jwks_uri": "https://login.example.com/k"},
             "note It has its keys at 'https://login.example.com/k'",
         ),
-        ({"code_challenge_methods_supported": ["plain"]}, "note It doesn't declare PKCE with S256"),
-        ({"code_challenge_methods_supported": 5}, "note It doesn't declare PKCE with S256"),
+        ({"code_challenge_methods_supported": ["plain"]}, NO_PKCE),
+        ({"code_challenge_methods_supported": 5}, NO_PKCE),
     ],
 )
 def test_the_issuers_metadata_is_compared_with_the_settings(
@@ -359,8 +362,8 @@ def test_a_binding_that_leaves_nothing_is_wrong(check: Callable[..., tuple[int, 
         """
     )
     assert code
-    assert said["search.collections"] == "wrong There is no collection hanbdook."
-    assert said["tool search_b"] == "wrong There is no collection handbook."
+    assert said["search.collections"] == NO_COLLECTION.format("hanbdook")
+    assert said["tool search_b"] == NO_COLLECTION.format("handbook")
     assert (
         said["scope final"]
         == "wrong The filter doesn't fit the declared fields of any collection (documents)."
@@ -384,7 +387,7 @@ def test_a_key_that_names_what_is_no_longer_there_is_wrong(
     code, said = check('server.tools = [{ name = "find" }]', "--data", data)
     assert code
     assert said[f"key {ids[0]}"] == "wrong Its profile 'own' is not in the settings, so it can't search."
-    assert said[f"key {ids[1]}"] == "wrong There is no collection handbook."
+    assert said[f"key {ids[1]}"] == NO_COLLECTION.format("handbook")
     assert said[f"key {ids[2]}"] == "wrong The settings have no search tool search."
     (data / "keys.json").write_text("{")
     (data / "keys.json").chmod(0o600)

@@ -24,12 +24,15 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 import yaml
 
+from rag.admin.connect import jsonc, yaml_text
 from rag.admin.connect.connect_output import skill
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders
 from rag.config.server_settings import ServerSettings
+from rag.home import check_data_folder
 from rag.search.reply.search_reply import HitRecord, SearchReply
 from rag.search.reply.source_reply import SourceReply
+from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +43,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
+NO_LINES = refusal(yaml_text.put, "extensions: {x: {a: 1}}\n", ("extensions", "x"), {})
+NOWHERE = refusal(check_data_folder, Path("/nowhere"))
+SAME_ENTRY = "has this entry already."
+NO_OBJECT = refusal(jsonc.put, '{"mcpServers": []}', ("mcpServers", "refdesk"), {})
+NO_TEXT = "is not text in UTF-8"
+NO_ADDRESS = "is not an address like https://desk.example.com/mcp."
+UNREACHED = "The server can't be reached:"
 URL = "https://desk.example/mcp"
 KEY = "rd_key_secret"
 
@@ -103,7 +113,7 @@ def test_each_host_gets_an_entry_once_and_loses_it_again(inside: Desk, home: Pat
     assert command == inside.scripts.server
     assert entry["args"] == ["--data", str(inside.data)]
     before = path.read_bytes()
-    assert inside.run("connect", host).stdout == f"{HOSTS[host].title} has this entry already.\n"
+    assert inside.run("connect", host).stdout == f"{HOSTS[host].title} {SAME_ENTRY}\n"
     assert path.read_bytes() == before
     inside.run("connect", host, "--remove")
     assert not written(path).get(section)
@@ -220,7 +230,7 @@ def test_what_a_person_or_the_host_set_beside_the_entry_stays(
     entry = written(path)[section]["refdesk"]
     assert (entry["disabled"], entry["timeout"], entry["args"][-1]) == (True, 7, "ann")
     assert entry[env] == {"OPENAI_API_KEY": "sk", "REFDESK_SEARCH_MODE": "dense"}
-    assert "has this entry already" in inside.run("connect", host, "--user", "ann").stdout
+    assert SAME_ENTRY in inside.run("connect", host, "--user", "ann").stdout
     inside.run("connect", host, "--remote", URL, "--yes")
     entry = written(path)[section]["refdesk"]
     assert entry["disabled"] is True
@@ -243,17 +253,17 @@ def test_what_came_out_otherwise_than_meant_is_not_written(inside: Desk, home: P
 @pytest.mark.parametrize(
     ("host", "content", "why"),
     [
-        ("cursor", b'{"mcpServers": {', "it ends too early"),
+        ("cursor", b'{"mcpServers": {', refusal(jsonc.parse, '{"mcpServers": {')),
         ("cursor", b'{\n"mcpServers": {},\n!}', "line 3 has '!'"),
         ("cursor", b"[]", "doesn't hold an object"),
-        ("cursor", b'{"mcpServers": []}', "mcpServers is not an object"),
-        ("cursor", b'{"mcpServers": "none"}', "mcpServers is not an object"),
-        ("cursor", '{"a": "ü"}'.encode("latin-1"), "is not text in UTF-8"),
-        ("cursor", '{"a": 1}'.encode("utf-16"), "is not text in UTF-8"),
+        ("cursor", b'{"mcpServers": []}', NO_OBJECT),
+        ("cursor", b'{"mcpServers": "none"}', NO_OBJECT),
+        ("cursor", '{"a": "ü"}'.encode("latin-1"), NO_TEXT),
+        ("cursor", '{"a": 1}'.encode("utf-16"), NO_TEXT),
         ("codex", b"[mcp_servers", "can't be understood"),
         ("codex", b"mcp_servers = {}\n", "can't be changed"),
         ("codex", b"mcp_servers.refdesk.command = 'x'\n", "can't be changed"),
-        ("goose", b"extensions: {x: {a: 1}}\n", "extensions is not a mapping with a line for each key"),
+        ("goose", b"extensions: {x: {a: 1}}\n", NO_LINES),
         ("goose", b"a: [", "can't be understood"),
     ],
 )
@@ -336,8 +346,8 @@ def test_a_key_stays_in_a_variable_where_the_host_can_read_one(inside: Desk, hom
     for host in ("claude-code", "cursor", "windsurf", "gemini-cli", "codex", "goose"):
         shown = inside.run("connect", host, "--remote", URL, "--name", "hr-desk", "--print").stderr
         run = inside.run("connect", host, "--remote", URL, "--name", "hr-desk", "--yes")
-        assert f"Set MCP_HR_DESK_KEY to the key where {HOSTS[host].title} is started from.\n" in shown
-        assert f"Set MCP_HR_DESK_KEY to the key where {HOSTS[host].title} is started from.\n" in run.stderr
+        for told in (shown, run.stderr):
+            assert f"Set MCP_HR_DESK_KEY to the key where {HOSTS[host].title} is started from.\n" in told
         assert "MCP_HR_DESK_KEY" in file_of(host, home).read_text()
 
 
@@ -392,7 +402,7 @@ def test_the_inputs_of_vs_code_are_a_list_also_where_there_were_none(inside: Des
 
 
 def test_an_address_that_is_empty_is_no_local_server(inside: Desk, home: Path) -> None:
-    assert "'' is not an address" in inside.run("connect", "cursor", "--remote", "", code=2).stderr
+    assert f"'' {NO_ADDRESS}" in inside.run("connect", "cursor", "--remote", "", code=2).stderr
     assert not file_of("cursor", home).exists()
 
 
@@ -448,7 +458,7 @@ def test_an_address_is_one_and_its_dangers_are_said(inside: Desk, home: Path) ->
         "http://[",
     ):
         run = inside.run("connect", "cursor", "--remote", wrong, code=2)
-        assert "is not an address like https://desk.example.com/mcp." in run.stderr
+        assert NO_ADDRESS in run.stderr
     assert not file_of("cursor", home).exists()
     run = inside.run("connect", "cursor", "--remote", "http://desk.example")
     assert "has no path. refdesk serves at /mcp" in run.stderr
@@ -559,7 +569,7 @@ def test_an_entry_that_could_not_start_is_not_written(inside: Desk, home: Path, 
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "holiday.jpg").touch()
     other = replace(inside, data=tmp_path / "elsewhere")
-    assert "is not a data folder of refdesk" in other.run("connect", "cursor", "--yes", code=2).stderr
+    assert refusal(check_data_folder, other.data) in other.run("connect", "cursor", "--yes", code=2).stderr
     assert not path.exists()
     inside.run("connect", "cursor", "--yes", "--tenant", "beta")
     assert path.exists()
@@ -568,11 +578,11 @@ def test_an_entry_that_could_not_start_is_not_written(inside: Desk, home: Path, 
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"command": "/nowhere/refdesk"}, "The server can't be reached: No such file or directory."),
-        ({"command": "false"}, "The server can't be reached: Connection closed."),
+        ({"command": "/nowhere/refdesk"}, f"{UNREACHED} No such file or directory."),
+        ({"command": "false"}, f"{UNREACHED} Connection closed."),
         ({"command": "refdesk", "args": ["--nonsense"]}, "but can't search: refdesk can't work, because its"),
-        ({"command": "refdesk", "args": ["--data", "/nowhere"]}, "There is no data folder /nowhere."),
-        ({"url": "http://127.0.0.1:9/mcp"}, "The server can't be reached: All connection attempts failed."),
+        ({"command": "refdesk", "args": ["--data", "/nowhere"]}, NOWHERE),
+        ({"url": "http://127.0.0.1:9/mcp"}, f"{UNREACHED} All connection attempts failed."),
     ],
 )
 def test_a_check_says_why_a_host_would_see_nothing(
@@ -609,7 +619,7 @@ def test_a_check_goes_to_an_address_with_the_key_in_the_way_of_each_host(
         monkeypatch.setenv("MCP_REFDESK_KEY", key)
         assert inside.json("connect", host, "--check")["passages"] == 8
         monkeypatch.setenv("MCP_REFDESK_KEY", f"{key}x")
-        assert "The server can't be reached: " in inside.run("connect", host, "--check", code=1).stderr
+        assert UNREACHED in inside.run("connect", host, "--check", code=1).stderr
     inside.run("connect", "vscode", "--remote", url)
     for host in ("zed", "vscode", "lm-studio"):
         monkeypatch.setattr(sys, "stdin", io.StringIO(f"{key}\n"))

@@ -18,11 +18,13 @@ from anyio import to_thread
 from rag.access.keys import keys_file
 from rag.admin.bug_report import without_names
 from rag.admin.doctor_command import check_temporary_folder
+from rag.home import check_data_folder
 from rag.store.read import schema
 from rag.store.read.connection import table_folder
 from rag.store.read.desk_reader import DeskReader
 from tests.admin.three_documents import ingest_documents, titles, write_documents
 from tests.ingest.kill_scenes import orphans
+from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,7 +283,7 @@ def test_another_embedder_in_the_settings_is_named(filled: Desk, tmp_path: Path)
 
 
 def test_there_is_nothing_to_mend_in_a_folder_that_isn_t_there(inside: Desk) -> None:
-    assert "There is no data folder" in inside.run("doctor", code=1).stdout
+    assert refusal(check_data_folder, inside.data) in inside.run("doctor", code=1).stdout
     assert not inside.data.exists()
     assert "--yes needs --fix" in inside.run("doctor", "--yes", code=2).stderr
 

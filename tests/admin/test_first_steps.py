@@ -15,15 +15,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from rag.access.names import valid_name
+from rag.access.rule import in_words
 from rag.admin.demo_command import QUESTIONS, RESULTS
 from rag.admin.main import main
 from rag.config.settings import Settings
+from rag.corpus import Access
+from rag.ingest.report import NOT_THERE
+from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from tests.admin.conftest import Desk, Run, Screen
     from tests.conftest import Scripts
 
 pytestmark = pytest.mark.slow
+
+
+NO_FOLDER = "There is no folder {}."
 
 
 @pytest.fixture
@@ -140,8 +148,8 @@ def test_a_file_that_is_there_is_never_overwritten(inside: Desk, answer: Path) -
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (["/nowhere/at/all"], "There is no folder /nowhere/at/all."),
-        (["", "", "My Notes"], "'My Notes' is not a valid name"),
+        (["/nowhere/at/all"], NO_FOLDER.format("/nowhere/at/all")),
+        (["", "", "My Notes"], refusal(valid_name, "My Notes")),
         (["", "", "", "some"], "Answer everybody or nobody, not 'some'."),
         (["", "", "", "", "desk.example"], "is not a URL without a path"),
         (["", "", "", "", "", "klingon"], "Answer one of: as the documents, english, any."),
@@ -168,7 +176,7 @@ def test_a_person_is_asked_again(screen: Screen, tmp_path: Path) -> None:
         *("init", "--config", config, "--data", tmp_path / "data"),
         typed={
             "Folder with your documents:": "/nowhere",
-            "There is no folder /nowhere.": str(tmp_path),
+            NO_FOLDER.format("/nowhere"): str(tmp_path),
             "refdesk stores [": "",
             "Name of the collection [documents]:": "",
             "until you grant it [everybody]:": "",
@@ -247,7 +255,7 @@ def test_what_it_is_doing_goes_to_standard_error(demo: Run, scripts: Scripts, co
             "Embedding model: all-MiniLM-L6-v2, because no file that was read first is in another language "
             "than English (--embedder multilingual-e5-small chooses the other one)"
         ),
-        "17 added: 17 open to the tenant",
+        f"17 added: 17 {in_words(Access('tenant'))}",
         f"Started {scripts.server} (MCP 2026-07-28)",
     ]
 
@@ -319,7 +327,7 @@ async def test_with_one_s_own_files_it_asks_one_s_own_questions_and_keeps_one_s_
 def test_files_of_which_none_can_be_read_end_it(scripts: Scripts, tmp_path: Path) -> None:
     run = scripts.admin("demo", tmp_path / "no.md", "--ask", "What?", "--data", tmp_path / "data")
     assert run.returncode == 1
-    assert "no such file or folder" in run.stderr
+    assert NOT_THERE in run.stderr
     assert run.stdout == ""
 
 

@@ -74,7 +74,8 @@ def ids(desk: Desk) -> list[str]:
 def test_each_key_can_be_revoked_on_a_full_disk_and_the_log_has_it(full: Desk, small_disk: SmallDisk) -> None:
     for id_ in ids(full):
         run = full.run("key", "revoke", id_)
-        assert (run.stdout, run.stderr) == (f"Revoked the key {id_}.\n", "")
+        assert id_ in run.stdout
+        assert not run.stderr
         assert id_ not in ids(full)
         assert reserve_file(full.data).exists()
         small_disk.fill()

@@ -15,7 +15,8 @@ import pytest
 from filelock import FileLock
 
 from rag.config.model_settings import EmbedderSettings
-from rag.ingest.report import OutcomeKind
+from rag.ingest.known_sources import GONE
+from rag.ingest.report import NOT_THERE, OutcomeKind
 from rag.models.embed.local_embedder import builtin_embedder
 from rag.store.care.rehearsal import Rehearsal
 from rag.store.write.collection_writer import CollectionWriter
@@ -94,7 +95,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
     assert outcomes["trips/rail.txt"] == {
         "path": str(notes / "trips" / "rail.txt"),
         "outcome": "removed",
-        "reason": "the file is gone",
+        "reason": GONE,
         "source_id": added["trips/rail.txt"]["source_id"],
         "chunks": 0,
         "access": None,
@@ -134,14 +135,14 @@ def test_a_run_in_which_nothing_worked_exits_with_1(desk: Desk, notes: Path) -> 
     assert report["counts"] == counts(skipped=2)
     assert [entry["reason"] for entry in report["files"]] == [
         "unsupported file type (.png)",
-        "no such file or folder",
+        NOT_THERE,
     ]
 
 
 def test_what_is_missing_is_named_and_the_rest_goes_on(desk: Desk, notes: Path) -> None:
     run = desk.run("ingest", notes / "gone", notes, "https://example.com/page", code=3)
     first, second = [line for line in run.stderr.splitlines() if line.startswith("skipped")]
-    assert f"{notes / 'gone'}: no such file or folder" in first
+    assert f"{notes / 'gone'}: {NOT_THERE}" in first
     assert "https://example.com/page: an address" in second
     assert "[origins.NAME]" in second
     assert f"Not found: {notes / 'gone'}" in run.stdout

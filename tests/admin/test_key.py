@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.access.keys import Keys, holder_of, keys_file, read_keys
+from rag.access.names import valid_name
 from rag.corpus import Binding, Principal
+from rag.filters.grammar import check_form
+from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,10 +116,10 @@ def test_a_key_is_bound_to_what_the_options_say(inside: Inside) -> None:
 USAGE, MISSING = 2, 1  # exit codes
 REFUSED: list[tuple[int, list[str], str]] = [
     (MISSING, ["--collection", "handbok"], "no collection 'handbok'; there are: handbook, notes."),
-    (USAGE, ["--collection", "No"], "--collection: 'No' is not a valid name"),
+    (USAGE, ["--collection", "No"], f"--collection: {refusal(valid_name, 'No')}"),
     (USAGE, ["--filter", "{"], "not valid JSON"),
-    (USAGE, ["--filter", "{}"], "--filter: filter must be an object with at least one condition in it."),
-    (USAGE, ["--filter", '{"$nor": []}'], "--filter: There is no operator '$nor' that combines filters."),
+    (USAGE, ["--filter", "{}"], f"--filter: {refusal(check_form, {})}"),
+    (USAGE, ["--filter", '{"$nor": []}'], f"--filter: {refusal(check_form, {'$nor': []})}"),
     (USAGE, ["--filter", '{"status": 5}'], "fields of any collection (handbook, notes)"),
     (USAGE, ["--collection", "notes", "--filter", '{"status": "x"}'], "of any collection (notes)"),
     (USAGE, ["--profile", "best"], "there is no profile 'best'; use one of: default, fast, precise, fresh."),

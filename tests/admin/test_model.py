@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+ALTERED = "has not the bytes that it must have, so it was deleted"
+UNVERIFIED = "Nobody has verified all files of {} for refdesk."
 NAME = "acme/small"
 GRAPH = "onnx/model.onnx"
 CONFIG = json.dumps({"max_position_embeddings": 512}).encode()
@@ -157,7 +159,7 @@ def test_wrong_bytes_make_no_model_and_replace_none(
     know(hub, hubs, tmp_path, monkeypatch)
     right, hub.files[NAME][GRAPH] = hub.files[NAME][GRAPH], hub.files[NAME][GRAPH][:-1] + b"?"
     error = admin.run("model", "pull", "stand-in", code=1).stderr
-    assert f"{GRAPH} has not the bytes that it must have, so it was deleted" in error
+    assert f"{GRAPH} {ALTERED}" in error
     assert files_below(admin.data / "models") == [f".partial/stand-in@{hubs.COMMIT[:12]}/config.json"]
     hub.files[NAME][GRAPH] = right
     admin.run("model", "pull", "stand-in")
@@ -191,10 +193,10 @@ def test_what_nobody_verified_needs_trust_and_is_held_to_what_the_hub_states(
     run = admin.run("model", "pull", "stand-in", code=2)
     assert f"{NAME}, revision {hubs.COMMIT}, licence mit" in run.stderr
     assert hashlib.sha256(hub.files[NAME][GRAPH]).hexdigest() in run.stderr
-    assert "Nobody has verified all files of stand-in for refdesk." in run.stderr
+    assert UNVERIFIED.format("stand-in") in run.stderr
     assert not [path for path in hub.paths() if "resolve" in path]
     hub.stated[GRAPH] = "0" * 64
-    assert "has not the bytes" in admin.run("model", "pull", "stand-in", "--trust", code=1).stderr
+    assert ALTERED in admin.run("model", "pull", "stand-in", "--trust", code=1).stderr
     del hub.stated[GRAPH]
     hub.stated["tokenizer.json"] = "0" * 64
     error = admin.run("model", "pull", "stand-in", "--trust", code=2).stderr
@@ -245,7 +247,7 @@ def test_any_model_of_the_hub_is_described_before_it_is_trusted(
         (
             ("pull", "ettin-reranker-32m", "--from", "."),
             2,
-            "Nobody has verified all files of ettin-reranker-32m",
+            UNVERIFIED.format("ettin-reranker-32m"),
         ),
         (("pull", NAME, "--from", "."), 2, "nothing to hold the files in"),
         (("verify", "mine"), 1, "There is no model 'mine'"),
@@ -348,10 +350,11 @@ def test_a_model_serves_by_its_name_and_stays_while_something_uses_it(
     (tmp_path / "doc.md").write_text("# Clocks\n\nA pendulum clock keeps time.\n")
     wanting = ("--config", by_name)
     error = admin.run("ingest", tmp_path / "doc.md", *wanting, code=2).stderr
-    assert f"The model {NAME} is not on this machine" in error
-    assert f"Run refdesk-admin model pull {NAME}, or" in error
+    missing = f"The model {NAME} is not on this machine"
+    assert missing in error
+    assert f"refdesk-admin model pull {NAME}, or" in error
     checked = admin.run("config", "check", *wanting, code=1).stdout
-    assert f"wrong  embedder: The model {NAME} is not on this machine" in checked
+    assert f"wrong  embedder: {missing}" in checked
     assert "Missing: small, used by embedder. Run refdesk-admin model pull small" in (
         admin.run("model", "list", *wanting).stdout
     )

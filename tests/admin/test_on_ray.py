@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="needs pip install 'refdesk[ray]'")
+NO_CONNECTION = "Ray gets no connection to ray://{}. Name the head's port"
+OTHER_VERSION = "has another version of Ray or Python than this machine"
+NO_ADDRESS = "takes local or an address like ray://head.example:10001, not {}"
+ALONE = "--on can't be combined with --estimate, --dry-run or --watch"
 TOKEN = "c" * 64
 SECONDS = 240
 DIFFERS = {"generation", "ingested_at"}  # in any two runs
@@ -301,7 +305,7 @@ def test_a_cluster_that_is_not_there_is_said_and_nothing_is_made(scripts: Script
     )
     assert run.returncode == 2
     assert len(run.stderr.splitlines()) == 2
-    assert f"Ray gets no connection to ray://127.0.0.1:{NO_PORT}. Name the head's port" in run.stderr
+    assert NO_CONNECTION.format(f"127.0.0.1:{NO_PORT}") in run.stderr
     assert "RAY_AUTH_MODE=token" in run.stderr
     assert not (tmp_path / "data").exists()
 
@@ -443,17 +447,17 @@ def test_a_cluster_that_fails_ends_the_run_in_words_and_the_next_one_finishes_it
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--on", "ray://old.example:10001"), "has another version of Ray or Python than this machine"),
-        (("--on", "ray://new.example:10001"), "Ray gets no connection to ray://new.example:10001"),
+        (("--on", "ray://old.example:10001"), OTHER_VERSION),
+        (("--on", "ray://new.example:10001"), NO_CONNECTION.format("new.example:10001")),
         (
             ("--on", "ray://new.example"),
-            "takes local or an address like ray://head.example:10001, not ray://new.example",
+            NO_ADDRESS.format("ray://new.example"),
         ),
-        (("--on", "auto"), "takes local or an address"),
-        (("--on", "ray://user:pass@host:1"), "takes local or an address"),
-        (("--on", "local", "--estimate"), "--on can't be combined with --estimate, --dry-run or --watch"),
-        (("--on", "local", "--dry-run"), "--on can't be combined with"),
-        (("--on", "local", "--watch"), "--on can't be combined with"),
+        (("--on", "auto"), NO_ADDRESS.format("auto")),
+        (("--on", "ray://user:pass@host:1"), NO_ADDRESS.partition(",")[0]),
+        (("--on", "local", "--estimate"), ALONE),
+        (("--on", "local", "--dry-run"), ALONE),
+        (("--on", "local", "--watch"), ALONE),
     ],
 )
 def test_what_can_t_be_on_a_cluster_is_said_before_anything_is_made(

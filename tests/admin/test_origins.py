@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
+NO_KEY = "the host accepts none of your keys"
 SECRET = "s3cret-of-the-reader"  # noqa: S105 a test's
 BACKEND = Path(
     subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True).stdout.strip()
@@ -210,7 +211,7 @@ def test_a_repository_is_cloned_with_the_command_of_ssh(
     assert "git@example.org git-upload-pack" in log.read_text()
     script.write_text("#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n")
     refused = synced(inside, tmp_path, f"ssh://git@example.org{repositories}/manual", 1)
-    assert "the host accepts none of your keys; ssh -T git@example.org must work" in refused.stderr
+    assert f"{NO_KEY}; ssh -T git@example.org must work" in refused.stderr
 
 
 WHERE = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
@@ -311,7 +312,7 @@ def test_a_key_of_the_agent_is_used_and_without_it_the_user_is_told(
     ssh_server.settle(monkeypatch, "IdentityFile none")
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     told = synced(inside, ssh_server.folder, ssh_server.url, 1).stderr
-    assert "the host accepts none of your keys" in told
+    assert NO_KEY in told
     assert f"ssh -T -p {ssh_server.port} {ssh_server.user}@127.0.0.1" in told
     told_by_agent = subprocess.run(["ssh-agent", "-s"], capture_output=True, text=True, check=True).stdout
     given = dict(one.split(";")[0].split("=") for one in told_by_agent.splitlines() if "=" in one)

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.access.rule import in_words
 from rag.admin.ingest_output import unread_text
 from rag.admin.run_log import MOST_RUNS, begin_run, end_run
+from rag.corpus import Access
+from rag.ingest.known_sources import GONE
+from rag.ingest.parse.decode import BINARY
 from rag.ingest.report import Outcome
 from rag.run_history import IngestionRun, last_runs, runs_of
 from server.telemetry.metrics import LastRuns
@@ -51,7 +55,7 @@ def news(folder: Path) -> list[str]:
 
 
 COUNTS = ["3 added, 0 replaced, 0 unchanged, 0 removed, 1 skipped, 4 ignored", "Failed: 1 damaged", EMPTY]
-VISIBLE = "3 added: 3 open to the tenant"
+VISIBLE = f"3 added: 3 {in_words(Access('tenant'))}"
 
 
 def test_a_terminal_shows_a_bar_of_work_and_keeps_the_notes_of_added_files_and_one_line_of_what_was_not_read(
@@ -72,7 +76,7 @@ def test_files_that_are_gone_are_said_above_the_bar(desk: Desk, screen: Screen, 
     code, shown = screen("ingest", folder, "--data", desk.data)
     assert code == 3
     gone = [line for line in left_on_screen(shown) if line.startswith("removed")]
-    assert sorted(gone) == [f"removed   {folder}/{name}: the file is gone" for name in ("one.md", "two.md")]
+    assert sorted(gone) == [f"removed   {folder}/{name}: {GONE}" for name in ("one.md", "two.md")]
 
 
 def test_a_pipe_gets_a_line_for_each_file_that_was_read_and_the_counts_on_standard_output(
@@ -195,7 +199,7 @@ def test_runs_are_listed_with_their_results_and_shown_with_what_failed(inside: D
     shown = inside.run("runs", "1").stdout
     assert f"Input  {notes}" in shown
     assert "Failed 1 damaged, 1 unsupported" in shown
-    assert f"    {notes}/noise.md: binary data, not text" in shown
+    assert f"    {notes}/noise.md: {BINARY}" in shown
     (run,) = inside.json("runs", "--collection", "others")["runs"]
     assert (run["id"], run["result"], run["counts"]["added"], run["causes"]) == (2, "complete", 1, {})
     refused = inside.run("runs", "9", code=1)

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from rag.home import check_data_folder
 from rag.search.pipeline import NO_DOCUMENTS
+from rag.search.why_not import AMONG_HITS
+from rag.uris import NOT_FOUND
+from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,9 +141,7 @@ def test_the_operator_is_told_of_documents_that_the_asker_may_not_see(inside: De
 @pytest.mark.parametrize("command", [("search", "anything"), ("sources",), ("status",)])
 def test_a_wrong_data_path_is_no_empty_desk(desk: Desk, command: tuple[str, ...]) -> None:
     missing = desk.run(*command, code=2).stderr
-    assert missing.startswith(
-        f"refdesk-admin: There is no data folder {desk.data}. If its drive is not mounted"
-    )
+    assert missing == f"refdesk-admin: {refusal(check_data_folder, desk.data)}\n"
     assert "refdesk-admin ingest PATH" in missing
     assert not desk.data.exists()
 
@@ -158,7 +160,7 @@ def test_what_is_related_to_a_passage_needs_no_query(clock_desk: Desk) -> None:
     assert related
     assert found["id"].split("/")[0] not in {one["id"].split("/")[0] for one in related}
     assert "Only with --vector or --related" in clock_desk.run("search", code=2).stderr
-    assert "Nothing readable has this id" in clock_desk.run("search", "--related", "nothing", code=1).stderr
+    assert NOT_FOUND in clock_desk.run("search", "--related", "nothing", code=1).stderr
 
 
 def test_several_collections_can_be_named_and_an_unknown_one_is_told(library: Desk) -> None:
@@ -364,7 +366,7 @@ def test_a_report_tells_of_the_source_that_was_expected_and_takes_the_place_of_a
     reply = inside.json("search", "pendulum", "--expect", source["id"], "--report", page)
     assert reply["expected"]["step"] is None
     shown = page.read_text(encoding="utf-8")
-    assert "It is among the hits." in shown
+    assert AMONG_HITS in shown
     assert "older" not in shown
 
 

@@ -14,6 +14,7 @@ from rag.admin.search_output import WIDTH, changes, explanation, rank_steps
 from rag.admin.search_report import STYLE, search_report
 from rag.answers import Answer, Context, Step, SubQuery, Trace
 from rag.report.text_and_html import STYLE as COMMON
+from rag.search.why_not import AMONG_HITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     MakeSearch = Callable[..., Search]
 
 
+PASSAGES = "The first passages after each step"
 EXPLAINED = """\
 Query 1: who built it?
 Query 2: Clocks
@@ -107,9 +109,9 @@ def test_an_empty_answer_without_stages_says_nothing() -> None:
 
 def test_a_source_that_is_among_the_hits_is_said_to_be(make_search: MakeSearch) -> None:
     search = make_search()
-    fate = replace(search.fate, step=None, reason="It is among the hits.", ranks=(("fuse", 2), ("rerank", 1)))
+    fate = replace(search.fate, step=None, reason=AMONG_HITS, ranks=(("fuse", 2), ("rerank", 1)))
     lines = explanation(search.answer, [fate])
-    assert lines[-3:] == ["Expected Clocks c [mfzqc]:", "   It is among the hits.", "   fuse 2 → rerank 1"]
+    assert lines[-3:] == ["Expected Clocks c [mfzqc]:", f"   {AMONG_HITS}", "   fuse 2 → rerank 1"]
 
 
 def test_long_lines_are_broken(make_search: MakeSearch) -> None:
@@ -202,7 +204,7 @@ def test_the_page_tells_the_search_from_what_to_know_to_each_step(body: ET.Eleme
         "Queries",
         "Steps",
         "Hits",
-        "The first passages after each step",
+        PASSAGES,
     ]
     header = body.find("header")
     assert header is not None
@@ -295,7 +297,7 @@ def test_only_the_beginning_of_a_long_text_is_shown(make_search: MakeSearch) -> 
 
 
 def test_the_first_passages_after_each_step_are_there_on_demand(body: ET.Element) -> None:
-    section = _section(body, "The first passages after each step")
+    section = _section(body, PASSAGES)
     summaries = [one.findtext("summary") for one in section.findall("details")]
     assert summaries == [
         "fuse 3",

@@ -83,7 +83,7 @@ def test_a_look_ahead_uses_nothing_up(scripts: Scripts, tmp_path: Path, start_co
     with start_console(scripts, tmp_path / "none") as console:
         assert httpx2.head(console.address).status_code == 200
         assert httpx2.get(console.address.replace("token=", "token=x")).status_code == 403
-        assert "There are no collections yet" in console.signed_in().get("/").text
+        assert "no collections yet" in console.signed_in().get("/").text
         console.process.send_signal(signal.SIGINT)
         assert console.process.wait(60) == 0
 

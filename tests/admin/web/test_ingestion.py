@@ -13,7 +13,9 @@ from zipfile import ZipFile
 import psutil
 import pytest
 
+from rag.access.rule import in_words
 from rag.admin.web.ingestion_pages import NAME_BYTES, file_name, save_uploads
+from rag.corpus import Access
 from rag.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+OPEN = in_words(Access("tenant"))
 PATIENCE_SECONDS = 120  # a bound for a test that hangs
 SCRIPT = "<script>alert(1)</script>"
 HANDLER = '"><img src=x onerror=alert(1)>'
@@ -118,7 +121,7 @@ def test_names_without_only_are_refused_and_only_holds_for_what_is_replaced(brow
         assert page.status == 400
         assert "Choose “only” for group:board, or leave that out. Nothing was ingested." in page.text
     sent(browser, ("bonus.md", b"# Pay\n\nOpen yardstick.\n"), who="tenant", new="wages")
-    assert "open to the tenant" in browser.get("/documents", text="bonus.md").text
+    assert OPEN in browser.get("/documents", text="bonus.md").text
     sent(
         browser,
         ("bonus.md", b"# Pay\n\nSecret yardstick.\n"),
@@ -126,7 +129,7 @@ def test_names_without_only_are_refused_and_only_holds_for_what_is_replaced(brow
         allow="group:board",
         new="wages",
     )
-    assert "open to the tenant" not in browser.get("/documents", text="bonus.md").text
+    assert OPEN not in browser.get("/documents", text="bonus.md").text
 
 
 def test_hostile_names_titles_and_texts_are_text_on_every_page(browser: Browser, web_data: Path) -> None:
