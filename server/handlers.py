@@ -69,6 +69,7 @@ def extensions(settings: Settings) -> dict[str, dict[str, object]]:
 
 log = logging.getLogger(__name__)
 
+NO_TOOL = "There is no tool {!r}."
 PAGE_SIZE = 50  # sources in one page of resources/list
 MAX_RESOURCE_CHARS = 200_000
 MAX_REPLY_BYTES = 255 * 1024  # some clients close the connection at 256 KiB; 1 KiB is for the envelope
@@ -202,7 +203,7 @@ class App:
                 return partial(self._fetch, asker)
         if name == PAGE_PICTURE and with_app and mine:
             return partial(self._page_picture, principal_through_any(principal, mine))
-        raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:64]!r}.")
+        raise MCPError(types.INVALID_PARAMS, NO_TOOL.format(name[:64]))
 
     async def _search(
         self, principal: Principal, tool: ToolSettings, raw_arguments: dict[str, Any], *, with_app: bool

@@ -18,7 +18,7 @@ from mcp.client.stdio import stdio_client
 
 import server
 from rag.confined.page_process import MOST_BYTES, MOST_MARKS
-from server.handlers import MAX_REPLY_BYTES
+from server.handlers import MAX_REPLY_BYTES, NO_TOOL
 from server.mcp_apps import EXTENSION, MIME_TYPE, SESSION, URI
 from server.tools import LOADED
 
@@ -35,7 +35,6 @@ HTML = (Path(server.__file__).parent / "passages.html").read_text(encoding="utf-
 MOST_HTML = 60_000
 APPS = {"extensions": {EXTENSION: {"mimeTypes": [MIME_TYPE]}}}
 ENVELOPE = "io.modelcontextprotocol/clientCapabilities"
-NO_TOOL = "There is no tool 'page_picture'."
 PNG = b"\x89PNG\r\n\x1a\n"
 FONT = "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
@@ -175,7 +174,7 @@ def test_hosts_without_the_extension_notice_nothing(host: Callable[..., Host], s
         ("tools/call", "page_picture"),
         ("resources/read", None),
     }
-    assert plain.tool("page_picture", id=id_)["message"] == NO_TOOL
+    assert plain.tool("page_picture", id=id_)["message"] == NO_TOOL.format("page_picture")
 
 
 @pytest.mark.parametrize(

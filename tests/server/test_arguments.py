@@ -20,6 +20,9 @@ pytestmark = pytest.mark.slow
 
 MARK = "zebrafish"
 QUERY = "query must be a string of 1 to 4096 characters."
+COLLECTIONS = "collections must be a list of 1 to 50 strings."
+SOURCES = "sources must be a list of 1 to 100 strings."
+FILTER = "filter must be an object."
 LIMIT = "limit must be an integer from 0 to 100."
 BUDGET = "max_chars must be an integer from 2000 to 100000."
 LINES = "lines must be a line or a range of lines, counted from 1, such as 120-180."
@@ -59,13 +62,13 @@ def hit(wire: Wire) -> dict[str, Any]:
         ({"query": MARK, "limit": True}, LIMIT),
         ({"query": MARK, "mode": "fuzzy"}, "mode must be one of dense, sparse, hybrid, exact."),
         ({"query": MARK, "detail": "page"}, "detail must be one of snippet, passage, section."),
-        ({"query": MARK, "collections": {"a": 1}}, "collections must be a list of 1 to 50 strings."),
-        ({"query": MARK, "collections": [["a"]]}, "collections must be a list of 1 to 50 strings."),
-        ({"query": MARK, "sources": True}, "sources must be a list of 1 to 100 strings."),
-        ({"query": MARK, "sources": '{"id": "a"}'}, "sources must be a list of 1 to 100 strings."),
-        ({"query": MARK, "filter": "path=hr"}, "filter must be an object."),
-        ({"query": MARK, "filter": '["path"]'}, "filter must be an object."),
-        ({"query": MARK, "sources": [MARK] * 101}, "sources must be a list of 1 to 100 strings."),
+        ({"query": MARK, "collections": {"a": 1}}, COLLECTIONS),
+        ({"query": MARK, "collections": [["a"]]}, COLLECTIONS),
+        ({"query": MARK, "sources": True}, SOURCES),
+        ({"query": MARK, "sources": '{"id": "a"}'}, SOURCES),
+        ({"query": MARK, "filter": "path=hr"}, FILTER),
+        ({"query": MARK, "filter": '["path"]'}, FILTER),
+        ({"query": MARK, "sources": [MARK] * 101}, SOURCES),
         (
             {"query": MARK, "exclude_sources": [None]},
             "exclude_sources must be a list of at most 100 strings.",

@@ -14,6 +14,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from rag.home import WORDS
 from tests import ceph
 
 if TYPE_CHECKING:
@@ -80,13 +81,12 @@ def test_what_is_wrong_with_the_credentials_and_the_address_is_said(
     scripts: Scripts, store: ceph.Ceph, copy: Callable[..., CompletedProcess[str]]
 ) -> None:
     assert copy().returncode == 0
-    words = {
-        "the credentials in the environment are not valid": {"AWS_SECRET_ACCESS_KEY": "wrong"},
-        "credentials in the environment are not valid.": {"AWS_ACCESS_KEY_ID": "NOBODY"},
-        "there is no such bucket": {"REFDESK_STORAGE_URI": "s3://no-such-bucket/desk"},
-        "can't be reached": {"REFDESK_STORAGE_OPTIONS_ENDPOINT": "http://127.0.0.1:9"},
-    }
-    for said, change in words.items():
+    for said, change in (
+        (WORDS["SignatureDoesNotMatch"], {"AWS_SECRET_ACCESS_KEY": "wrong"}),
+        (WORDS["InvalidAccessKeyId"], {"AWS_ACCESS_KEY_ID": "NOBODY"}),
+        (WORDS["NoSuchBucket"], {"REFDESK_STORAGE_URI": "s3://no-such-bucket/desk"}),
+        ("can't be reached", {"REFDESK_STORAGE_OPTIONS_ENDPOINT": "http://127.0.0.1:9"}),
+    ):
         ((state, text),) = findings(scripts, store.serving | change).values()
         assert (state, said in text) == ("wrong", True), (said, text)
     refused = scripts.admin("storage", "copy", "--to", store.uri, env=store.environment("server"))

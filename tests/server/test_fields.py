@@ -13,6 +13,7 @@ import pytest
 from rag.corpus import Collection, EmbedderIdentity
 from rag.search.readable_overview import CollectionOverview, FieldValues
 from server.schemas import filter_schema
+from tests.server.test_arguments import FILTER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,7 +164,7 @@ def test_a_filter_goes_through_the_tool(start: Start, library: Path) -> None:
     assert titles({"year": {"$gte": 2001}}) == ["papers"]
     assert titles({"due": "2024-05-01"}) == ["letters"]
     assert titles({"$or": [{"year": 2001}, {"due": {"$exists": True}}]}) == ["letters", "papers"]
-    assert wire.tool_error("search", {"query": "x", "filter": "year"}) == "filter must be an object."
+    assert wire.tool_error("search", {"query": "x", "filter": "year"}) == FILTER
     assert "there are: date, due, final, path, price" in wire.tool_error(
         "search", {"query": "x", "filter": {"no": 1}}
     )

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
+REFUSING = "WARNING Every request will be refused with status 421"
+
+
 def said(caplog: pytest.LogCaptureFixture, **sections: Any) -> str:  # noqa: ANN401 any settings
     caplog.set_level(logging.INFO, "refdesk.start")
     announce(Settings.model_validate(sections))
@@ -41,8 +44,8 @@ def said(caplog: pytest.LogCaptureFixture, **sections: Any) -> str:  # noqa: ANN
         ),
         ({"authentication": ()}, "everybody who reaches the server searches as the user 'ann'"),
         ({}, "Allowed Host headers: 127.0.0.1:8300, localhost:8300, [::1]:8300."),
-        ({"host": "0.0.0.0"}, "WARNING Every request will be refused with status 421"),  # noqa: S104 it is told
-        ({"host": "192.0.2.1"}, "WARNING Every request will be refused with status 421"),
+        ({"host": "0.0.0.0"}, REFUSING),  # noqa: S104 it is told
+        ({"host": "192.0.2.1"}, REFUSING),
         ({"public_url": "https://desk.example.com"}, "WARNING http.public_url implies a proxy"),
         ({"trusted_proxies": ("10.0.0.7",)}, "trusted from these proxies: 10.0.0.7."),
     ],

@@ -7,20 +7,23 @@ import pty
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 
 from rag.access.keys import keys_file
+from rag.config.load import load_settings
+from rag.home import check_data_folder
 from server.http import application, auth, callers, listening
 from server.main import main
 from server.start import start as start_server
 from server.telemetry import call_audit, metrics
+from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Remote, Start, Wire, World
@@ -62,7 +65,7 @@ def test_every_call_is_answered_with_the_mistake(start: Start, clock_room: Path,
 def test_after_the_mend_and_a_restart_it_works(start: Start, clock_room: Path, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[search]\nlimit = 5 5\n")
-    assert "is not valid TOML" in told(start(clock_room, env={"REFDESK_CONFIG": str(config)}))
+    assert refusal(load_settings, config, {}) in told(start(clock_room, env={"REFDESK_CONFIG": str(config)}))
     config.write_text("[search]\nlimit = 5\n")
     wire = start(clock_room, env={"REFDESK_CONFIG": str(config)})
     wire.begin()
@@ -81,7 +84,7 @@ def test_after_the_mend_and_a_restart_it_works(start: Start, clock_room: Path, t
             [],
             "embedder.api_key_env: write the name of an environment",
         ),
-        ("", ["--config", "nowhere.toml"], "There is no settings file nowhere.toml."),
+        ("", ["--config", "nowhere.toml"], refusal(load_settings, Path("nowhere.toml"), {})),
         ("", ["--config", "/"], "The settings file / can't be read"),
         ("", [f"--tenat={SECRET}"], "refdesk has no option --tenat. Run refdesk --help"),
         ("", ["--port"], "Argument --port: expected one argument. Run refdesk --help"),
@@ -200,7 +203,7 @@ def test_a_folder_that_the_first_ingestion_makes_is_searched_without_a_restart(
     note.write_text("# Note\n\nThe pendulum swings.\n")
     wire = start(data, era=era)
     wire.begin()
-    assert ask(wire).startswith(f"There is no data folder {data}.")
+    assert ask(wire).startswith(refusal(check_data_folder, data))
     assert str(data) in wire.tool_error("get_source", {"id": "a" * 16})
     assert str(data) in wire.error("resources/list")["message"]
     assert [tool["name"] for tool in wire.result("tools/list")["tools"]] == ["search", "get_source"]
@@ -218,7 +221,7 @@ def test_a_drive_that_is_mounted_later_brings_its_tenant_with_it(
     mounted.mkdir()
     wire = start(mounted)
     wire.begin()
-    assert ask(wire).startswith(f"The data folder {mounted} is empty. If its drive is not mounted, mount it.")
+    assert ask(wire).startswith(refusal(check_data_folder, mounted))
     mounted.rmdir()
     mounted.symlink_to(drive)
     assert titles(wire.tool("search", {"query": "pendulum"})) == ["Note"]
@@ -233,9 +236,9 @@ def test_a_file_in_the_place_of_the_folder_is_named_as_one(start: Start, tmp_pat
     file.write_text("# Notes\n")
     wire = start(file)
     wire.begin()
-    assert ask(wire).startswith(f"The data folder {file} is a file")
+    assert ask(wire).startswith(refusal(check_data_folder, file))
     assert wire.leave() == 0
-    assert f"The data folder {file} is a file" in wire.stderr()
+    assert refusal(check_data_folder, file) in wire.stderr()
 
 
 def test_a_server_that_listens_says_so_and_is_not_ready_until_the_folder_is_there(
@@ -243,7 +246,7 @@ def test_a_server_that_listens_says_so_and_is_not_ready_until_the_folder_is_ther
 ) -> None:
     mounted = tmp_path / "mounted"
     remote = listen(mounted, probe="/healthz", http_authentication="")
-    assert [line for line in remote.noise.read_text().splitlines() if f"no data folder {mounted}." in line]
+    assert refusal(check_data_folder, mounted) in remote.noise.read_text()
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     search = call | {"params": {"name": "search", "arguments": {"query": "pendulum"}}}
     assert remote.post(body=search).json()["result"]["isError"] is True

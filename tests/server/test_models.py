@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
+from rag.models.endpoint import UNAVAILABLE
 from rag.models.tokenizer import BUILTIN_MODEL
+from rag.search.query_vectors import WORDS_ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -246,7 +248,7 @@ def test_a_server_started_while_its_model_is_down_does_what_needs_no_vector_and_
     first = asked(remote, shelf.key)
     assert first.titles == ["Clock"]
     assert first.found["degraded"] == ["dense"]
-    assert "went by words alone" in first.found["notes"][0]
+    assert first.found["notes"][0] == WORDS_ALONE
     assert "similarity" not in first.found["results"][0]
     held_back = of_endpoint(remote)[2]
 
@@ -258,7 +260,7 @@ def test_a_server_started_while_its_model_is_down_does_what_needs_no_vector_and_
     assert "1656" in opened.found["text"]
 
     dense = asked(remote, shelf.key, "dense")
-    assert "embedding model is not available just now" in dense.error
+    assert f"embedding model {UNAVAILABLE}" in dense.error
     assert "search in mode sparse" in dense.error
     assert f"request {dense.request}" in dense.error
     assert f"{provider.url} (model {MODEL})" in under(remote, dense.request)
@@ -327,7 +329,7 @@ def test_an_operator_who_wants_no_words_alone_gets_errors_instead(
     assert asked(remote, shelf.key).titles[0] == "Clock"
     provider.script = [provider.failing(401)]
     error = asked(remote, shelf.key).error
-    assert "embedding model is not available" in error
+    assert f"embedding model {UNAVAILABLE}" in error
     assert "mode sparse" not in error  # which the operator has ruled out
 
 

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.filters.grammar import check_form
+from server.handlers import NO_TOOL
+from tests.refusals import refusal
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -238,7 +242,7 @@ def test_a_bound_key_sees_and_calls_only_its_tools_and_only_what_both_admit(
     for name in ("search_notes", "open_notes", "search"):
         arguments = {"query": "pendulum", "id": ids["travel"]}
         refused = _called(remote, rules, "tools/call", name=name, arguments=arguments)
-        assert refused["error"]["message"] == f"There is no tool {name!r}."
+        assert refused["error"]["message"] == NO_TOOL.format(name)
     assert (resources(free), resources(rules)) == (ALL, RULES)
     assert (found(recent, "search_rules"), found(recent, "search_notes")) == ({"travel"}, NOTES)
     assert resources(recent) == {"travel", "meeting"}
@@ -260,6 +264,6 @@ def test_a_binding_that_was_edited_wrongly_lets_nobody_in_and_the_log_says_where
     assert file.read_text() != right
     assert remote.post(key).status_code == 401
     (line,) = [line for line in remote.log() if line["level"] == "error"]
-    assert "bound_to.filter: There is no operator '$where'" in line["message"]
+    assert f"bound_to.filter: {refusal(check_form, {'$where': '1=1'})}" in line["message"]
     file.write_text(right)
     assert remote.post(key).status_code == 200

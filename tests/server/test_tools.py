@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from server.handlers import NO_TOOL
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
+FIXED = "{} is fixed{} by the operator; leave it out."
 CALL: Message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 
 
@@ -41,9 +44,9 @@ def test_what_is_fixed_is_no_argument_and_another_value_is_refused(
     assert not arguments_of(wire).keys() & {"limit", "mode"}
     assert "query" in arguments_of(wire)
     refusals: list[tuple[Message, str]] = [
-        ({"limit": 4}, "limit is fixed to 3 by the operator; leave it out."),
-        ({"limit": 0}, "limit is fixed to 3 by the operator; leave it out."),
-        ({"mode": "sparse"}, "mode is fixed to hybrid by the operator; leave it out."),
+        ({"limit": 4}, FIXED.format("limit", " to 3")),
+        ({"limit": 0}, FIXED.format("limit", " to 3")),
+        ({"mode": "sparse"}, FIXED.format("mode", " to hybrid")),
     ]
     for wrong, words in refusals:
         assert wire.tool_error("search", {"query": "pendulum"} | wrong) == words
@@ -94,12 +97,12 @@ def test_no_override_is_an_argument_or_suggested_unless_the_operator_allows_it(w
     assert "Valid arguments: query, limit, mode" in refused
     assert not any(f"{name}," in refused.partition("Valid")[2] for name in OVERRIDES)
     refusals: list[tuple[Message, str]] = [
-        ({"fusion": "rrf"}, "fusion is fixed to calibrated "),
-        ({"candidates": 100}, "candidates is fixed to 50 "),
-        ({"thresholds": {"min_similarity": 0.5}}, "thresholds is fixed by the operator"),
-        ({"thresholds": {"nearest": 0.5}}, "thresholds is fixed by the operator"),
-        ({"stages": {"without": ["dedupe"]}}, "stages is fixed by the operator"),
-        ({"vectors": True}, "vectors is fixed by the operator"),
+        ({"fusion": "rrf"}, FIXED.format("fusion", " to calibrated")),
+        ({"candidates": 100}, FIXED.format("candidates", " to 50")),
+        ({"thresholds": {"min_similarity": 0.5}}, FIXED.format("thresholds", "")),
+        ({"thresholds": {"nearest": 0.5}}, FIXED.format("thresholds", "")),
+        ({"stages": {"without": ["dedupe"]}}, FIXED.format("stages", "")),
+        ({"vectors": True}, FIXED.format("vectors", "")),
         ({"stages": {"of": "fresh"}}, "The operator offers no profiles; leave stages.of out."),
     ]
     for wrong, words in refusals:
@@ -351,6 +354,6 @@ def test_the_tool_is_listed_and_served_only_where_the_operator_says_so(
     assert names == ["search", "get_source"]
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     reply = other.post(world.ann, body | {"params": {"name": "fetch", "arguments": {"id": "a" * 16}}})
-    assert reply.json()["error"]["message"] == "There is no tool 'fetch'."
+    assert reply.json()["error"]["message"] == NO_TOOL.format("fetch")
     found = other.post(world.ann, body | {"params": {"name": "search", "arguments": {"query": "pendulum"}}})
     assert all("url" not in hit for hit in found.json()["result"]["structuredContent"]["results"])
