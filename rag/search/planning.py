@@ -378,13 +378,14 @@ def _hit_stages(settings: SearchSettings, mode: Mode, *, without_display: bool) 
     return tuple(stage for stage in stages if not (without_display and isinstance(stage, DISPLAY_STAGES)))
 
 
+ONLY_EXACT = "match and case are for mode exact; set mode to exact, or leave them out."
+
+
 def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_bound: bool) -> Needle | None:
     """What mode exact searches for; None in other modes."""
     if mode != "exact":
         if request.match not in {None, "text"} or request.case:  # the usual values say nothing
-            raise InvalidRequestError(
-                "match and case are for mode exact; set mode to exact, or leave them out."
-            )
+            raise InvalidRequestError(ONLY_EXACT)
         return None
     if request.vector is not None:
         raise InvalidRequestError(

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.admin.test_collection import NO_FIELD
+
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
@@ -117,7 +119,7 @@ def test_an_attachment_that_can_not_work_is_refused_with_what_to_give(
             (*of_table, *WORDS, *everybody, "--field", "text=integer"),
             "--field text=integer needs whole numbers",
         ),
-        ((*of_table, *WORDS, *everybody, "--field", "text"), "is not like year=integer"),
+        ((*of_table, *WORDS, *everybody, "--field", "text"), f"'text' {NO_FIELD}"),
         ((*other, *WORDS, *everybody, "--vector", "v"), "have 8 dimensions; the embedding model"),
         ((*other, *WORDS, *everybody, "--vector", "list"), "--vector needs vectors of a fixed size"),
         ((*wordless, *WORDS, *everybody), "has no full-text index. Name the column of the vectors"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.access.tenants import check_tenant
 from rag.config.load import load_settings
 from rag.config.settings import Settings
 from rag.home import check_data_folder
@@ -68,22 +69,18 @@ def test_a_mistake_in_the_file_is_named_with_its_place(scripts: Scripts, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value"),
     [
-        (
-            "REFDESK_SERCH_LIMIT",
-            "5",
-            "REFDESK_SERCH_LIMIT is not a setting; did you mean REFDESK_SEARCH_LIMIT?",
-        ),
-        ("REFDESK_SEARCH_LIMIT", "many", "REFDESK_SEARCH_LIMIT must be a whole number, not 'many'"),
-        ("REFDESK_SEARCH_LIMIT", "199", "REFDESK_SEARCH_LIMIT must be at most 100, not '199'"),
-        ("REFDESK_CONFIG", "nowhere.toml", "There is no settings file nowhere.toml."),
+        ("REFDESK_SERCH_LIMIT", "5"),
+        ("REFDESK_SEARCH_LIMIT", "many"),
+        ("REFDESK_SEARCH_LIMIT", "199"),
+        ("REFDESK_CONFIG", "nowhere.toml"),
     ],
 )
-def test_a_mistake_in_the_environment_is_named(scripts: Scripts, name: str, value: str, words: str) -> None:
+def test_a_mistake_in_the_environment_is_named(scripts: Scripts, name: str, value: str) -> None:
     run = scripts.admin("config", "check", env={name: value})
     assert run.returncode == 2
-    assert words in run.stderr
+    assert run.stderr == f"refdesk-admin: {refusal(load_settings, None, {name: value})}\n"
 
 
 @pytest.mark.parametrize("places", range(4))
@@ -176,7 +173,7 @@ def test_a_tenant_that_there_is_not_is_wrong_and_several_without_a_name_are_note
         scripts.admin("tenant", "create", name, "--data", tmp_path / "data")
     assert check("[principal]\ntenant = 'birch'\n", "--data", tmp_path / "data")[1]["tenant"] == "ok birch"
     code, found = check("[principal]\ntenant = 'brich'\n", "--data", tmp_path / "data")
-    assert (code, found["tenant"].startswith("wrong There is no tenant 'brich' in")) == (1, True)
+    assert (code, found["tenant"]) == (1, f"wrong {refusal(check_tenant, tmp_path / 'data', 'brich')}")
     code, found = check("", "--data", tmp_path / "data")
     assert (code, found["tenant"].startswith("note ")) == (0, True)
     assert "2 tenants (acorn, birch)" in found["tenant"]
@@ -277,12 +274,12 @@ def test_the_issuers_keys_are_fetched(
     "table", ["tenants = { a = 'acron' }", "clients.bot = { tenant = 'acron', user = 'b' }"]
 )
 def test_a_tenant_that_tokens_name_and_nobody_made_is_noted(
-    check: Callable[..., tuple[int, dict[str, str]]], table: str
+    check: Callable[..., tuple[int, dict[str, str]]], clock_room: Path, table: str
 ) -> None:
     assert "oauth" not in check("[oauth]\ntenants = { a = 'default' }")[1]
     code, found = check(f"[oauth]\n{table}")
     assert code == 0
-    assert found["oauth"].startswith("note There is no tenant 'acron' in ")
+    assert found["oauth"].startswith(f"note {refusal(check_tenant, clock_room, 'acron')}")
 
 
 KEYS = {"keys": [{"kty": "oct", "kid": "1", "use": "sig", "alg": "HS256", "k": "AAAA"}]}

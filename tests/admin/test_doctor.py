@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+NEWER_LOST = "a newer record of it was lost. Run refdesk-admin doctor."
 CHUNKS = schema.chunks_table("default", "documents")
 SOURCES = schema.sources_table("default", "documents")
 ACCESS = schema.access_table("default")
@@ -219,14 +220,11 @@ def test_lost_versions_of_access_records_are_named_and_mended_as_searches_took_t
     assert titles(filled) == {"leave", "travel"}
     shown = filled.run("access", "show", "*/wages.md").stdout
     assert "visibility tenant" in shown
-    assert (
-        "searches   restricted to group:hr: a newer record of it was lost. Run refdesk-admin doctor" in shown
-    )
+    assert f"searches   restricted to group:hr: {NEWER_LOST}" in shown
     said = filled.json("access", "explain", "*/wages.md", "--user", "ann")
     assert said == {
         "visible": False,
-        "why": "a newer record of it was lost. Run refdesk-admin doctor. Its record says: everybody in the "
-        "tenant may see it.",
+        "why": f"{NEWER_LOST} Its record says: everybody in the tenant may see it.",
     }
     assert filled.json("access", "explain", "*/wages.md", "--group", "hr")["visible"]
     (leave,) = [filled.json("access", "show", "*/leave.md")]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rag.admin.connect import jsonc, toml_text, yaml_text
 from rag.admin.connect.known_hosts import HOSTS, Folders, Launch, Remote
 
+NO_JSON = "line 1 has something that is not JSON"
 HOME = Path("/h")
 FILES = {
     "claude-desktop": (
@@ -270,8 +271,8 @@ def test_an_array_is_edited_by_its_positions() -> None:
         ('{"a" 1}', "line 1 has '1'"),
         ('{"a": 1 "b": 2}', "line 1 has '\"b\"'"),
         ("[1 2]", "line 1 has '2'"),
-        ('{"a": "\n"}', "line 1 has something that is not JSON"),
-        ("{/* }", "line 1 has something that is not JSON"),
+        ('{"a": "\n"}', NO_JSON),
+        ("{/* }", NO_JSON),
         ('{"a": :}', "line 1 has ':'"),
         ("[" * 100_000, "it is nested too deeply"),
         ('{"mcpServers": null}', "mcpServers is not an object"),

@@ -495,5 +495,5 @@ def _as_from_a_folder(
     assert (report["counts"]["unchanged"], [*report["notes"]]) == (len(stored), [])
     report = _sync(desk, folder, origin, archives=False, code=code)
     assert {*desk.paths()} == stored
-    assert any("with stored documents not opened" in note for note in report["notes"])
+    assert any("Add --archives" in note for note in report["notes"])
     assert _sync(desk, folder, origin, code=code)["counts"]["unchanged"] == len(stored)

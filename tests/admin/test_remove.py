@@ -198,8 +198,7 @@ def test_a_purge_that_makes_the_folder_larger_says_that_it_freed_nothing(
     assert inside.run("purge").stdout.endswith("deleted older versions, no disk space freed.\n")
     assert inside.json("purge")["collections"][0]["freed_bytes"] == 0
     assert [remove_command.freed_text(size) for size in (1, 99_999, 100_000, 2_340_000)] == [
-        "less than 0.1 MB freed",
-        "less than 0.1 MB freed",
+        *["less than 0.1 MB freed"] * 2,
         "0.1 MB freed",
         "2.3 MB freed",
     ]

@@ -12,6 +12,7 @@ from mcp import Client, StdioServerParameters
 
 from rag.home import check_data_folder
 from rag.search.pipeline import NO_DOCUMENTS
+from rag.search.planning import ONLY_EXACT
 from rag.search.why_not import AMONG_HITS
 from rag.uris import NOT_FOUND
 from tests.refusals import refusal
@@ -77,7 +78,7 @@ def test_people_read_on_which_lines_an_exact_search_matches(clock_desk: Desk) ->
     assert "5.1 seconds slow" in result["text"]
     assert clock_desk.json("search", "slow", "--must-contain", "Jamaica")["results"]
     assert not clock_desk.json("search", "slow", "--must-contain", "Jamaican quokka")["results"]
-    assert "match and case are for mode exact" in clock_desk.run("search", "slow", "--case", code=2).stderr
+    assert ONLY_EXACT in clock_desk.run("search", "slow", "--case", code=2).stderr
 
 
 def test_a_record_says_what_was_found_and_where(clock_desk: Desk) -> None:

@@ -12,6 +12,7 @@ import pytest
 from mcp.types import TextContent
 
 from rag.answers import Mode
+from rag.search.planning import ONLY_EXACT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +66,7 @@ async def test_what_is_no_expression_is_refused_with_what_to_write(client: Clien
         assert result.is_error
         assert says in block.text
     result = await client.call_tool("search", {"query": "clock", "case": True})
-    assert "match and case are for mode exact" in str(result.content)
+    assert ONLY_EXACT in str(result.content)
 
 
 async def test_an_expression_made_to_take_long_does_not(client: Client) -> None:
