@@ -23,6 +23,7 @@ from rag.text.segments import one_line, trimmed
 
 GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
+NOT_READ_WITH_IT = "it includes {}, which was not read with it"  # of a markup that names other files
 MAX_LEVEL = 20  # of a heading: each passage is stored with all headings that it is under
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")

@@ -11,7 +11,15 @@ from collections.abc import Iterator
 
 from rag.corpus import Document
 from rag.ingest.parse.document_draft import pipe_row, rule
-from rag.ingest.parse.document_parts import Part, compose, date, facts, first_heading, paragraphs
+from rag.ingest.parse.document_parts import (
+    NOT_READ_WITH_IT,
+    Part,
+    compose,
+    date,
+    facts,
+    first_heading,
+    paragraphs,
+)
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
 from rag.report.text_and_html import counted
 from rag.text.segments import one_line
@@ -174,7 +182,7 @@ def parse(text: str, name: str) -> Document:
             keywords=reader.plain(keywords),
         ),
         remarks=(
-            *(f"it includes {name}, which was not read with it" for name in included),
+            *(NOT_READ_WITH_IT.format(name) for name in included),
             *reader.remarks(),
         ),
     )

@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import pipe_row, rule
-from rag.ingest.parse.document_parts import Lines, Part, compose, date, facts, first_heading, line_blocks
+from rag.ingest.parse.document_parts import (
+    NOT_READ_WITH_IT,
+    Lines,
+    Part,
+    compose,
+    date,
+    facts,
+    first_heading,
+    line_blocks,
+)
 from rag.ingest.parse.text_and_settings import Headers, field_list, rfc822_headers
 from rag.ingest.parse.titles_and_questions import starred, with_questions
 
@@ -61,7 +70,7 @@ def parse_asciidoc(text: str, name: str) -> Document:
             language=stated.get("lang"),
             description=stated.get("description"),
         ),
-        remarks=tuple(f"it includes {path}, which was not read with it" for path in included),
+        remarks=tuple(NOT_READ_WITH_IT.format(path) for path in included),
     )
 
 
@@ -213,7 +222,7 @@ def parse_org(text: str, name: str) -> Document:
             language=stated.get("language", [])[:1],
             description=" ".join(stated.get("description", [])),
         ),
-        remarks=tuple(f"it includes {path.split(' :')[0]}, which was not read with it" for path in included),
+        remarks=tuple(NOT_READ_WITH_IT.format(path.split(" :")[0]) for path in included),
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import ParseError
+from rag.ingest.parse.document_parts import NOT_READ_WITH_IT
 from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def test_asciidoc_is_read_without_attributes_and_marks(end: str) -> None:
     )
     assert document.date
     assert document.date.date().isoformat() == "2020-01-02"
-    assert document.remarks == ("it includes b.adoc, which was not read with it",)
+    assert document.remarks == (NOT_READ_WITH_IT.format("b.adoc"),)
 
 
 PIECES = [
@@ -171,7 +172,7 @@ def test_org_is_read_without_settings_and_drawers(end: str) -> None:
     assert (document.title, document.metadata) == ("Clocks", {"author": "Ann", "keywords": "time, oil"})
     assert document.date
     assert document.date.date().isoformat() == "2024-05-01"
-    assert document.remarks == ('it includes "b.org", which was not read with it',)
+    assert document.remarks == (NOT_READ_WITH_IT.format('"b.org"'),)
 
 
 def test_real_org_files_have_the_headings_that_a_person_sees(judged: Path) -> None:
