@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import types
 
-MOST_OF_A_SEARCH = 51  # with `rag.home`, which tells a table's newest version without the engine
+MOST_OF_A_SEARCH = 55  # with the letters of all scripts, and the editions that a question asks for
 MOST_OF_GET_SOURCE = 32
-MOST_OF_A_MARKDOWN_FILE = 55  # with `rag.text.flags`: searches take the flags of passages from ingestion
+MOST_OF_A_MARKDOWN_FILE = 57  # with `rag.text.flags`: searches take the flags of passages from ingestion
 """What they are: lower these when a module leaves the way, and don't raise them without a reason."""
 PACKAGES = {Path(package.__path__[0]): package.__name__ for package in (rag, server)}
 

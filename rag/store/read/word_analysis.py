@@ -158,7 +158,7 @@ def _plain_words(text: str, languages: Sequence[Language]) -> list[Word]:
         written = by_language[0]
     forms = zip(*([(term,) for term in terms] for terms in by_language), strict=True)
     words = [Word(word, tuple(dict.fromkeys(of_word))) for word, of_word in zip(written, forms, strict=True)]
-    if (in_one_script := simplified(text)) == text:
+    if not has_other_letters(text) or (in_one_script := simplified(text)) == text:
         return words
     terms = _terms(in_one_script, languages[0])
     is_alike = len("".join(terms)) == len("".join(word.forms[0][0] for word in words))
