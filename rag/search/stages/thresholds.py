@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, sqrt
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -162,28 +163,10 @@ async def lacks_evidence(
     counts = await _count_passages(forms | {(term,) for terms in plain for term in terms}, query.views, plan)
     if counts is None:
         leasts = [_least_evidence(query, hit, plan, are_counted=False) for hit in judged]
-    is_set = plan.thresholds.min_evidence is not None
-    can_tell = all(leasts) and (counts is None or is_set or _are_comparable(judged, plain, counts))
-    if not can_tell and not identify:
-        return False
-
-    def is_weak() -> bool:
-        had: Iterable[frozenset[Word]] = (
-            words_in_text(words[hit.language], hit.text(plan), hit.language) for hit in judged
-        )
-        there: set[str] = set()
-        if identify or counts is None:  # otherwise the first hit with evidence is the last one to be read
-            had = [*had]
-            there = {word.text for words_of_hit in had for word in words_of_hit}
-        if identify and not there:
-            return True
-        weights = {language: _weights(of_query, there, counts) for language, of_query in words.items()}
-        return can_tell and all(
-            _evidence(similarity, _share(weights[hit.language], words_of_hit)) < least
-            for hit, similarity, words_of_hit, least in zip(judged, measured, had, leasts, strict=True)
-        )
-
-    return await to_thread.run_sync(is_weak)
+    elif plan.thresholds.min_evidence is None and not _are_comparable(judged, plain, counts):
+        leasts = [0.0] * len(judged)
+    evidence = _Evidence(judged, measured, words, leasts, counts)
+    return await to_thread.run_sync(partial(evidence.is_weak, plan, identify=identify))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +212,49 @@ async def _count_passages(forms: Collection[Form], views: Sequence[View], plan: 
     counts = [await reader.count(forms) for reader in readers]
     having = {form: sum(of_view[form] for _, of_view in counts) for form in forms}
     return _Counts(sum(passages for passages, _ in counts), having)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """Hits with their similarities, and the query's words in their languages.
+
+    Of `leasts`, the sufficient evidence for each, one that is 0 says that it isn't known. Without `counts`,
+    words that no hit has weigh more.
+    """
+
+    hits: Sequence[_JudgedHit]
+    similarities: Sequence[float]
+    words: Mapping[Language, ValuesView[Word]]
+    leasts: Sequence[float]
+    counts: _Counts | None
+
+    def is_weak(self, plan: SearchPlan, *, identify: bool) -> bool:
+        """Whether none has enough of it. If the words `identify` something, one of them must be there."""
+        if not all(self.leasts) and not identify:
+            return False
+        had: Iterable[frozenset[Word]] = (
+            words_in_text(self.words[hit.language], hit.text(plan), hit.language) for hit in self.hits
+        )
+        there: set[str] = set()
+        if (
+            identify or self.counts is None
+        ):  # otherwise the first hit with evidence is the last one to be read
+            had = [*had]
+            there = {word.text for words_of_hit in had for word in words_of_hit}
+        if identify and not there:
+            return True
+        return all(self.leasts) and self._all_less(had, there)
+
+    def _all_less(self, had: Iterable[frozenset[Word]], there: set[str]) -> bool:
+        weights = {
+            language: _weights(of_query, there, self.counts) for language, of_query in self.words.items()
+        }
+        return all(
+            _evidence(similarity, _share(weights[hit.language], words_of_hit)) < least
+            for hit, similarity, words_of_hit, least in zip(
+                self.hits, self.similarities, had, self.leasts, strict=True
+            )
+        )
 
 
 def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_counted: bool) -> float:
