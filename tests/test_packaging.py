@@ -36,6 +36,19 @@ PACKAGING = sorted(path for path in (ROOT / ".packaging").rglob("*") if path.suf
 VERSION = release.PROJECT["version"]
 
 
+def test_a_tag_publishes_what_release_makes_once_everything_is_tested_and_with_no_stored_password() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    commands = [step["run"] for step in build["steps"] if "run" in step]
+    assert commands.index(".ci/run") < commands.index(".venv/bin/python .packaging/release.py")
+    assert publish["needs"] == "build"
+    for job in (build, publish):
+        assert job["permissions"]["id-token"] == "write"
+    assert "secrets." not in str(workflow)
+    (index,) = (step for step in publish["steps"] if "pypi-publish" in step.get("uses", ""))
+    assert "password" not in index["with"]
+
+
 @pytest.mark.parametrize("path", PACKAGING, ids=lambda path: str(path.name))
 def test_the_version_is_in_pyproject_toml_and_nowhere_else(path: Path) -> None:
     assert VERSION not in path.read_text()
