@@ -128,7 +128,7 @@ MAX_HEADING_CHARS = 500  # of a path of headings
 MAX_TEXT_CHARS = 2_048  # hosts cut instructions and descriptions there without a word
 OVERVIEW_CHARS = 1_000  # of what the desk holds, in the description of a tool: part of every conversation
 MAX_TOOLS_BYTES = (
-    4_500  # of a search tool and its opener with the types of fields, besides what the desk holds
+    4_700  # of a search tool and its opener with the types of fields, besides what the desk holds
 )
 
 RARE = frozenset({"match", "case", "context", "exclude_collections", "exclude_sources", "max_chars"})

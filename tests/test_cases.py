@@ -121,7 +121,7 @@ TABLE = (
     ),
     Case(
         "pdf-table-next-page",
-        first={"hotel limit for Zagreb": ("Daily allowances abroad", "p. 2")},
+        first={"hotel limit for Zagreb": ("Daily allowances abroad", "pp. 1-2")},
         titles={"allowances.pdf": "Daily allowances abroad"},
     ),
     Case(

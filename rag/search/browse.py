@@ -1,11 +1,10 @@
-"""The documents of a collection as a tree of folders, for looking around as in a file system; and as a list.
+"""The documents of a collection as a tree of folders, for looking around as in a file system.
 
 The tree is made of paths as replies show them: without invisible characters, with markup disarmed, in one
 Unicode normal form. So a name that is shown can be given back, and what looks the same is one folder. Parts
 of a path mean nothing beyond their name: `..` is a name like any other.
 
-At a path there is a document, or a page of a folder. A list has all documents that match a filter, whatever
-their folders, in an order and counted.
+At a path there is a document, or a page of a folder.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from heapq import nsmallest
@@ -23,19 +21,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from anyio import to_thread
 
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.filters.grammar import is_on_date
-from rag.originals import dating
-from rag.report.text_and_html import counted
 from rag.runtime import concurrently
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
-from rag.search.view import View, filtered_views
 from rag.uris import NOT_FOUND, is_surely_id
 
 if TYPE_CHECKING:
     from rag.corpus import Source
     from rag.search.readable_overview import CollectionOverview
+    from rag.search.view import View
     from rag.store.read.schema import SourcePlace
 
+Sort = Literal["path", "title", "date"]
+"""The order of a list of documents: by path or title, or the newest first and those without a date last."""
 MAX_ENTRIES = 500  # of a page
 MOST_NAMED = 5  # documents in an error
 AFTER = "after must be the next_after of an earlier reply."
@@ -195,13 +192,13 @@ def page_of_children(children: Iterable[Child], after: str | None, limit: int) -
     name, slash, id_ = (after or "").rpartition("/")
     if after is not None and (not slash or len(name) > MAX_LABEL_CHARS):
         raise InvalidRequestError(AFTER)
-    begins = _position(name, id_) if after is not None else None
-    placed = [(_position(child.name, child.id), child) for child in children]
+    begins = sort_position(name, id_) if after is not None else None
+    placed = [(sort_position(child.name, child.id), child) for child in children]
     behind = [placed_child for placed_child in placed if begins is None or placed_child[0] > begins]
     return [child for _, child in nsmallest(limit, behind)], max(0, len(behind) - limit)
 
 
-def _position(name: str, id_: str) -> _Position:
+def sort_position(name: str, id_: str) -> _Position:
     """The sort key: folders before documents, numbers by value, then letter case, then ids."""
     parts = _DIGITS.split(name.casefold())
     natural = tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
@@ -295,101 +292,3 @@ async def _folder(
 
 def _next_cursor(page: Sequence[Child], remaining: int) -> str | None:
     return page[-1].after if page and remaining else None
-
-
-BY_SECTION = (
-    "A filter on section chooses passages; documents are listed by date, path, title and declared fields."
-)
-UNLISTED = "Neither listed nor counted, because they failed or list no documents: {}."
-WITHOUT_DATE = "{} state no date, so no filter on date matches them."
-UNDATED = "0"  # before every date
-Sort = Literal["path", "title", "date"]
-"""The order of a list of documents: by path or title, or the newest first and those without a date last."""
-
-
-async def document_list(
-    views: Sequence[View],
-    path: str,
-    *,
-    filter_: Mapping[str, object] | None,
-    sort: Sort,
-    after: str | None,
-    limit: int,
-) -> Folder:
-    """A page of all documents below a path that match a filter.
-
-    `path` is empty or begins with a collection. Without it, tags are left out: they repeat documents.
-
-    Raises:
-        NotFoundError: no readable collection has this name.
-        InvalidRequestError: the filter or `after` is not valid.
-    """
-    first, _, folder = path.strip("/").partition("/")
-    chosen = [
-        view
-        for view in views
-        if _name(view) == first.lower() or (not first and not view.table.collection.tag_of)
-    ]
-    if first and not chosen:
-        raise NotFoundError(NOT_FOUND)
-    narrowed = chosen if filter_ is None else await filtered_views(chosen, filter_)
-    if any(view.is_by_section for view in narrowed):
-        raise InvalidRequestError(BY_SECTION)
-    entries: list[Entry] = []
-    undated = 0
-    for view in narrowed:
-        counts_undated = view.filter is not None and is_on_date(view.filter)
-        async for source, is_match in _documents_below(view, "/".join(display_parts(folder))):
-            undated += counts_undated and source.date is None
-            entries += [_listed(view, source, sort)] if is_match else []
-    page, remaining = await to_thread.run_sync(_page_of_list, entries, sort, after, limit)
-    unlisted = [_name(view) for view in narrowed if view.table.failed or view.table.retrieves]
-    notes = [UNLISTED.format(", ".join(unlisted))] if unlisted else []
-    notes += [WITHOUT_DATE.format(counted(undated, "document"))] if undated else []
-    next_page = page[-1].after if page and remaining else None
-    return Folder(path.strip("/"), len(entries), tuple(page), remaining, next_page, tuple(notes))
-
-
-async def _documents_below(view: View, folder: str) -> AsyncIterator[tuple[Source, bool]]:
-    """The readable documents of a collection in a folder, and whether each satisfies the view's filter."""
-    async with aclosing(view.walk()) as walk:
-        async for batch in walk:
-            for stored in batch:
-                if not folder or _path(stored.source).startswith(f"{folder}/"):
-                    yield stored.source, view.admits(stored)
-
-
-def _path(source: Source) -> str:
-    """The path of a document in its collection, as it is shown."""
-    return "/".join(display_parts(source.name)) or display_name(source.title) or source.id
-
-
-def _listed(view: View, source: Source, sort: Sort) -> Entry:
-    return Entry(f"{_name(view)}/{_path(source)}", source, sorted_by=_sort_key(source, sort))
-
-
-def _sort_key(source: Source, sort: Sort) -> str | None:
-    match sort:
-        case "path":
-            return None
-        case "title":
-            return display_name(source.title)
-        case "date":
-            dated = dating(source)
-            return dated.first.isoformat() if dated else UNDATED
-
-
-def _page_of_list(
-    entries: Iterable[Entry], sort: Sort, after: str | None, limit: int
-) -> tuple[list[Entry], int]:
-    """The first `limit` entries behind the cursor `after`, and how many follow these."""
-    newest_first = sort == "date"
-    key, slash, id_ = (after or "").rpartition("/")
-    if after is not None and not slash:
-        raise InvalidRequestError(AFTER)
-    begins = _position(key, id_) if after is not None else None
-    placed = [(_position(*entry.after.rpartition("/")[::2]), entry) for entry in entries]
-    if begins is not None:
-        placed = [pair for pair in placed if (pair[0] < begins if newest_first else pair[0] > begins)]
-    placed.sort(key=lambda pair: pair[0], reverse=newest_first)
-    return [entry for _, entry in placed[:limit]], max(0, len(placed) - limit)

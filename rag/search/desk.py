@@ -31,13 +31,12 @@ from rag.originals import FileWatch, Staleness
 from rag.runtime import concurrently
 from rag.search.browse import (
     MAX_ENTRIES,
-    UNLISTED,
     Folder,
     Sort,
     collections_page,
-    document_list,
     document_or_folder,
 )
+from rag.search.document_list import UNLISTED, document_list
 from rag.search.gate import READS, is_fault
 from rag.search.pipeline import search
 from rag.search.planning import make_plan, request_with

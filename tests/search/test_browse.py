@@ -15,7 +15,6 @@ from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import Listing, open_or_list
 from rag.search.browse import (
-    WITHOUT_DATE,
     Child,
     Entry,
     Folder,
@@ -26,6 +25,7 @@ from rag.search.browse import (
     page_of_children,
     placed_documents,
 )
+from rag.search.document_list import WITHOUT_DATE
 from rag.search.reply.source_reply import folder_reply
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
 from rag.store.read.schema import SourcePlace

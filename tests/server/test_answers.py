@@ -143,7 +143,7 @@ async def test_every_citation_leads_back_to_its_passage(client: Client, question
 
 
 async def test_the_limit_is_kept_and_no_passage_shown_twice(client: Client) -> None:
-    for limit in (1, 3, 50):
+    for limit in (1, 3, 30):
         results = (await search(client, "time", limit=limit, max_chars=100_000))["results"]
         assert len(results) == limit
         shown = [id_ for hit in results for id_ in passages(hit["id"])]

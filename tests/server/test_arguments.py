@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.search.agents import A_LIST
-from rag.search.browse import BY_SECTION
+from rag.search.document_list import BY_SECTION
 from rag.uris import NOT_FOUND
 from server.schemas import decode_json
 

@@ -133,7 +133,7 @@ def test_each_tool_has_its_words_and_offers_what_it_is_meant_to(wire: Wire) -> N
     rules, notes = (listed[name]["inputSchema"]["properties"] for name in ("search_rules", "search_notes"))
     assert set(rules) == {"query", "limit", "mode"}
     assert (rules["limit"]["default"], rules["limit"]["maximum"]) == (2, 2)
-    assert {"filter", "collections", "explain", "max_chars"} <= set(notes)
+    assert {"filter", "collections", "explain"} <= set(notes)
     assert "profile" not in notes
     assert notes["limit"]["maximum"] == 100
 
