@@ -267,7 +267,7 @@ def test_a_collection_that_a_clock_ahead_of_ours_dated_is_not_taken_for_the_run_
 
 
 READS = {"source_id", "known_sources", "records", "access", "without_vector", "writes"}
-READS |= {"source_rows", "whole_sources", "sample", "language_counts"}
+READS |= {"source_rows", "whole_sources", "sample", "sample_for_everybody", "language_counts"}
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:

@@ -14,6 +14,7 @@ import pytest
 
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
+from rag.search.agents import SOURCE
 from rag.store.read import sources_reader
 from rag.store.read.collection_reader import CollectionReader
 from server.schemas import FILTER_DESCRIPTION
@@ -227,7 +228,8 @@ REPLY_KEYS = {
     },
     "get_source": {
         *("id", "uri", "title", "collection", "mime_type", "indexed_at", "metadata", "length", "start"),
-        *("end", "text", "outline", "chunks", "notes", "trust", "date", "lines", "line_count"),
+        *("end", "text", "outline", "chunks", "notes", "trust", "date", "date_from", "lines"),
+        "line_count",
     },
     "outline": {"title", "level", "start"},
     "chunks": {"uri", "start", "end"},
@@ -444,7 +446,8 @@ def test_b8_the_filter_names_the_fields_of_readable_collections_alone(askers: As
     told, untold = FIELDS[name]
     search, get_source = askers[name].result("tools/list")["tools"]
     properties: dict[str, Any] = search["inputSchema"]["properties"]
-    assert "filter" not in get_source["inputSchema"]["properties"]
+    listing = get_source["inputSchema"]["properties"]["filter"]
+    assert listing == {"type": "object", "description": SOURCE["filter"]}
     described, fields = properties["filter"]["description"], properties["filter"].get("properties", {})
     assert described.startswith(FILTER_DESCRIPTION)  # what every document has, whoever asks
     in_words = described.removeprefix(FILTER_DESCRIPTION)
