@@ -452,6 +452,10 @@ class Calibration:
     sampled: int = 0
 
 
+AS_IT_IS = Calibration(0.0)
+"""The scale of all-MiniLM-L6-v2, on which a similarity is a cosine. It isn't stored for itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Build:
     """What the tables of a collection were made with. The `number` is part of their names; the first is 0."""

@@ -1,8 +1,9 @@
 """The file that a source was made from: whether it is still as it was, when it expires, and its bytes.
 
-Whether it has changed or gone is told without reading it. When a document is from, it states itself, or its
-path does, or else the time of its file. It expires at the moment that it states, or so many days after its
-date. Moments are in UTC. A date without a time is its first moment, and a time without a zone is in UTC.
+Whether it has changed or gone is known without reading it. A document is of the date that it states, or else
+of the one in its path, or else of the last change of its file. It expires at the moment that it states, or a
+number of days after its date. Moments are in UTC. A date without a time is its first moment, and a time
+without a zone is in UTC.
 
 A picture of a page is drawn from the file as it is now. It may show only what the stored text was made from:
 the rights and the policies of the collection were applied to that. So a digest decides, also for those who
@@ -201,7 +202,8 @@ class Dating:
 def dating(source: Source) -> Dating | None:
     """When a document is from; None if nothing tells it.
 
-    A year in its path that is later than the one after its ingestion is none.
+    A year in its path that is later than the one after its ingestion is none, and its file can't have changed
+    after its ingestion: clocks differ.
     Example: "handbook-2023/05/leave.md", without a date of its own -> May 2023, by its path.
     """
     if source.date:
@@ -213,7 +215,8 @@ def dating(source: Source) -> Dating | None:
     changed = _changed_at(source.file) if source.file else None
     if changed is None or changed.date() <= UNTOLD:
         return None
-    return Dating(changed.date(), changed.date(), "file")
+    day = min(changed, source.ingested_at).date()
+    return Dating(day, day, "file")
 
 
 def _dating_by_path(year: int, month: int, day: int) -> Dating:

@@ -386,7 +386,7 @@ def search_hint(overview: Sequence[CollectionOverview]) -> str:
 
 
 def _leave_out(schema: dict[str, Any], names: Iterable[str]) -> None:
-    """Remove arguments from a tool's schema; those that it doesn't have are none of its."""
+    """Remove these arguments from a tool's schema, where it has them."""
     for name in names:
         schema["properties"].pop(name, None)
 

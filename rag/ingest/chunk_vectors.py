@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from rag.config.model_settings import MULTILINGUAL_MODEL
-from rag.corpus import Calibration, Vectors
+from rag.corpus import AS_IT_IS, Calibration, Vectors
 from rag.errors import ProviderError
 from rag.models.embed import Embedder
 from rag.models.embed.calibration import cosine_elsewhere, measured_calibration, unrelated_cosine
@@ -135,7 +135,6 @@ async def ask_again(
 SAMPLE = 2_000  # chunks; their vectors take 12 MB at 1,536 dimensions
 GROWTH = 4  # times as many chunks as before are worth another measurement
 LARGE = 1_000  # chunks; more of them don't change the measurement
-AS_IT_IS = Calibration(0.0)  # the scale of the English built-in model, which isn't stored for itself
 
 
 class Sampled(Protocol):

@@ -134,15 +134,15 @@ def distinct(
     chosen: dict[int, int] = {}
     for index, text in enumerate(normal):
         verdicts = {
-            place: verdict(earlier, index)
-            for place, earlier in chosen.items()
+            position: verdict(earlier, index)
+            for position, earlier in chosen.items()
             if alike[earlier][index] or normal[earlier] == text
         }
         if "earlier" in verdicts.values():
             continue
-        replaced = [place for place, said in verdicts.items() if said == "later"]
-        for place in replaced:
-            del chosen[place]
+        replaced = [position for position, which in verdicts.items() if which == "later"]
+        for position in replaced:
+            del chosen[position]
         chosen[min(replaced, default=index)] = index
     return dict(sorted(chosen.items()))
 

@@ -38,7 +38,7 @@ MOST_NAMED = 5  # documents in an error
 AFTER = "after must be the next_after of an earlier reply."
 _DIGITS = re.compile(r"([0-9]+)")
 _PLAIN = re.compile(r"[!-;=?-Z\\^-~]+(?: [!-;=?-Z\\^-~]+)*")  # nothing that `label` would change
-_Position: TypeAlias = "tuple[bool, tuple[str | int, ...], str, str]"
+SortPosition: TypeAlias = "tuple[bool, tuple[str | int, ...], str, str]"
 
 
 class Document(NamedTuple):
@@ -198,7 +198,7 @@ def page_of_children(children: Iterable[Child], after: str | None, limit: int) -
     return [child for _, child in nsmallest(limit, behind)], max(0, len(behind) - limit)
 
 
-def sort_position(name: str, id_: str) -> _Position:
+def sort_position(name: str, id_: str) -> SortPosition:
     """The sort key: folders before documents, numbers by value, then letter case, then ids."""
     parts = _DIGITS.split(name.casefold())
     natural = tuple(int(part) if index % 2 else part for index, part in enumerate(parts))

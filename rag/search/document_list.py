@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
-from anyio import to_thread
-
 from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.filters.grammar import is_on_date
 from rag.originals import dating
-from rag.report.text_and_html import counted
-from rag.search.browse import AFTER, Entry, Folder, Sort, display_name, display_parts, sort_position
+from rag.search.browse import (
+    AFTER,
+    Entry,
+    Folder,
+    Sort,
+    SortPosition,
+    display_name,
+    display_parts,
+    sort_position,
+)
 from rag.search.view import View, filtered_views
 from rag.uris import NOT_FOUND
 
@@ -20,7 +26,7 @@ BY_SECTION = (
     "A filter on section chooses passages; documents are listed by date, path, title and declared fields."
 )
 UNLISTED = "Neither listed nor counted, because they failed or list no documents: {}."
-WITHOUT_DATE = "{} state no date, so no filter on date matches them."
+WITHOUT_DATE = "Documents that state no date, and don't match: {:,}."
 UNDATED = "0"  # before every date
 
 
@@ -52,28 +58,28 @@ async def document_list(
     narrowed = chosen if filter_ is None else await filtered_views(chosen, filter_)
     if any(view.is_by_section for view in narrowed):
         raise InvalidRequestError(BY_SECTION)
-    entries: list[Entry] = []
+    page = _Page(sort, limit, after)
     undated = 0
     for view in narrowed:
         counts_undated = view.filter is not None and is_on_date(view.filter)
-        async for source, is_match in _documents_below(view, "/".join(display_parts(folder))):
-            undated += counts_undated and source.date is None
-            entries += [_listed(view, source, sort)] if is_match else []
-    page, remaining = await to_thread.run_sync(_page_of_list, entries, sort, after, limit)
+        async for sources in _documents_below(view, "/".join(display_parts(folder))):
+            undated += counts_undated * sum(not (source.date or is_match) for source, is_match in sources)
+            page.add([_listed(view, source, sort) for source, is_match in sources if is_match])
     unlisted = [view.table.collection.name for view in narrowed if view.table.failed or view.table.retrieves]
     notes = [UNLISTED.format(", ".join(unlisted))] if unlisted else []
-    notes += [WITHOUT_DATE.format(counted(undated, "document"))] if undated else []
-    next_page = page[-1].after if page and remaining else None
-    return Folder(path.strip("/"), len(entries), tuple(page), remaining, next_page, tuple(notes))
+    notes += [WITHOUT_DATE.format(undated)] if undated else []
+    return page.folder(path.strip("/"), notes)
 
 
-async def _documents_below(view: View, folder: str) -> AsyncIterator[tuple[Source, bool]]:
-    """The readable documents of a collection in a folder, and whether each satisfies the view's filter."""
+async def _documents_below(view: View, folder: str) -> AsyncIterator[list[tuple[Source, bool]]]:
+    """The readable documents of a collection in a folder, in batches, and whether the filter admits each."""
     async with aclosing(view.walk()) as walk:
         async for batch in walk:
-            for stored in batch:
-                if not folder or _path(stored.source).startswith(f"{folder}/"):
-                    yield stored.source, view.admits(stored)
+            yield [
+                (stored.source, view.admits(stored))
+                for stored in batch
+                if not folder or _path(stored.source).startswith(f"{folder}/")
+            ]
 
 
 def _path(source: Source) -> str:
@@ -96,17 +102,43 @@ def _sort_key(source: Source, sort: Sort) -> str | None:
             return dated.first.isoformat() if dated else UNDATED
 
 
-def _page_of_list(
-    entries: Iterable[Entry], sort: Sort, after: str | None, limit: int
-) -> tuple[list[Entry], int]:
-    """The first `limit` entries behind the cursor `after`, and how many follow these."""
-    newest_first = sort == "date"
-    key, slash, id_ = (after or "").rpartition("/")
-    if after is not None and not slash:
-        raise InvalidRequestError(AFTER)
-    begins = sort_position(key, id_) if after is not None else None
-    placed = [(sort_position(*entry.after.rpartition("/")[::2]), entry) for entry in entries]
-    if begins is not None:
-        placed = [pair for pair in placed if (pair[0] < begins if newest_first else pair[0] > begins)]
-    placed.sort(key=lambda pair: pair[0], reverse=newest_first)
-    return [entry for _, entry in placed[:limit]], max(0, len(placed) - limit)
+class _Page:
+    """The entries of a page behind a cursor. It keeps those alone of all that are added, and counts the rest.
+
+    Raises:
+        InvalidRequestError: `after` is not a cursor.
+    """
+
+    def __init__(self, sort: Sort, limit: int, after: str | None) -> None:
+        key, slash, id_ = (after or "").rpartition("/")
+        if after is not None and not slash:
+            raise InvalidRequestError(AFTER)
+        self._newest_first = sort == "date"
+        self._limit = limit
+        self._begins = sort_position(key, id_) if after is not None else None
+        self._first: list[Entry] = []
+        self._documents = self._behind = 0
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Add entries, in any order."""
+        behind = [entry for entry in entries if self._is_behind(entry)]
+        self._documents += len(entries)
+        self._behind += len(behind)
+        ranked = sorted([*self._first, *behind], key=_position, reverse=self._newest_first)
+        self._first = ranked[: self._limit]
+
+    def _is_behind(self, entry: Entry) -> bool:
+        if self._begins is None:
+            return True
+        return _position(entry) < self._begins if self._newest_first else _position(entry) > self._begins
+
+    def folder(self, path: str, notes: Iterable[str]) -> Folder:
+        """What was added, as a page of a folder."""
+        remaining = self._behind - len(self._first)
+        after = self._first[-1].after if self._first and remaining else None
+        return Folder(path, self._documents, tuple(self._first), remaining, after, tuple(notes))
+
+
+def _position(entry: Entry) -> SortPosition:
+    key, _, id_ = entry.after.rpartition("/")
+    return sort_position(key, id_)

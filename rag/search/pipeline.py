@@ -63,8 +63,8 @@ CHANCE = (
     "The embedding model knows no word of the query, so similarities are little more than chance. "
     "Mode hybrid searches by words, too: {}."
 )
-NEWEST = "Of documents that have several editions, the newest ones come first."
-OF_YEARS = "Of documents that have several editions, those of {} come first, or else the last ones before."
+NEWEST = "Of several editions of a document, the newest one is preferred."
+OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
 RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rag.corpus import Calibration, Vectors
+from rag.corpus import AS_IT_IS, Calibration, Vectors
 from rag.rank.fusion import (
     best_scores,
     calibrated_fusion,
@@ -55,8 +55,6 @@ NEARLY_ALL, NEARLY_ALL_BESIDE_YEARS = (0.8, 1.0), (0.3, 0.6)
 """The shares of a query's words of which a passage has nearly all, and all; the same if years are among them.
 Chosen on questions about financial reports, and looked at on nine other sets (rag/evaluate/measuring.md)."""
 ANY_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
-AS_IT_IS = Calibration(0.0)
-"""The scale of all-MiniLM-L6-v2, on which a similarity is a cosine."""
 RELATED = 0.68
 """The similarity of a question and a passage that answers it: what all-MiniLM-L6-v2 gives to the questions
 that other models are measured by (rag/models/embed/calibration.py): .694, and .029 to unrelated texts."""

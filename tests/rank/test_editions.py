@@ -102,6 +102,12 @@ def test_without_a_year_it_is_of_the_last_change_of_its_file(path: str) -> None:
     assert dating(replace(SOURCE, metadata={"path": path}, file=FileState(0, 10))) is None
 
 
+def test_a_file_whose_clock_is_ahead_has_changed_at_its_ingestion_at_the_latest() -> None:
+    ahead = FileState(int(datetime(2099, 1, 1, tzinfo=UTC).timestamp() * 1e9), 10)
+    told = dating(replace(SOURCE, metadata={"path": "leave.md"}, file=ahead))
+    assert told == Dating(INGESTED.date(), INGESTED.date(), "file")
+
+
 def test_its_own_date_goes_before_all() -> None:
     source = replace(SOURCE, date=INGESTED, metadata={"path": "2018/leave.md"}, file=CHANGED)
     assert dating(source) == Dating(INGESTED.date(), INGESTED.date(), "document")

@@ -462,7 +462,9 @@ async def test_a_list_has_what_matches_and_says_what_has_no_date(library: Desk) 
     assert [entry.name for entry in since.entries] == [
         f"documents/{name}" for name in ("hr/leave/d9.md", "a.md", "hr/c.md")
     ]
-    assert since.notes == (WITHOUT_DATE.format("1 document"),)
+    assert since.notes == (WITHOUT_DATE.format(1),)
+    before = await library.documents(BOB, filter={"$not": {"date": {"$gte": "2024-05-02"}}})
+    assert (before.documents, before.notes) == (2, ())  # with what has no date
     with pytest.raises(InvalidRequestError, match="section"):
         await library.documents(BOB, filter={"section": "Leave"})
 

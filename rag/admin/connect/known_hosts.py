@@ -151,21 +151,21 @@ def _stdio(_name: str, launch: Launch) -> Entry:
     return {"type": "stdio", **launch.entry}
 
 
-def _claude_code_local(_name: str, launch: Launch) -> Entry:
+def _claude_code_local(name: str, launch: Launch) -> Entry:
     """With the tools in every conversation: otherwise Claude Code hides them, and hardly looks for them."""
-    return {"type": "stdio", **launch.entry, "alwaysLoad": True}
+    return {**_stdio(name, launch), "alwaysLoad": True}
 
 
-def _claude_code_remote(_name: str, remote: Remote) -> Entry:
-    return {"type": "http", "url": remote.url, **_headers(remote), "alwaysLoad": True}
+def _claude_code_remote(name: str, remote: Remote) -> Entry:
+    return {**_typed_url(name, remote), "alwaysLoad": True}
 
 
 def _copilot_local(_name: str, launch: Launch) -> Entry:
     return {"type": "local", **launch.entry, **ALL_TOOLS_AT_ONCE}
 
 
-def _copilot_remote(_name: str, remote: Remote) -> Entry:
-    return {"type": "http", "url": remote.url, **_headers(remote), **ALL_TOOLS_AT_ONCE}
+def _copilot_remote(name: str, remote: Remote) -> Entry:
+    return {**_typed_url(name, remote), **ALL_TOOLS_AT_ONCE}
 
 
 def _goose(name: str, launch: Launch) -> Entry:

@@ -176,16 +176,16 @@ async def cosine_elsewhere(
     if not _are_enough([source for source, vector in zip(sources, vectors, strict=True) if vector.any()]):
         return None
     random = np.random.default_rng(SEED)
-    asked: dict[str, str] = {}  # and their sources
-    for place in random.permutation(len(texts))[:ASKED]:
-        spans = sentences(texts[place])
-        parts = [texts[place][start:end] for start, end in spans if end - start <= LONGEST]
+    questions: dict[str, str] = {}  # with the source of each
+    for passage in random.permutation(len(texts))[:ASKED]:
+        spans = sentences(texts[passage])
+        parts = [texts[passage][start:end] for start, end in spans if end - start <= LONGEST]
         if long := [part for part in parts if len(part.encode()) >= SHORTEST]:
-            asked[long[random.integers(len(long))]] = sources[place]
-    if not asked:
+            questions[long[random.integers(len(long))]] = sources[passage]
+    if not questions:
         return None
-    cosines = (await embedder.embed([*asked], "query")) @ vectors.T
-    cosines[np.array([*asked.values()])[:, None] == np.array(sources)] = -1
+    cosines = (await embedder.embed([*questions], "query")) @ vectors.T
+    cosines[np.array([*questions.values()])[:, None] == np.array(sources)] = -1
     return round(float(np.median(cosines.max(axis=1))), 3)
 
 

@@ -13,6 +13,7 @@ import pytest
 from anyio import from_thread
 
 from rag.config.model_settings import EmbedderSettings
+from rag.corpus import AS_IT_IS
 from rag.errors import ConfigurationError, ProviderError
 from rag.ingest.chunk_vectors import calibration
 from rag.models.embed import WrappedEmbedder, check_queries, open_embedder, unit_rows
@@ -24,7 +25,7 @@ from rag.models.embed.calibration import (
 )
 from rag.models.embed.local_embedder import builtin_embedder
 from rag.models.tokenizer import MULTILINGUAL_FOLDER, SentencePieces
-from rag.search.recall import AS_IT_IS, RELATED, Meaning
+from rag.search.recall import RELATED, Meaning
 from tests.small_desk import BagOfWords
 
 if TYPE_CHECKING:
