@@ -548,10 +548,25 @@ def test_a_check_starts_the_server_as_the_host_would_and_tells_what_it_sees(
     shown = outside(scripts, tmp_path, *entry, "--check").stdout.splitlines()
     reached = rf"{HOSTS[host].title} reaches refdesk \S+ \(MCP 2026-07-28\), ready after .* s\."
     assert re.fullmatch(reached, shown[0])
-    assert shown[1:3] == ["Tools: search, get_source", "You can search 17 documents here:"]
+    warning = HOSTS[host].hides_tools
+    assert shown[1:4] == ["Tools: search, get_source", warning, "You can search 17 documents here:"]
     assert re.match(r"A first search took .* s and found 8 passages, the first from ", shown[-1])
     seen = json.loads(outside(scripts, tmp_path, *entry, "--check", "--json").stdout)
     assert (seen["tools"], seen["passages"]) == (["search", "get_source"], 8)
+
+
+@pytest.mark.parametrize(
+    ("host", "member"), [("claude-code", '"alwaysLoad": true'), ("copilot-cli", '"deferTools": "never"')]
+)
+def test_a_check_warns_of_an_entry_that_lets_its_host_hide_the_tools(
+    scripts: Scripts, clock_room: Path, tmp_path: Path, host: str, member: str
+) -> None:
+    outside(scripts, tmp_path, "connect", host, "--data", clock_room, "--yes")
+    whole = json.loads(outside(scripts, tmp_path, "connect", host, "--check", "--json").stdout)
+    path = file_of(host, tmp_path)
+    path.write_text(path.read_text().replace(member, '"other": 1'))
+    edited = json.loads(outside(scripts, tmp_path, "connect", host, "--check", "--json").stdout)
+    assert (whole["hidden_tools"], member in edited["hidden_tools"]) == ("", True)
 
 
 def test_a_check_of_an_empty_desk_says_what_is_missing(scripts: Scripts, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -60,18 +61,32 @@ async def check_entry(
             f"{host.title} has no entry {name} in {file.path}. Leave out --check to add it."
         )
     session = await check_server(entry, key, sys.stderr)
+    warning = hidden_tools_warning(host, entry)
     if as_json:
-        print_json({"host": host.name, "name": name, **asdict(session)})
+        print_json({"host": host.name, "name": name, **asdict(session), "hidden_tools": warning})
         return
     server = f"{session.server} (MCP {session.protocol})"
     echo(f"{host.title} reaches {server}, ready after {session.ready_seconds:.1f} s.")
     echo(f"Tools: {', '.join(session.tools)}")
+    if warning:
+        echo(warning)
     if not (session.holds or session.passages):
         echo(f"There are no documents yet that it may read. Add some: refdesk-admin ingest PATH{same_desk()}")
         return
     echo(session.holds or "The server doesn't say what it holds.")
     first = f", the first from {session.first}" if session.first else ""
     echo(f"A first search took {session.search_seconds:.1f} s and found {session.passages} passages{first}.")
+
+
+def hidden_tools_warning(host: Host, entry: Mapping[str, Any]) -> str:
+    """When the host keeps the tools from its model, and what helps; empty if we know of no such case."""
+    lacking = {member: value for member, value in host.loads_tools.items() if entry.get(member) != value}
+    if not lacking:
+        return host.hides_tools
+    return (
+        f"{host.title} keeps these tools out of a conversation until its model looks for them, which it "
+        f"seldom does. Add {json.dumps(lacking)[1:-1]} to the entry."
+    )
 
 
 def address_in(entry: Mapping[str, Any]) -> str:

@@ -82,7 +82,8 @@ def secret_names(settings: Settings) -> list[str]:
 
 Entry: TypeAlias = "dict[str, Any]"
 STARTS_SLOWLY = 300  # seconds that Goose waits for an answer, its own default
-ALL_TOOLS_AT_ONCE = {"tools": ["*"], "deferTools": "never"}  # of Copilot CLI, which hides them otherwise
+ALWAYS_LOADED = {"alwaysLoad": True}  # of Claude Code
+NEVER_DEFERRED = {"deferTools": "never"}  # of Copilot CLI
 STORE = "Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming"  # of the Claude Desktop that came from the Store
 
 
@@ -131,6 +132,9 @@ class Host:
     """A host: its file, the key of its servers, the forms of a local and a remote entry, and what to do then.
 
     `reference` is how the file names a variable for a key; empty if the file must hold the key itself.
+    `loads_tools` are the members of an entry without which the host keeps tools out of a conversation until
+    its model looks for them. `hides_tools` says when it does so whatever the entry says; empty if we know of
+    no such case.
     """
 
     name: str
@@ -141,6 +145,8 @@ class Host:
     remote: Callable[[str, Remote], Entry]
     reference: str
     afterwards: str
+    loads_tools: Mapping[str, object] = field(default_factory=dict, hash=False)
+    hides_tools: str = ""
 
 
 def _plain(_name: str, launch: Launch) -> Entry:
@@ -152,20 +158,19 @@ def _stdio(_name: str, launch: Launch) -> Entry:
 
 
 def _claude_code_local(name: str, launch: Launch) -> Entry:
-    """With the tools in every conversation: otherwise Claude Code hides them, and hardly looks for them."""
-    return {**_stdio(name, launch), "alwaysLoad": True}
+    return {**_stdio(name, launch), **ALWAYS_LOADED}
 
 
 def _claude_code_remote(name: str, remote: Remote) -> Entry:
-    return {**_typed_url(name, remote), "alwaysLoad": True}
+    return {**_typed_url(name, remote), **ALWAYS_LOADED}
 
 
 def _copilot_local(_name: str, launch: Launch) -> Entry:
-    return {"type": "local", **launch.entry, **ALL_TOOLS_AT_ONCE}
+    return {"type": "local", **launch.entry, "tools": ["*"], **NEVER_DEFERRED}
 
 
 def _copilot_remote(name: str, remote: Remote) -> Entry:
-    return {**_typed_url(name, remote), **ALL_TOOLS_AT_ONCE}
+    return {**_typed_url(name, remote), "tools": ["*"], **NEVER_DEFERRED}
 
 
 def _goose(name: str, launch: Launch) -> Entry:
@@ -280,22 +285,28 @@ _ALL = (
         *(_claude_code_local, _claude_code_remote),
         reference="${%s}",
         afterwards="Start a new session; /mcp shows the server.",
+        loads_tools=ALWAYS_LOADED,
     ),
     Host(
         *("vscode", "VS Code", _vscode, "servers", _stdio, _typed_url),
         reference="${input:%s}",
         afterwards="VS Code asks whether you trust the server when it starts it for the first time.",
+        hides_tools="With more than 128 tools of all servers and extensions, VS Code groups them, and the "
+        "model must open a group first. Switch off tools that you don't need.",
     ),
     Host(
         *("cursor", "Cursor", _in_home(".cursor/mcp.json"), "mcpServers", _plain, _url),
         reference="${env:%s}",
         afterwards="If the server is off, switch it on in Cursor's settings, under MCP.",
+        hides_tools="Cursor tells the model the names of tools alone; it reads a description when it needs "
+        "one. Say in a rule of your project when to search these documents.",
     ),
     Host(
         *("windsurf", "Windsurf", _in_home(".codeium/windsurf/mcp_config.json"), "mcpServers"),
         *(_plain, _server_url),
         reference="${env:%s}",
         afterwards="Refresh the MCP servers in Cascade, or restart Windsurf.",
+        hides_tools="Windsurf uses 100 tools of all servers at most. Switch off tools that you don't need.",
     ),
     Host(
         *("zed", "Zed", _zed, "context_servers", _plain, _url),
@@ -312,16 +323,21 @@ _ALL = (
         *(_copilot_local, _copilot_remote),
         reference="",
         afterwards="Start a new session; /mcp show lists the server.",
+        loads_tools=NEVER_DEFERRED,
     ),
     Host(
         *("codex", "Codex", _codex, "mcp_servers", _plain, _bearer_variable),
         reference="%s",
         afterwards="Start a new session; /mcp shows the server.",
+        hides_tools="With more than 100 tools of all servers, Codex hides them until the model searches for "
+        "tools. Switch off servers that you don't need.",
     ),
     Host(
         *("goose", "Goose", _goose_file, "extensions", _goose, _goose_url),
         reference="${%s}",
         afterwards="Start a new session.",
+        hides_tools="With its extension Code Mode, Goose hides tools until the model looks for them. Switch "
+        "that extension off, or ask for refdesk by name.",
     ),
     Host(
         *("lm-studio", "LM Studio", _in_home(".lmstudio/mcp.json"), "mcpServers", _plain, _url),
