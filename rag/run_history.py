@@ -7,7 +7,8 @@ writes them. A run that was killed leaves a file without an end.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from datetime import datetime
 from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
@@ -73,6 +74,30 @@ def last_runs(data: Home, tenant: str) -> Iterator[IngestionRun]:
         if run and run.ended:
             done.add(collection)
             yield run
+
+
+def first_run_began(data: Home, tenant: str, shown: Collection[str]) -> datetime | None:
+    """When the first ingestion of a shown collection began, if it has not ended; None if all have.
+
+    With nothing shown, the first ingestion of the tenant counts. A run that was killed has not ended either.
+
+    Raises:
+        StoreError: the bucket can't be read.
+    """
+    began: dict[str, datetime] = {}
+    ended: set[str] = set()
+    for id_, collection in sorted(collections_by_run(data, tenant).items()):
+        if collection in ended or (shown and collection not in shown):
+            continue
+        run = read_run(data, tenant, id_, collection)
+        if run and run.ended is None:
+            began[collection] = run.began
+        elif not shown:
+            return None
+        else:
+            began.pop(collection, None)
+            ended.add(collection)
+    return max(began.values(), default=None)
 
 
 def run_file_name(id_: int, collection: str) -> str:

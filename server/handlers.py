@@ -156,7 +156,9 @@ class App:
         listed: list[types.Tool] = []
         for tool in callable_tools(self._settings.server, principal):
             asker = principal_through(principal, tool)
-            listed += tools.tool_pair(self._settings, tool, asker, await self._lazy_desk.overview(asker))
+            overview = await self._lazy_desk.overview(asker)
+            began = None if self._remote else await self._lazy_desk.first_ingestion(asker, overview)
+            listed += tools.tool_pair(self._settings, tool, asker, overview, first_ingestion=began)
         if self._shows_apps(context):
             listed = mcp_apps.with_page(listed, callable_tools(self._settings.server, principal))
         self._lazy_desk.listed.set()

@@ -10,8 +10,9 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import anyio
@@ -21,6 +22,7 @@ from rag.access.tenants import has_tenant
 from rag.corpus import Principal
 from rag.errors import RefdeskError
 from rag.home import Bucket, data_folder_problem
+from rag.run_history import first_run_began
 from rag.runtime import return_memory
 from rag.search.kept_overview import kept_overview
 
@@ -98,6 +100,20 @@ class LazyDesk:
         except RefdeskError as error:
             log.warning("The tools are listed without what the desk holds: %s", error)
             return ()
+
+    async def first_ingestion(
+        self, principal: Principal, overview: Iterable[CollectionOverview]
+    ) -> datetime | None:
+        """When a first ingestion began that has not ended, of a collection in the principal's overview.
+
+        With nothing in it, the first ingestion of the tenant counts. It is for whoever has the data folder
+        on this machine: others could learn by it that documents exist which they can't read.
+        """
+        home = self._settings.home
+        if isinstance(home, Bucket):
+            return None
+        shown = {summary.collection.name for summary in overview}
+        return await to_thread.run_sync(first_run_began, home, principal.tenant, shown)
 
     async def _kept_overview(self, principal: Principal) -> tuple[CollectionOverview, ...] | None:
         """What a file says without the engine; None if it can't say it."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from mcp import types
@@ -125,6 +126,10 @@ LOADED = {"anthropic/alwaysLoad": True}  # for hosts that hide tools until a mod
 MAX_HINT_CHARS = 120
 MAX_PATH_CHARS = 4_096  # as long as file systems allow
 MAX_HEADING_CHARS = 500  # of a path of headings
+INCOMPLETE = (
+    "\nDocuments are missing still: the first ingestion began at {:%Y-%m-%d %H:%M} UTC and has not ended. "
+    "If you don't find what you need, say so to the user."
+)
 MAX_TEXT_CHARS = 2_048  # hosts cut instructions and descriptions there without a word
 OVERVIEW_CHARS = 1_000  # of what the desk holds, in the description of a tool: part of every conversation
 MAX_TOOLS_BYTES = (
@@ -311,11 +316,17 @@ def with_overview(
 
 
 def tool_pair(
-    settings: Settings, tool: ToolSettings, principal: Principal, overview: Sequence[CollectionOverview]
+    settings: Settings,
+    tool: ToolSettings,
+    principal: Principal,
+    overview: Sequence[CollectionOverview],
+    *,
+    first_ingestion: datetime | None = None,
 ) -> list[types.Tool]:
     """A search tool and its opener in `tools/list`, for a principal who may read this by it.
 
     Defaults are the operator's. An argument is left out if the operator fixed it or has not enabled it.
+    `first_ingestion` is when one began that has not ended.
     """
     server, opener = settings.server, tool.opener
     max_limit = bounds(principal.bindings).limit
@@ -344,6 +355,7 @@ def tool_pair(
     if "explain" not in search["properties"]:
         del search_replies["properties"]["trace"]
     described = tool.description or SEARCH_DESCRIPTION.replace("get_source", opener.name)
+    described += INCOMPLETE.format(first_ingestion.astimezone(UTC)) if first_ingestion else ""
     pair = [
         _tool(tool.name, tool.title or "Search documents", described, search, search_replies),
         _tool(

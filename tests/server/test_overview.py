@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,12 +14,15 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from rag.admin.run_log import begin_run, end_run
 from rag.config.server_settings import LimitSettings
 from rag.config.settings import Settings
 from rag.corpus import Principal
+from rag.run_history import IngestionRun
 from server.admission import Admission
 from server.handlers import Introduction
 from server.lazy_desk import LazyDesk
+from server.tools import INCOMPLETE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -95,6 +99,31 @@ def test_the_list_of_tools_is_the_same_each_time_and_follows_what_is_ingested(
     assert wire.result("tools/list") == wire.result("tools/list")
     assert scripts.admin("ingest", tmp_path / "b.md", "--data", data).returncode == 0
     assert "- documents: 2 documents" in described(wire)
+
+
+def test_a_local_host_reads_that_the_first_ingestion_has_not_ended(
+    scripts: Scripts, start: Start, tmp_path: Path
+) -> None:
+    data, began = tmp_path / "data", datetime(2026, 5, 1, 9, 30, tzinfo=UTC)
+    run = IngestionRun(collection="documents", command="ingest", began=began)
+    (data / "runs").mkdir(parents=True)
+    assert scripts.admin("tenant", "create", "default", "--data", data).returncode == 0
+    first = begin_run(data, "default", run)
+    wire = start(data)
+    wire.begin()
+    missing = INCOMPLETE.format(began)
+    assert described(wire).endswith(missing)  # nothing can be read yet
+    (tmp_path / "a.md").write_text("# A\n\npendulum\n")
+    assert scripts.admin("ingest", tmp_path / "a.md", "--collection", "other", "--data", data).returncode == 0
+    assert "1 document" in described(wire)
+    assert missing not in described(wire)  # the collection that is being read isn't shown
+    end_run(data, "default", first, run.model_copy(update={"ended": began, "result": "complete"}))
+    begin_run(data, "default", run)
+    assert missing not in described(wire)  # it is not the first one of its collection
+    for file in (data / "runs" / "default").glob("*.other.json"):
+        file.unlink()
+    begin_run(data, "default", run.model_copy(update={"collection": "other"}))
+    assert f"{missing}\n\nYou can search 1 document" in described(wire)
 
 
 def test_values_of_fields_are_named_unless_the_operator_says_no(start: Start, office: Path) -> None:
