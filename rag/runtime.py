@@ -1,4 +1,4 @@
-"""This process: its concurrent calls, its processors and memory, and how it was installed.
+"""This process: its concurrent calls, its processors, power and memory, and how it was installed.
 
 For each thread that allocates, glibc makes an arena of its own, up to eight for each processor, and what is
 freed in one is of no use to the others. The engine has dozens of threads. So `share_arenas` limits the
@@ -17,6 +17,7 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import metadata
@@ -33,8 +34,40 @@ T = TypeVar("T")
 OWN_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
+LOWEST_PRIORITY = 19  # of nice(2)
+_gentle = threading.Event()
+
+
+def be_gentle() -> None:
+    """Leave the machine to others from now on: one processor, and the lowest priority.
+
+    Processes that this one starts inherit both. macOS binds no process to a processor; there, what `cores`
+    limits is all that is limited. Call it before threads start.
+    """
+    import psutil  # noqa: PLC0415 few processes need it
+
+    _gentle.set()
+    process = psutil.Process()
+    if hasattr(process, "cpu_affinity"):
+        process.cpu_affinity(process.cpu_affinity()[-1:])
+    if sys.platform == "win32":
+        process.nice(psutil.IDLE_PRIORITY_CLASS)
+    else:
+        process.nice(LOWEST_PRIORITY)
+
+
+def on_battery() -> bool:
+    """Whether the machine runs on its battery; False if it has none, or the system doesn't say."""
+    import psutil  # noqa: PLC0415 few processes need it
+
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    return battery is not None and battery.power_plugged is False
+
+
 def cores() -> int:
     """The number of processors that this process may use."""
+    if _gentle.is_set():
+        return 1
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
     if sys.platform == "linux":

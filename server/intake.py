@@ -1,7 +1,8 @@
-"""Ingests a folder after the first answer, by `refdesk-admin ingest` in a process of its own.
+"""Ingests a folder after the first answer and follows it, by `refdesk-admin ingest` in a process of its own.
 
-The server itself can't write. It starts the administrator's command on the folder that its user named; no
-client and no document can start or change it. The process ends with the server, however that ends.
+The server itself can't write. It starts the administrator's command on the folder that its user named, and
+again after each change in it; no client can start or change it. The process ends with the server, however
+that ends. The server watches by itself: a command that waits would keep 200 MB for nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import shutil
 import subprocess
 import sysconfig
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +39,9 @@ WRONG_SETTINGS = 2  # exit code: another attempt would fail the same way
 BUSY, BUSY_PAUSE_SECONDS = 4, 5.0  # exit code: another process, such as another host's server, is ingesting
 STORED = ("added", "replaced", "moved", "unchanged")
 NOT_COUNTED = {"removed", "missing"}  # outcomes of files that don't exist
+WORTH_A_NOTE = 5  # changed documents; while a few are read, replies say nothing
+LOOK_MS = 2_000  # how often to see whether the folder is still there
+CALM_MS, LONGEST_MS = 1_000, 30_000  # without changes before a run begins, and the longest wait for that
 NAME_CHARS = 40
 SHOWN_CHARS = 200  # of the folder's path
 REASON_CHARS = 300
@@ -47,20 +52,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class CommandProgress:
-    """The log of one run of the command so far. `files` is None until the folder has been listed."""
+    """The log of one run of the command so far. `files` is None until the folder has been listed.
+
+    While the machine runs on battery, a gentle run `waits`.
+    """
 
     files: int | None = None
     outcomes: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     reason: str = ""
     exit_code: int | None = None
+    waits: bool = False
 
 
 class Intake:
-    """Ingests the documents of a folder. `note` reports its progress."""
+    """Ingests the documents of a folder, and what changes in it. `note` reports the progress."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
-        """For `refdesk-admin ingest` with these arguments.
+    def __init__(self, folder: Path, data: Path, arguments: Sequence[str] = ()) -> None:
+        """For `refdesk-admin ingest` into this data folder, with these arguments.
 
         Raises:
             ConfigurationError: the command is not installed.
@@ -71,17 +80,22 @@ class Intake:
             raise ConfigurationError(
                 f"The command refdesk-admin is missing from {scripts}. Install refdesk again."
             )
-        self._folder = folder
+        self._folder, self._data = folder, os.path.realpath(data)
         path = in_one_line(str(folder))
         self._shown = path if len(path) <= SHOWN_CHARS else f"…{path[1 - SHOWN_CHARS :]}"
         self._command = [command, "ingest", str(folder), "--log", "--verbose", "--tied", *arguments]
+        self._command += ["--data", str(data)]
         self._run = CommandProgress()
+        self._has_read = False
 
     @property
     def note(self) -> str | None:
         """What callers must know; None once everything readable has been read."""
         run = self._run
         if run.exit_code is None:
+            changed = run.outcomes["added"] + run.outcomes["replaced"]
+            if self._has_read and changed < WORTH_A_NOTE and not run.waits:
+                return None
             return (
                 f"{self._progress()} What isn't read yet isn't found. Tell the user, and search again later."
             )
@@ -102,12 +116,67 @@ class Intake:
             )
         return None
 
+    async def follow(self) -> None:
+        """Read the folder, then gently again whenever something in it has changed, until cancelled.
+
+        Ends if the settings are wrong.
+        """
+        async with aclosing(self._changes()) as changes:
+            async for _ in changes:
+                await self.run()
+                if self._run.exit_code == WRONG_SETTINGS:
+                    return
+                if self._run.exit_code in SUCCEEDED and not self._has_read:
+                    self._has_read = True
+                    self._command.append("--gentle")
+
+    async def _changes(self) -> AsyncGenerator[None, None]:
+        """Once the folder is watched or found missing, and whenever it, or something in it, has changed."""
+        while True:
+            if (identity := _identity(self._folder)) is None:
+                yield
+                while _identity(self._folder) is None:  # noqa: ASYNC110 no event comes of what isn't there
+                    await anyio.sleep(LOOK_MS / 1000)
+                continue
+            try:
+                async with aclosing(self._watch()) as watched:
+                    async for changed in watched:
+                        if _identity(self._folder) != identity:
+                            break
+                        if changed:
+                            yield
+            except (OSError, RuntimeError) as error:  # of watchfiles: the system watches no more folders, say
+                if _identity(self._folder) == identity:
+                    log.warning("Changes in %s are noticed within an hour only: %s", self._folder, error)
+                    yield
+                    await anyio.sleep(LONGEST_PAUSE_SECONDS)
+
+    async def _watch(self) -> AsyncGenerator[bool, None]:
+        """True once the watch is active and for each change, else False from time to time."""
+        from watchfiles import awatch  # noqa: PLC0415 only to watch
+
+        own = f"{self._data}{os.sep}"  # may lie within the folder
+        changes = awatch(
+            self._folder,
+            watch_filter=lambda _change, path: not f"{os.path.realpath(path)}{os.sep}".startswith(own),
+            debounce=LONGEST_MS,
+            step=CALM_MS,
+            rust_timeout=LOOK_MS,
+            yield_on_timeout=True,
+            raise_interrupt=False,
+            ignore_permission_denied=True,
+        )
+        is_active = False
+        async for changed in changes:
+            yield bool(changed) or not is_active
+            is_active = True
+
     async def run(self) -> None:
-        """Run the command until it succeeds, with growing pauses."""
+        """Run the command until it succeeds, with growing pauses, or the folder is gone."""
         pause = FIRST_PAUSE_SECONDS
         while True:
             await self._once()
-            if self._run.exit_code in SUCCEEDED | {WRONG_SETTINGS}:
+            if self._run.exit_code in SUCCEEDED | {WRONG_SETTINGS} or not self._folder.exists():
                 return
             if self._run.exit_code == BUSY:
                 await anyio.sleep(BUSY_PAUSE_SECONDS)
@@ -145,6 +214,8 @@ class Intake:
             return
         if record.get("event") == "started":
             run.files = record["files"]
+        elif record.get("event") in {"paused", "resumed"}:
+            run.waits = record["event"] == "paused"
         elif record.get("event") == "file":
             run.outcomes[record["outcome"]] += 1
             if record["outcome"] == "skipped":
@@ -156,6 +227,8 @@ class Intake:
         run = self._run
         if run.files is None:
             return f"refdesk is looking through {self._shown} for documents."
+        if run.waits:
+            return f"refdesk reads what has changed in {self._shown} once the computer is plugged in again."
         done = sum(count for outcome, count in run.outcomes.items() if outcome not in NOT_COUNTED)
         return f"refdesk is reading the documents in {self._shown}: {done:,} of {run.files:,} files so far."
 
@@ -180,6 +253,15 @@ def data_of(folder: Path, settings: Settings) -> Path:
     digest = hashlib.sha256(os.path.normcase(folder).encode(errors="surrogateescape")).hexdigest()[:8]
     name = re.sub(r"[^\w-]+", "-", folder.name)[:NAME_CHARS]
     return settings.data.with_name(f"{settings.data.name}-folders") / f"{name}-{digest}".lstrip("-")
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """The device and inode of a folder, which tell it from its successor; None if it can't be reached."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 async def _lines(stream: ByteReceiveStream) -> AsyncIterator[str]:

@@ -127,10 +127,10 @@ def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Sett
         raise ConfigurationError("--documents is empty. Name the folder of documents.")
     folder = Path(os.path.abspath(flags.documents))  # noqa: PTH100 it needn't exist now
     data = flags.data or intake.data_of(folder, settings)
-    values = {"--data": data, "--config": flags.config, "--tenant": flags.tenant}
+    values = {"--config": flags.config, "--tenant": flags.tenant}
     options = [str(part) for name, value in values.items() if value for part in (name, value)]
     settings = settings.model_copy(update={"data": data})
-    return settings, intake.Intake(folder, options)
+    return settings, intake.Intake(folder, data, options)
 
 
 def _has_host() -> bool:
@@ -169,7 +169,7 @@ def _local(settings: Settings, intake: Intake | None) -> Callable[[], Awaitable[
     async def warm_up() -> None:
         await lazy_desk.warm_up()
         if intake:
-            await intake.run()
+            await intake.follow()
 
     return partial(stdio.serve, server, admission, warm_up=warm_up)
 

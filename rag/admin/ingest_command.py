@@ -29,7 +29,7 @@ from rag.admin.command_line import collection_option, command, keep_overview, la
 from rag.admin.connect.connect_output import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
-from rag.admin.progress_bar import shown_progress
+from rag.admin.progress_bar import log_line, shown_progress
 from rag.admin.runs_command import count_known_failures, keep_in_history
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
 from rag.admin.terminal import echo, print_json
@@ -37,11 +37,12 @@ from rag.admin.watch_folders import watch
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import Collection, LanguageChoice, Visibility
 from rag.errors import ConfigurationError
-from rag.ingest.ingest_run import Instructions, ingest
+from rag.ingest.ingest_run import Executor, GentleExecutor, Instructions, ingest
 from rag.ingest.policy.moderation import open_moderation, unasked
 from rag.ingest.report import InterruptedRunError, Outcome, Report
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.models.embed import Embedder, open_embedder
+from rag.runtime import be_gentle
 from rag.store.write.access_writer import Pairs
 from rag.store.write.change_collection import drop_if_empty, open_writer
 from rag.store.write.collection_writer import CollectionWriter
@@ -72,6 +73,24 @@ def _end_after(pipe: int) -> None:
     while os.read(pipe, 1):
         pass
     os._exit(1)
+
+
+def leave_machine_to_others(
+    _context: click.Context,
+    _option: click.Parameter,
+    is_gentle: bool,  # noqa: FBT001 click's
+) -> bool:
+    """A click callback: use one processor at the lowest priority, before any thread starts."""
+    if is_gentle:
+        be_gentle()
+    return is_gentle
+
+
+def _tell_battery(event: Literal["paused", "resumed"], *, as_log: bool) -> None:
+    if as_log:
+        log_line(event, reason="battery")
+    else:
+        echo("Paused: this machine runs on battery." if event == "paused" else "Going on.", err=True)
 
 
 known_ok_option = click.option(
@@ -111,6 +130,12 @@ known_ok_option = click.option(
 )
 @click.option("--dry-run", is_flag=True, help="Write nothing; show what would change, and who could see it.")
 @click.option("--watch", "watches", is_flag=True, help="Run again whenever something changes, until Ctrl-C.")
+@click.option(
+    "--gentle",
+    is_flag=True,
+    callback=leave_machine_to_others,
+    help="Use one processor at the lowest priority, and begin no file while the machine runs on battery.",
+)
 @click.option(
     "--on",
     default="",
@@ -154,6 +179,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     estimate: bool,
     dry_run: bool,
     watches: bool,
+    gentle: bool,
     on: str,
     verbose: bool,
     as_log: bool,
@@ -181,7 +207,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if estimate and (page or verbose or as_log):
         raise click.UsageError("--estimate can't be combined with --report, --verbose or --log.")
     _check_exclusive(estimate, dry_run, watches, bool(page))
-    _check_cluster(settings, on, alone=not (estimate or dry_run or watches))
+    _check_cluster(settings, on, alone=not (estimate or dry_run or watches or gentle))
     if estimate:
         return exit_code(
             await run_estimate(
@@ -208,6 +234,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         as_log=as_log,
         quiet=as_json,
         on=on,
+        executor=GentleExecutor(tell=partial(_tell_battery, as_log=as_log)) if gentle else None,
     )
     if watches:
         await watch_paths(paths, once, without=settings.data, as_json=as_json)
@@ -262,7 +289,7 @@ def _check_cluster(settings: Settings, address: str, *, alone: bool) -> None:
     if not address:
         return
     if not alone:
-        raise click.UsageError("--on can't be combined with --estimate, --dry-run or --watch.")
+        raise click.UsageError("--on can't be combined with --estimate, --dry-run, --watch or --gentle.")
     if not re.fullmatch(r"local|ray://[A-Za-z0-9.-]+:[0-9]{1,5}", address):
         raise click.UsageError(
             f"--on takes local or an address like ray://head.example:10001, not {address}."
@@ -343,6 +370,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     origin: str = "",
     only_news: bool = False,
     on: str = "",
+    executor: Executor | None = None,
 ) -> Report:
     """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
 
@@ -351,7 +379,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     lists every file, and `as_log` writes the progress as JSON lines. `origin` is the name of the origin to
     ingest, which is at `paths` if it is a folder. With `only_news` a run in which nothing happened prints
     nothing, and the lines of another one begin with the origin. `on` is the address of a Ray cluster to work
-    on.
+    on, and `executor` what prepares documents instead of the usual one.
     """
     name, tenant, began = valid_name(collection), tenant_of(settings), datetime.now(UTC)
     act: Literal["sync", "ingest"] = "sync" if origin else "ingest"
@@ -379,8 +407,9 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             open_writer(settings.data, target, around=around) as writer,
         ):
             instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
-            if cluster := await connection.cluster(model, embedder) if connection else None:
-                instructions = replace(instructions, executor=cluster)
+            cluster = await connection.cluster(model, embedder) if connection else None
+            if prepares := cluster or executor:
+                instructions = replace(instructions, executor=prepares)
             working = cluster.embedder(embedder) if cluster else embedder
             async with with_cache(settings, target, working) as cached:
                 run = None if paths else origin_run(settings, origin, target)

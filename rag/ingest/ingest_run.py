@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import anyio
 from anyio import to_thread
@@ -51,7 +51,7 @@ from rag.ingest.source_files import LocalFile, path_of
 from rag.ingest.work_limits import LARGE_CHARACTERS, BackPressure, Budget, lanes
 from rag.models.embed import Embedder
 from rag.report.text_and_html import counted
-from rag.runtime import concurrently, return_memory
+from rag.runtime import concurrently, on_battery, return_memory
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import (
     KeyedRows,
@@ -180,6 +180,29 @@ class LocalExecutor:
 
     async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
         """As `Preparation.chunk`."""
+        return await preparation.chunk(content, budget)
+
+
+@dataclass(frozen=True, slots=True)
+class GentleExecutor(LocalExecutor):
+    """As `LocalExecutor`, but begins no document while the machine runs on battery.
+
+    `tell` is called when it begins to wait, and when it goes on.
+    """
+
+    tell: Callable[[Literal["paused", "resumed"]], None] = lambda _event: None
+    on_battery: Callable[[], bool] = on_battery
+    look_seconds: float = 30
+    _looking: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+        """As `Preparation.chunk`."""
+        async with self._looking:  # so that two lanes tell it once
+            if self.on_battery():
+                self.tell("paused")
+                while self.on_battery():  # noqa: ASYNC110 no event comes of it
+                    await anyio.sleep(self.look_seconds)
+                self.tell("resumed")
         return await preparation.chunk(content, budget)
 
 

@@ -48,7 +48,7 @@ needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="needs pip install '
 NO_CONNECTION = "Ray gets no connection to ray://{}. Name the head's port"
 OTHER_VERSION = "has another version of Ray or Python than this machine"
 NO_ADDRESS = "takes local or an address like ray://head.example:10001, not {}"
-ALONE = "--on can't be combined with --estimate, --dry-run or --watch"
+ALONE = "--on can't be combined with --estimate, --dry-run, --watch or --gentle"
 TOKEN = "c" * 64
 SECONDS = 240
 DIFFERS = {"generation", "ingested_at"}  # in any two runs
@@ -467,6 +467,7 @@ def test_a_cluster_that_fails_ends_the_run_in_words_and_the_next_one_finishes_it
         (("--on", "local", "--estimate"), ALONE),
         (("--on", "local", "--dry-run"), ALONE),
         (("--on", "local", "--watch"), ALONE),
+        (("--on", "local", "--gentle"), ALONE),
     ],
 )
 def test_what_can_t_be_on_a_cluster_is_said_before_anything_is_made(

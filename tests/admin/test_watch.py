@@ -11,7 +11,10 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
+
+from rag.runtime import LOWEST_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,6 +96,14 @@ def test_a_folder_is_brought_in_when_it_changes_and_comes_back(desk: Desk, tmp_p
         assert watched.end(signal.SIGTERM) == 0
     assert watched.told[-1] == "Watching has ended.\n"
     assert sorted(path.rpartition("/")[2] for path in desk.paths()) == ["a.md", "c.md"]
+
+
+def test_a_gentle_command_takes_one_processor_at_the_lowest_priority(desk: Desk, corpus: Path) -> None:
+    with watching(desk, "ingest", corpus / "glossary.txt", "--gentle") as watched:
+        assert watched.run()["added"] == 1
+        process = psutil.Process(watched.process.pid)
+        assert (process.nice(), len(process.cpu_affinity())) == (LOWEST_PRIORITY, 1)
+        assert watched.end(signal.SIGTERM) == 0
 
 
 def test_a_run_that_fails_ends_nothing(desk: Desk, tmp_path: Path) -> None:

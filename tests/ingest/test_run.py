@@ -21,7 +21,7 @@ import rag.store.write.make_collection
 from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
 from rag.ingest.discover import LINK_OUTSIDE
-from rag.ingest.ingest_run import Executor, LocalExecutor
+from rag.ingest.ingest_run import Executor, GentleExecutor, LocalExecutor
 from rag.ingest.parse.decode import BINARY, decode
 from rag.ingest.parse.parsers import EMPTY
 from rag.ingest.parse.pdf.pdf_document import ENCRYPTED
@@ -650,3 +650,13 @@ async def test_waves_of_any_size_give_the_same_collection(
     assert {name: len(await library.texts(name)) for name in whole} == {
         name: len(texts) for name, texts in whole.items()
     }
+
+
+async def test_a_gentle_run_begins_no_document_while_the_machine_runs_on_battery(library: Library) -> None:
+    for name in ("a.md", "b.md"):
+        library.write(name, f"# {name}\n\nThe pendulum.\n")
+    told: list[str] = []
+    power = iter([True, True, False, False])
+    gentle = GentleExecutor(tell=told.append, on_battery=lambda: next(power), look_seconds=0)
+    assert _counts(await library.ingest(executor=gentle)) == {"added": 2}
+    assert told == ["paused", "resumed"]

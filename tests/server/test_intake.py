@@ -101,6 +101,40 @@ def test_a_later_start_finds_what_it_knows_and_takes_in_what_has_changed(
     assert set(read(wire)) == {"Wall clock", "Balance"}
 
 
+def test_what_changes_while_it_runs_is_taken_in_gently_and_what_is_removed_is_found_no_more(
+    start: Start, documents: Path
+) -> None:
+    wire = start(documents / ".refdesk", flags=["--documents", str(documents)])  # its own writes don't count
+    wire.begin()
+    assert read(wire) == ["Clock"]
+    until(lambda: not readers(wire))
+    (documents / "balance.md").write_text("# Balance\n\nThe pendulum has a balance wheel.\n")
+    until(lambda: bool(reading := readers(wire)) and "--gentle" in reading[0].cmdline())
+    until(lambda: set(search(wire)[0]) == {"Clock", "Balance"})
+    (documents / "clock.md").unlink()
+    until(lambda: search(wire)[0] == ["Balance"])
+    assert "What isn't read" not in search(wire)[1]  # of one document, nothing is said
+    until(lambda: not readers(wire))
+    assert wire.leave() == 0
+
+
+def test_a_folder_that_goes_and_comes_back_is_followed_on(
+    start: Start, tmp_path: Path, documents: Path
+) -> None:
+    wire = start(tmp_path / "data", flags=["--documents", str(documents)])
+    wire.begin()
+    assert read(wire) == ["Clock"]
+    documents.rename(tmp_path / "away")
+    until(lambda: "can't be read: no such file or folder." in search(wire)[1])
+    assert search(wire)[0] == ["Clock"]  # what was read stays
+    (tmp_path / "away" / "balance.md").write_text("# Balance\n\nThe pendulum has a balance wheel.\n")
+    (tmp_path / "away").rename(documents)
+    until(lambda: set(search(wire)[0]) == {"Clock", "Balance"})
+    (documents / "spring.md").write_text("# Spring\n\nThe pendulum has no spring.\n")
+    until(lambda: set(search(wire)[0]) == {"Clock", "Balance", "Spring"})
+    assert wire.leave() == 0
+
+
 def test_a_folder_that_is_missing_is_named_with_what_to_do_and_what_was_read_stays(
     scripts: Scripts, start: Start, tmp_path: Path, documents: Path
 ) -> None:
@@ -243,7 +277,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
         script.write_text(f"#!{sys.executable}\nimport json, os, sys\n{program}\n")
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
-        return Intake(tmp_path / "docs", ["--data", "x"])
+        (tmp_path / "docs").mkdir(exist_ok=True)
+        return Intake(tmp_path / "docs", tmp_path / "data")
 
     return make
 
