@@ -335,6 +335,8 @@ class Context:
 class Answer:
     """The hits of a search, best first, notes that their reader must know, and the steps of the search.
 
+    With a trace, `searched` names the collections that were searched.
+
     `context` has the hits as one text for a prompt, if the request asks for it. `degraded` names what is
     missing because something failed: the "dense" or "sparse" ranking of some or all collections, the
     "similarity" of hits, attached "collections", or a stage. The notes say why. `Desk.with_warnings` fills
@@ -347,6 +349,7 @@ class Answer:
     steps: tuple[Step, ...] = field(default=(), compare=False)
     trace: Trace | None = field(default=None, compare=False)
     degraded: tuple[str, ...] = ()
+    searched: tuple[str, ...] = field(default=(), compare=False)
     stale: Mapping[str, Staleness] = field(default_factory=dict)
     flags: Mapping[str, tuple[Flag, ...]] = field(default_factory=dict)
 

@@ -217,18 +217,20 @@ class App:
             raise argument_error(error, tools.SearchArguments, hidden) from None
         self._check_offered(arguments, tool, principal)
         desk = await self._lazy_desk.desk()
-        answer = await desk.search(principal, arguments.request(), trace=bool(arguments.explain))
+        server = self._settings.server
+        answer = await desk.search(
+            principal, arguments.request(), trace=bool(arguments.explain or server.full_results)
+        )
         answer = await desk.with_warnings(answer)
         call_audit.current_call().steps = answer.steps
         call_audit.current_call().degraded = answer.degraded
-        server = self._settings.server
         vectors = server.include_vectors if arguments.vectors is None else arguments.vectors
         urls, brief = server.openai_compat, not server.full_results
 
         def render(max_chars: int) -> SearchReply:
-            room = max_chars - NO_ROOM_CHARS if answer.trace else max_chars
+            room = max_chars - NO_ROOM_CHARS if arguments.explain else max_chars
             reply = search_reply(answer, room, vectors=vectors, urls=urls, brief=brief)
-            return with_trace(reply, answer, max_chars) if answer.trace else reply
+            return with_trace(reply, answer, max_chars) if arguments.explain else reply
 
         result = await self._with_note(render, arguments.max_chars or server.max_chars)
         if with_app:

@@ -113,14 +113,15 @@ Answer the question below using only the documents that {search} finds.
 3. Answer only from the passages. After each statement, put the cite_as and the [id] of its passage, as in:
    Handbook › Leave, p. 4 [source_id/seq].
 4. If the evidence is missing or contradictory, say so plainly.
+5. Answer in at most 300 tokens. Don't show your reasoning.
 
 Question: {question}\
 """
 
 THRESHOLDS_DESCRIPTION = "Leave out passages that are too far: " + ", ".join(LIMITS) + "."
 STAGES_DESCRIPTION = """\
-Other stages than the profile's, for example {"of": "fresh", "without": ["dedupe"]}: those of another \
-profile, or all but some.\
+Other stages than the profile's, for example {"of": "fresh", "without": ["dedupe"], "neighbors": 2}: those \
+of another profile, or all but some, with this number of chunks before and after each result.\
 """
 LOADED = {"anthropic/alwaysLoad": True}  # for hosts that hide tools until a model looks for them
 MAX_HINT_CHARS = 120
@@ -352,6 +353,8 @@ def tool_pair(
         del of_results[name]
     if not server.include_vectors and "vectors" not in defaults.overrides:
         del of_results["vector"]
+    if not server.full_results:
+        del search_replies["properties"]["searched"]
     if "explain" not in search["properties"]:
         del search_replies["properties"]["trace"]
     described = tool.description or SEARCH_DESCRIPTION.replace("get_source", opener.name)

@@ -62,9 +62,9 @@ def _thresholds(
     return thresholds or None
 
 
-def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | None:
-    changes: dict[str, object] = {"of": of} if of is not None else {}
-    return changes | ({"without": without} if without else {}) or None
+def _stages(of: str | None, without: tuple[str, ...], neighbors: int | None) -> dict[str, object] | None:
+    choice = {"of": of, "without": without or None, "neighbors": neighbors}
+    return {name: value for name, value in choice.items() if value is not None} or None
 
 
 @command("search", of_asker=True, on_bucket=True)
@@ -129,6 +129,9 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
 @click.option(
     "--without-stage", multiple=True, metavar="STAGE", help="Leave out the stages of this kind. Repeatable."
 )
+@click.option(
+    "--neighbors", type=int, metavar="N", help="Show this number of chunks before and after each passage."
+)
 @click.option("--vectors", is_flag=True, help="With --json: also print the vector of each passage.")
 @click.option(
     "--detail",
@@ -151,6 +154,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     collections: tuple[str, ...],
     stages_of: str | None,
     without_stage: tuple[str, ...],
+    neighbors: int | None,
     vectors: bool,
     explain: bool,
     expect: str | None,
@@ -169,7 +173,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     request = SearchRequest(
         query,
         collections=collections or None,
-        stages=_stages(stages_of, without_stage),
+        stages=_stages(stages_of, without_stage, neighbors),
         joined=True,
         **refinements,  # options with the names of the request's other fields
     )
@@ -187,7 +191,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
             answer, fate = await desk.why_not(principal, request, expect)
             fates.append(fate)
         else:
-            answer = await desk.search(principal, request, trace=explain or report is not None)
+            answer = await desk.search(principal, request, trace=explain or as_json or report is not None)
         answer = await desk.with_warnings(answer)
     reply = search_reply(answer, max_chars=None, vectors=vectors)
     if report:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
+from rag.access.bindings import BoundFilter
 from rag.answers import MAX_LIMIT, Detail, Mode
 
 DEFAULT_PROFILE = "default"
@@ -34,6 +35,7 @@ Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
 Candidates = Annotated[int, Field(ge=10, le=1000)]
 FusionMethod = Literal["calibrated", "rrf", "dbsf", "convex"]
 Texts = tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...]
+Neighbors = Annotated[int, Field(ge=0, le=5)]
 Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
@@ -70,10 +72,11 @@ class EngineSettings(Section):
 
 
 class MultiQueryStage(Section):
-    """Adds paraphrases of the query, written by the chat model."""
+    """Adds paraphrases of the query, written by the chat model, or searches for them alone."""
 
     stage: Literal["multi_query"]
     queries: Annotated[int, Field(ge=1, le=10)] = 3
+    question: bool = True
     timeout_seconds: Seconds = 10.0
 
 
@@ -99,7 +102,7 @@ class NeighborsStage(Section):
     """Extends each hit by the chunks before and after it."""
 
     stage: Literal["neighbors"]
-    count: Annotated[int, Field(ge=0, le=5)] = 1
+    count: Neighbors = 1
 
 
 class ParentStage(Section):
@@ -216,10 +219,14 @@ def applies(stage: HitStage, mode: Mode) -> bool:
 
 
 class StageChoice(Section):
-    """The stages that a request runs: those `of` another profile, or of its own, `without` some of them."""
+    """The stages that a request runs: those `of` another profile, or of its own, `without` some of them.
+
+    `neighbors` is the number of chunks to show before and after each hit.
+    """
 
     of: str | None = None
     without: tuple[str, ...] = ()
+    neighbors: Neighbors | None = None
 
 
 Overridable = Literal[
@@ -248,6 +255,7 @@ class ProfileSettings(Section):
     context_tokens: ContextTokens | None = None
     stages: Stages | None = None
     must_contain: Texts | None = None
+    filter: BoundFilter | None = None
 
 
 NEARLY_THE_SAME = 0.5

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import platformdirs
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from rag.access.bindings import Name
+from rag.access.bindings import BoundFilter, Name
 from rag.access.names import DEFAULT_TENANT, check_access
 from rag.answers import Detail, Mode
 from rag.config.model_settings import (
@@ -249,6 +249,7 @@ class SearchSettings(Section):
     detail: Detail = "passage"
     statistics: Counting = "auto"
     must_contain: Texts = ()
+    filter: BoundFilter = Field(default={})
     relax: bool = False
     degrade: bool = True
     context_tokens: ContextTokens = 2000

@@ -20,7 +20,7 @@ from rag.access.tenants import check_tenant
 from rag.answers import WHOLE, Answer, Context, Extract, Hit, Part, RequestValues, SearchRequest
 from rag.config.profiles import CustomStage
 from rag.config.settings_checks import check_consistent, stages_of
-from rag.corpus import DEFAULT_EMBEDDER, Collection, Principal, Source
+from rag.corpus import DEFAULT_EMBEDDER, Binding, Collection, Principal, Source
 from rag.errors import BusyError, NotFoundError, StoreError
 from rag.home import check_data_folder
 from rag.models.breaker import Breaker
@@ -51,7 +51,16 @@ from rag.search.requested_sources import (
     unknown_names_note,
 )
 from rag.search.search_plan import SearchPlan
-from rag.search.search_state import Models, OnSearch, OnStep, SearchState, StepRecorder, call_hook
+from rag.search.search_state import (
+    Models,
+    OnSearch,
+    OnSearchStart,
+    OnStep,
+    OnStepStart,
+    SearchState,
+    StepRecorder,
+    call_hook,
+)
 from rag.search.source_window import extract
 from rag.search.stages.custom import load_function
 from rag.search.view import View, narrow_views
@@ -70,6 +79,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+LACKING_FIELDS = "Not searched, because they lack a field by which the profile filters: {}."
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 PASSAGE_CHARS = 20_000  # of a passage, marked on its page
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
@@ -81,9 +91,10 @@ class Desk:
 
     `alarms` counts the sources that the gate withheld although the engine should have excluded them.
     `breakers` hold the state of the endpoints of remote models, by their kind, and the embedder's name.
-    A program may set `on_step`, which is called after each step of a search, and `on_search`, which is called
-    after each search that has an answer. Both run in the event loop, so they must be quick. What they raise
-    is logged, and the search goes on.
+    A program may set `on_search_start` and `on_step_start`, which are called before each search and each of
+    its steps, `on_step`, called after each step, and `on_search`, called after each search that has an
+    answer. All run in the event loop, so they must be quick. What they raise is logged, and the search goes
+    on.
     """
 
     def __init__(  # noqa: PLR0913 what a desk consists of
@@ -103,6 +114,8 @@ class Desk:
         self._models = Models(embedders, chat, reranker)
         self._settings = settings
         self.breakers = breakers
+        self.on_search_start: OnSearchStart | None = None
+        self.on_step_start: OnStepStart | None = None
         self.on_step: OnStep | None = None
         self.on_search: OnSearch | None = None
         self._overviews = OverviewCache()
@@ -271,7 +284,13 @@ class Desk:
             StoreError: the storage failed.
         """
         request = request_with(query, values)
-        answer, _ = await self._search(principal, request, trace=trace)
+        if self.on_search_start:
+            call_hook(self.on_search_start, principal, request)
+        answer, state = await self._search(principal, request, trace=trace)
+        if trace:  # the overview's counts passed the gate: no other names are told, even if the engine fails
+            readable = {summary.collection.name for summary in await self.overview(principal)}
+            names = (view.table.collection.name for view in state.views)
+            answer = replace(answer, searched=tuple(name for name in names if name in readable))
         if self.on_search:
             call_hook(self.on_search, principal, request, answer)
         return answer
@@ -316,7 +335,7 @@ class Desk:
         self, principal: Principal, request: SearchRequest, *, trace: bool
     ) -> tuple[Answer, SearchState]:
         """The answer to a request, and the state of the search that found it."""
-        steps = StepRecorder(detailed=trace, on_step=self.on_step)
+        steps = StepRecorder(detailed=trace, on_start=self.on_step_start, on_step=self.on_step)
         broken: list[Collection] = []
         with steps.step("plan"):
             views = {view.table.collection.name: view for view in await self._views(principal, broken)}
@@ -325,10 +344,11 @@ class Desk:
             failing = [table.name for table in broken if table.visibility == "tenant"]
             request, notes = readable_request(request, views, failing)
             plan = await self._plan(principal, request)
+            views, not_declaring = _within_profile(views, plan, principal)
             plan, unknown_sources = await self._with_sources(principal, plan)
             chosen = await narrow_views(chosen_views(principal, plan, views, failing), plan)
         state = SearchState(plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken))
-        state.note([*notes, *unknown_sources])
+        state.note([*notes, *not_declaring, *unknown_sources])
         return await search(state)
 
     async def _with_sources(self, principal: Principal, plan: SearchPlan) -> tuple[SearchPlan, list[str]]:
@@ -572,6 +592,19 @@ class Desk:
         if any(view.table.failed for view in views):
             raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
         raise NotFoundError(NOT_FOUND)
+
+
+def _within_profile(
+    views: dict[str, View], plan: SearchPlan, principal: Principal
+) -> tuple[dict[str, View], list[str]]:
+    """The views behind the filter of the plan's profile, and a note on collections without its fields."""
+    if plan.profile_filter is None:
+        return views, []
+    bound = replace(principal, bindings=(*principal.bindings, Binding(filter=plan.profile_filter)))
+    narrowed = {name: replace(view, principal=bound) for name, view in views.items()}
+    searched = {name: view for name, view in narrowed.items() if view.walls is not None}
+    lacking = ", ".join(sorted(narrowed.keys() - searched.keys()))
+    return searched, [LACKING_FIELDS.format(lacking)] if lacking else []
 
 
 def _flags(hits: Sequence[Hit]) -> Mapping[str, tuple[Flag, ...]]:

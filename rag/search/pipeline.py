@@ -29,7 +29,12 @@ from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
 from rag.search.stages import apply_hit_stages, more_queries, with_detail
-from rag.search.stages.query_stages import PLAN_FINDS_NOTHING, narrowed_by_plan
+from rag.search.stages.query_stages import (
+    PARAPHRASES_FIND_NOTHING,
+    PLAN_FINDS_NOTHING,
+    in_other_words,
+    narrowed_by_plan,
+)
 from rag.search.stages.thresholds import (
     DISTANT,
     UNGROUNDED,
@@ -87,9 +92,10 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     state.note(await to_thread.run_sync(_truncation_notes, text, queries[0], state))
     state.note(_chance_notes(queries[0], state))
     planned = narrowed_by_plan(queries, state) if plan.query_stages else queries
-    hits = await find(planned, state)
-    if not hits and planned is not queries:  # the planner narrowed too much: search without its plan
-        state.note([PLAN_FINDS_NOTHING])
+    chosen = in_other_words(planned, state) if plan.query_stages else planned
+    hits = await find(chosen, state)
+    if not hits and chosen is not queries:  # the planner narrowed too much, say
+        state.note([PLAN_FINDS_NOTHING if planned is not queries else PARAPHRASES_FIND_NOTHING])
         state.left_out.clear()
         hits = await find(queries, state)
     if not hits and not state.is_late:

@@ -164,8 +164,18 @@ def _stages(
             f"stages.without: there is no stage {unknown[0][:64]!r}; there are: {there}."
         )
     remaining = tuple(stage for stage in stages if stage.stage not in choice.without)
+    if choice.neighbors is not None:
+        remaining = _with_neighbors(remaining, choice.neighbors)
     check_allowed(settings, "stages", remaining, settings.stages)
     return remaining
+
+
+def _with_neighbors(stages: Stages, count: int) -> Stages:
+    """The stages with this number of chunks before and after each hit, in the place of the profile's own."""
+    others = tuple(stage for stage in stages if not isinstance(stage, NeighborsStage))
+    at = next((at for at, stage in enumerate(stages) if isinstance(stage, NeighborsStage)), len(others))
+    own = (NeighborsStage(stage="neighbors", count=count),) if count else ()
+    return (*others[:at], *own, *others[at:])
 
 
 def _check_distance(
@@ -309,6 +319,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         contains=_contains(request, settings),
         phrases=() if mode == "exact" else _phrases(request.query),
         unquoted=_query_without_quotes(request.query, mode, settings),
+        profile_filter=settings.filter or None,
     )
     plan = _joining(plan, request)
     return plan if request.vector is None else _with_vector(plan, request.vector)

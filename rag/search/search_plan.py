@@ -47,6 +47,9 @@ class SearchPlan:
     If the plan `joins`, adjacent chunks become one hit; in mode exact, chunks whose excerpts touch. If it
     also `selects`, hits that add little about a source give way to other sources. That is only the default
     for requests without a limit.
+
+    Nothing is found that doesn't meet the `profile_filter`, whatever the request's own filter is and even if
+    that is relaxed.
     """
 
     query: str
@@ -79,6 +82,7 @@ class SearchPlan:
     unquoted: str | None = None
     joins: bool = False
     selects: bool = False
+    profile_filter: Mapping[str, object] | None = None
 
     @property
     def strict(self) -> bool:

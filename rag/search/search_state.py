@@ -59,6 +59,10 @@ UNREAD = (
 _tracer = get_tracer("refdesk")
 log = logging.getLogger(__name__)
 
+OnStepStart: TypeAlias = "Callable[[str], None]"
+"""A program's own function that is called with the name of each step before it runs, in the event loop."""
+OnSearchStart: TypeAlias = "Callable[[Principal, SearchRequest], None]"
+"""A program's own function that is called before each search, in the event loop."""
 OnStep: TypeAlias = "Callable[[Step], None]"
 """A program's own function that is called after each step of a search, in the event loop."""
 OnSearch: TypeAlias = "Callable[[Principal, SearchRequest, Answer], None]"
@@ -242,17 +246,27 @@ class OpenStep:
 class StepRecorder:
     """Records the steps of one search in the order in which they end; if `detailed`, with their hits.
 
-    `on_step` is called with the record of each step that has ended.
+    `on_start` is called with the name of each step before it runs, `on_step` with its record once it has
+    ended.
     """
 
-    def __init__(self, *, detailed: bool = False, on_step: OnStep | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        detailed: bool = False,
+        on_start: OnStepStart | None = None,
+        on_step: OnStep | None = None,
+    ) -> None:
         self.detailed = detailed
+        self._on_start = on_start
         self._on_step = on_step
         self._steps: list[OpenStep] = []
 
     @contextmanager
     def step(self, name: str) -> Iterator[OpenStep]:
         """A step that lasts as long as the block."""
+        if self._on_start:
+            call_hook(self._on_start, name)
         began = time.perf_counter()
         with _tracer.start_as_current_span(
             f"refdesk.{name}", record_exception=False, set_status_on_exception=False

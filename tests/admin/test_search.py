@@ -490,6 +490,7 @@ def test_an_override_without_effect_is_told(inside: Desk, clock_desk: Desk) -> N
         (("--threshold", "near=1"), "thresholds has no 'near'"),
         (("--threshold", "min_similarity"), "is not like min_similarity=0.3."),
         (("--without-stage", "rerank"), "stages.without: there is no stage 'rerank'; there are: none."),
+        (("--neighbors", "9"), "stages.neighbors must be"),
         (("--alpha", "0.5"), "alpha has no effect with the fusion calibrated"),
         (("--vectors",), "--vectors needs --json."),
     ]

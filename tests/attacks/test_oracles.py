@@ -221,10 +221,10 @@ def test_b4_nothing_is_told_beside_the_answer(world: World, askers: Askers, name
 
 
 REPLY_KEYS = {
-    "search": {"results", "notes", "trust"},
+    "search": {"results", "notes", "searched", "trust"},
     "hit": {
         *("id", "title", "cite_as", "uri", "collection", "date", "text", "start", "end", "tokens"),
-        *("score", "similarity", "metadata"),
+        *("lists", "score", "similarity", "metadata"),
     },
     "get_source": {
         *("id", "uri", "title", "collection", "mime_type", "indexed_at", "metadata", "length", "start"),
@@ -250,6 +250,7 @@ def test_b5_b8_a_reply_has_the_fields_that_it_must_have_and_no_others(
     assert json.loads(block["text"]) == told
     assert told.keys() - {"collection"} == REPLY_KEYS["search"]
     assert told["notes"] == []
+    assert {*told["searched"]} == {paper.collection for paper in world.readable(name)}
     for hit in told["results"]:
         assert hit.keys() <= REPLY_KEYS["hit"]
         assert hit["metadata"].keys() <= METADATA

@@ -23,7 +23,7 @@ def test_the_example_equals_the_defaults() -> None:
 
 
 def test_the_example_names_every_setting_in_the_order_of_the_module() -> None:
-    tables = ("profiles", "of_collections", "of_tenants", "urls")
+    tables = ("filter", "profiles", "of_collections", "of_tenants", "urls")
     of_the_operator = {("search", table) for table in tables} | {("oauth", "scopes"), ("oauth", "clients")}
     keys = [keys for keys in _keys(_uncommented()) if keys[:2] not in of_the_operator]
     keys = [

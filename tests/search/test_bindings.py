@@ -9,6 +9,7 @@ import pytest
 from rag.answers import Answer, Mode, SearchRequest
 from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.desk import LACKING_FIELDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,6 +214,18 @@ async def test_a_stage_that_asks_for_more_gets_only_what_is_left(
     assert len(said) == 1
     desk = shelf.desk(stages=[stage | {"options": {"name": "notes"}}])
     assert _titles(await desk.search(FREE, SearchRequest("draft"))) == {"note"}
+
+
+async def test_the_filter_of_a_profile_holds_whatever_the_request_filters_by_or_relaxes(shelf: Shelf) -> None:
+    desk = shelf.desk(relax=True, profiles={"final": {"filter": {"status": "final"}}})
+    free = await desk.search(FREE, "pendulum", limit=50, collections=["handbook"])
+    assert {"draft0", "unmarked", "rules"} <= _titles(free)
+    answer = await desk.search(FREE, "pendulum", limit=50, profile="final", trace=True)
+    assert (_titles(answer), answer.searched) == ({"rules", "old"}, ("handbook",))
+    assert LACKING_FIELDS.format("notes, tickets") in answer.notes
+    for around in AROUND_THE_WALL:
+        narrowed = await desk.search(FREE, "pendulum", limit=50, profile="final", filter=around)
+        assert _titles(narrowed) <= {"rules", "old"}, around
 
 
 async def test_if_the_engine_let_everything_through_the_gate_would_still_hold_it_back(

@@ -123,6 +123,7 @@ async def test_they_answer_with_the_records_that_the_tools_answer_with(
     for hit, whole_hit in zip(found["results"], told["results"], strict=True):
         assert hit.items() <= whole_hit.items()
         assert whole_hit.keys() - hit.keys() == {*FULL_ONLY, "title", "metadata"}
+    assert told.pop("searched") == ["documents"]
     assert (found | {"results": []}) == (told | {"results": []})
     assert opened["id"] == whole["id"] == first["id"].partition("/")[0]
     assert first["text"] in opened["text"]
@@ -323,12 +324,17 @@ async def test_hooks_are_told_of_each_step_and_each_search(shelf: Shelf) -> None
     desk = shelf.desk()
     steps: list[Step] = []
     searches: list[tuple[Principal, SearchRequest, Answer]] = []
+    started: list[object] = []
+    desk.on_search_start = lambda *asked: started.append(asked)
+    desk.on_step_start = started.append
     desk.on_step = steps.append
     desk.on_search = lambda *found: searches.append(found)
     answer = await desk.search(ME, "pendulum", limit=2)
     assert [step.name for step in steps] == [step.name for step in answer.steps]
     assert {*SEARCHES} <= {step.name for step in steps}
     assert searches == [(ME, SearchRequest("pendulum", limit=2), answer)]
+    assert started[0] == searches[0][:2]
+    assert {*started[1:]} == {step.name for step in steps}
     with pytest.raises(InvalidRequestError):
         await desk.search(ME, "pendulum", limit=101)
     assert len(searches) == 1
@@ -345,9 +351,9 @@ async def test_a_hook_that_fails_is_logged_and_changes_nothing(
     def failing(*_: object) -> None:
         raise RuntimeError
 
-    desk.on_step = desk.on_search = failing
+    desk.on_step = desk.on_search = desk.on_step_start = desk.on_search_start = failing
     assert await desk.search(ME, "pendulum") == before
-    assert len(caplog.records) == len(before.steps) + 1
+    assert len(caplog.records) == 2 * len(before.steps) + 2
     assert "failing" in caplog.records[0].message
 
 

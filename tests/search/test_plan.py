@@ -299,8 +299,8 @@ def test_what_a_request_sets_goes_before_its_profile_and_leaves_the_rest() -> No
         ({"thresholds": {"min_similarity": 2}}, "thresholds.min_similarity must be at most 1."),
         ({"thresholds": {"min_evidence": "zebra"}}, "thresholds.min_evidence must be a number."),
         ({"thresholds": {"max_distance": float("nan")}}, "thresholds.max_distance must be at most 2."),
-        ({"stages": {}}, "stages is empty; it has: of, without."),
-        ({"stages": {"only": ["dedupe"]}}, "stages has no 'only'; it has: of, without."),
+        ({"stages": {}}, "stages is empty; it has: of, without, neighbors."),
+        ({"stages": {"only": ["dedupe"]}}, "stages has no 'only'; it has: of, without, neighbors."),
         ({"stages": {"without": "dedupe"}}, "stages.without must be a list."),
         (
             {"stages": {"without": ["rerank"]}},
