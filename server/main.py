@@ -62,6 +62,12 @@ def _flags() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="configuration file; or set REFDESK_CONFIG"
     )
+    parser.add_argument(
+        "--env-file",
+        type=Path,
+        metavar="FILE",
+        help="also take environment variables, such as keys of models, from this file of lines NAME=value",
+    )
     parser.add_argument("--data", type=Path, metavar="DIR", help="data folder; or set REFDESK_DATA")
     parser.add_argument(
         "--documents",

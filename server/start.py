@@ -28,7 +28,7 @@ from mcp.server.lowlevel import Server
 from rag.access.keys import keys_in
 from rag.access.names import DEFAULT_TENANT
 from rag.access.tenants import LocalAsker, tenants
-from rag.config.load import asker_flags, config_path, load_settings
+from rag.config.load import asker_flags, config_path, load_env_file, load_settings
 from rag.config.server_settings import LimitSettings, ToolSettings, check_exposure
 from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
@@ -88,8 +88,10 @@ def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None
     """The server that the flags and settings describe.
 
     Raises:
-        ConfigurationError: the settings are invalid or contradict the flags.
+        ConfigurationError: the settings are invalid or contradict the flags, or --env-file can't be read.
     """
+    if flags.env_file:
+        load_env_file(flags.env_file)
     overrides = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
     asker = {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
     settings = load_settings(flags.config, os.environ, overrides | asker)
@@ -102,7 +104,8 @@ def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None
         call_audit.export_spans()
     serve = _remote(settings) if flags.http else _local(settings, intake)
     logs.set_up(settings.server.log_level, audit=flags.http)
-    for warning in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):
+    config, _ = config_path(flags.config, os.environ)
+    for warning in loose_permissions(config, settings.data, flags.env_file):
         log.warning(warning)
     if not intake and (problem := data_folder_problem(settings.home)):
         log.warning(problem)
@@ -127,7 +130,7 @@ def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Sett
         raise ConfigurationError("--documents is empty. Name the folder of documents.")
     folder = Path(os.path.abspath(flags.documents))  # noqa: PTH100 it needn't exist now
     data = flags.data or intake.data_of(folder, settings)
-    values = {"--config": flags.config, "--tenant": flags.tenant}
+    values = {"--config": flags.config, "--env-file": flags.env_file, "--tenant": flags.tenant}
     options = [str(part) for name, value in values.items() if value for part in (name, value)]
     settings = settings.model_copy(update={"data": data})
     return settings, intake.Intake(folder, data, options)

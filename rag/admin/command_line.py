@@ -15,7 +15,7 @@ import click
 
 from rag.access.tenants import tenant_file, tenant_of
 from rag.admin.terminal import arguments, echo
-from rag.config.load import asker_flags, config_path, load_settings
+from rag.config.load import asker_flags, config_path, load_env_file, load_settings
 from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
 from rag.corpus import Language
@@ -54,6 +54,12 @@ _OPTIONS = (
         metavar="FILE",
         help="Settings file. Overrides REFDESK_CONFIG.",
     ),
+    click.option(
+        "--env-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Also take environment variables, such as keys of models, from this file of lines NAME=value.",
+    ),
 )
 
 
@@ -65,7 +71,7 @@ def command(
     on_bucket: bool = False,
     makes_settings: bool = False,
 ) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
-    """Turn a coroutine into a command with --json, --data and --config.
+    """Turn a coroutine into a command with --json, --data, --config and --env-file.
 
     The coroutine gets the settings, `as_json` and its own options, and returns the exit code. `of_tenant`
     adds --tenant, `of_asker` adds --user and --group. A command runs on a desk in a bucket only if it says
@@ -77,18 +83,21 @@ def command(
         def run(
             config: Path | None,
             data: Path | None,
+            env_file: Path | None,
             tenant: str | None = None,
             asker: str | None = None,
             asker_groups: tuple[str, ...] = (),
             **options: Any,  # noqa: ANN401 click's
         ) -> int:
+            if env_file:
+                load_env_file(env_file)
             flags = {"data": data, "principal.tenant": tenant} | asker_flags(asker, asker_groups)
             without = {"REFDESK_CONFIG"} if makes_settings else set[str]()
             environment = {key: value for key, value in os.environ.items() if key not in without}
             settings = load_settings(None if makes_settings else config, environment, flags)
             if settings.storage.uri and not on_bucket:
                 raise _only_reads(settings.storage.uri)
-            for warning in loose_permissions(settings_file(), settings.data):
+            for warning in loose_permissions(settings_file(), settings.data, env_file):
                 echo(f"refdesk-admin: {warning}", err=True)
             return anyio.run(functools.partial(_run, function, settings, options, changes=not on_bucket))
 
@@ -190,9 +199,11 @@ def has_asker_options() -> bool:
 
 
 def asker_arguments() -> list[str]:
-    """The arguments with which a server serves the tenant and the asker of the running command."""
+    """The arguments with which a server has the environment file, tenant and asker of the running command."""
     parameters = click.get_current_context().params
-    options = [("--tenant", parameters["tenant"]), ("--user", parameters["asker"])]
+    env_file = parameters["env_file"]
+    options = [("--env-file", str(env_file.absolute()) if env_file else None)]
+    options += [("--tenant", parameters["tenant"]), ("--user", parameters["asker"])]
     options += [("--group", group) for group in parameters["asker_groups"]]
     return [part for name, value in options if value is not None for part in (name, value)]
 
@@ -204,7 +215,8 @@ def same_desk(*names: str) -> str:
     """
     context = click.get_current_context(silent=True)  # a program has none
     parameters = context.params if context else {}
-    options = ((f"--{name}", parameters.get(name)) for name in names or ("config", "data", "tenant"))
+    names = names or ("config", "data", "env-file", "tenant")
+    options = ((f"--{name}", parameters.get(name.replace("-", "_"))) for name in names)
     return arguments(*(str(part) for name, value in options if value is not None for part in (name, value)))
 
 

@@ -6,8 +6,10 @@ Only the entry points import this module: `server.start` and `rag.admin`. Progra
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
@@ -76,6 +78,25 @@ def load_settings(
     return settings
 
 
+def load_env_file(path: Path) -> None:
+    """Set the environment variables of a file of lines NAME=value, except those that are set already.
+
+    For keys of models and the like, which hosts and schedulers don't pass on. Values are taken as they are.
+
+    Raises:
+        ConfigurationError: the file can't be read, or has another line.
+    """
+    from dotenv.parser import parse_stream  # noqa: PLC0415 few processes have such a file
+
+    for binding in parse_stream(StringIO(_read(path, required=True, kind="environment file"))):
+        if binding.error or (binding.key and binding.value is None):  # the line itself could be a secret
+            raise ConfigurationError(
+                f"Line {binding.original.line} of the environment file {path} is not NAME=value."
+            )
+        if binding.key and binding.value is not None:
+            os.environ.setdefault(binding.key, binding.value)
+
+
 def asker_flags(user: str | None, groups: Sequence[str]) -> dict[str, object]:
     """The settings that --user and --group override; none if neither flag is given.
 
@@ -93,18 +114,18 @@ def config_path(config: Path | None, environment: Mapping[str, str]) -> tuple[Pa
     return (Path(chosen), True) if chosen else (DEFAULT_CONFIG, False)
 
 
-def _read(path: Path, *, required: bool) -> str:
+def _read(path: Path, *, required: bool, kind: str = "settings file") -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         if not required:
             return ""
-        raise ConfigurationError(f"There is no settings file {path}.") from error
+        raise ConfigurationError(f"There is no {kind} {path}.") from error
     except OSError as error:
-        raise ConfigurationError(f"The settings file {path} can't be read: {error.strerror}.") from error
+        raise ConfigurationError(f"The {kind} {path} can't be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(
-            f"The settings file {path} is not text in UTF-8. Save it in that encoding."
+            f"The {kind} {path} is not text in UTF-8. Save it in that encoding."
         ) from error
 
 

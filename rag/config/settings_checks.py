@@ -175,7 +175,7 @@ GROUP_ANY = stat.S_IRWXG
 ROOT_USER = 0
 
 
-def loose_permissions(config: Path, data: Path) -> Sequence[str]:
+def loose_permissions(config: Path, data: Path, env_file: Path | None = None) -> Sequence[str]:
     """One warning for each file or folder whose permissions are too loose, with the command that fixes it.
 
     Missing files are fine. So is access for root, and for a group whose only member is the owner. Windows
@@ -183,7 +183,8 @@ def loose_permissions(config: Path, data: Path) -> Sequence[str]:
     """
     if os.name == "nt":
         return ()
-    return (*_writable_by_others(config), *_accessible_to_others(data))
+    secrets = [_readable_by_others(env_file)] if env_file else []
+    return (*_writable_by_others(config), *_accessible_to_others(data), *filter(None, secrets))
 
 
 def _writable_by_others(config: Path) -> Iterator[str]:
@@ -204,6 +205,13 @@ def _writable_by_others(config: Path) -> Iterator[str]:
                 f"Other users can write the {kind} {path}, and so change the settings. "
                 f"Fix it: chmod go-w {_quoted(path)}"
             )
+
+
+def _readable_by_others(env_file: Path) -> str:
+    status = _status(env_file)
+    if status is None or not _others_may(status, OTHERS_ANY):
+        return ""
+    return f"Other users can access the environment file {env_file}. Fix it: chmod 600 {_quoted(env_file)}"
 
 
 def _accessible_to_others(data: Path) -> Iterator[str]:

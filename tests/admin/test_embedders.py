@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,50 @@ def test_a_collection_is_made_ingested_and_searched_with_the_embedder_that_it_na
     assert [line.split()[3] for line in shown.splitlines()] == ["EMBEDDER", "default", "german"]
     assert "german: openai beta" in house.desk.run("status", "--config", config).stdout
     assert house.desk.json("status", "--config", config)["collections"][1]["embedder_name"] == "german"
+
+
+def test_keys_come_from_an_environment_file_unless_the_environment_has_them(
+    house: House, tmp_path: Path
+) -> None:
+    config, secrets, data = (
+        house.settings(api_key_env="GERMAN_KEY"),
+        tmp_path / "secrets.env",
+        house.desk.data,
+    )
+    secrets.write_text("\ufeff# keys\nexport GERMAN_KEY='${in-the-file}'\n\nREFDESK_SEARCH_LIMIT=1\n")
+    options = ("--config", config, "--env-file", secrets, "--data", data)
+
+    def run(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+        house.provider.headers.clear()
+        done = house.desk.scripts.admin(*arguments, *options, env={"HOME": str(tmp_path)} | env)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    (house.folder / "b.md").write_text("# Watches\n\nThe pendulum watch needs oil.\n")
+    told = run("ingest", house.folder, "--embedder", "german").stderr
+    assert f"Other users can access the environment file {secrets}. Fix it: chmod 600" in told
+    assert {*house.provider.keys} == {"Bearer ${in-the-file}"}
+    secrets.chmod(0o600)
+    assert "must also set" not in run("connect", "cursor", "--yes").stderr
+    checked = json.loads(run("connect", "cursor", "--check", "--json").stdout)  # as the host starts it
+    assert (checked["passages"], {*house.provider.keys}) == (1, {"Bearer ${in-the-file}"})
+    run("search", "oil", GERMAN_KEY="in-the-environment")
+    assert {*house.provider.keys} == {"Bearer in-the-environment"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "There is no environment file"), ("A=1\nsecret words\n", "Line 2 of the environment file")],
+)
+def test_a_wrong_environment_file_ends_the_command_and_shows_nothing_of_it(
+    desk: Desk, tmp_path: Path, content: str | None, said: str
+) -> None:
+    file = tmp_path / "secrets.env"
+    if content is not None:
+        file.write_text(content)
+    told = desk.run("status", "--env-file", file, code=2).stderr
+    assert said in told
+    assert "secret words" not in told
 
 
 def test_every_command_says_that_a_table_is_gone_and_how_the_collection_follows_its_new_name(

@@ -98,7 +98,9 @@ def _tell_of_launch(settings: Settings, wish: Wish) -> None:
         )
     if problem := data_folder_problem(settings.home):
         echo(problem, err=True)
-    if names := [name for name in secret_names(settings) if name in os.environ]:
+    has_env_file = "--env-file" in (wish.entry.get("args") or ())
+    names = [name for name in secret_names(settings) if name in os.environ and not has_env_file]
+    if names:
         echo(f"{wish.host.title} must also set {', '.join(names)} for the server.", err=True)
 
 
