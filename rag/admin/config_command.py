@@ -30,7 +30,7 @@ from rag.admin.sharing import exposures
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.load import environment_name, setting_keys
-from rag.config.profiles import DEFAULT_PROFILE, CustomStage
+from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
 from rag.config.server_settings import HttpSettings, check_exposure
 from rag.config.settings import DEFAULT_DATA, ModerationSettings, Settings
 from rag.config.settings_checks import stages_of
@@ -119,25 +119,37 @@ def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tupl
             advice = f"so set baseline = {max(usual, 0):.2f}"
             return f"{description}; unrelated texts have a cosine of {usual:.2f}, {advice}"
 
-    async def chat() -> str:
+    async def chat(model: str) -> str:
         async with open_chat(settings.chat, environment) as opened:
             if opened:
-                await opened.reply("Say that you are ready.", "Are you ready?", _Ready, lambda _usage: None)
-        return f"{settings.chat.model} answers"
+                ready = opened.with_model(model).reply
+                await ready("Say that you are ready.", "Are you ready?", _Ready, lambda _usage: None)
+        return f"{model or settings.chat.model} answers"
 
-    async def reranker() -> str:
+    async def reranker(model: str) -> str:
         async with open_reranker(settings.reranker, environment) as opened:
             if opened:
-                await opened.scores("clock", ["A clock tells the time."])
-        return f"{settings.reranker.provider} answers"
+                await opened.with_model(model).scores("clock", ["A clock tells the time."])
+        return f"{model or settings.reranker.provider} answers"
 
     yield "embedder", partial(embedder, DEFAULT_EMBEDDER)
     for name in settings.embedders:
         yield f"embedder {name}", partial(embedder, name)
-    if settings.chat.model:
-        yield "chat", chat
-    if settings.reranker.provider != "none":
-        yield "reranker", reranker
+    of_chat, of_reranker = _other_models(settings)
+    for model in ("", *of_chat) if settings.chat.model else ():
+        yield f"chat {model}".strip(), partial(chat, model)
+    for model in ("", *of_reranker) if settings.reranker.provider != "none" else ():
+        yield f"reranker {model}".strip(), partial(reranker, model)
+
+
+def _other_models(settings: Settings) -> tuple[list[str], list[str]]:
+    """The models that stages name besides those of [chat] and [reranker]."""
+    by_chat, by_reranker = dict[str, None](), dict[str, None]()
+    for stage in chain.from_iterable(stages_of(settings.search).values()):
+        if isinstance(stage, MultiQueryStage | PlannerStage | RerankStage) and stage.model:
+            is_reranker = isinstance(stage, RerankStage) and stage.by == "reranker"
+            (by_reranker if is_reranker else by_chat)[stage.model] = None
+    return list(by_chat), list(by_reranker)
 
 
 async def _moderation(settings: ModerationSettings, environment: Mapping[str, str]) -> str:

@@ -71,10 +71,21 @@ class EngineSettings(Section):
     operator: Literal["or", "and"] = "or"
 
 
+# The `model` of a stage is another one behind the same endpoint than [chat] or [reranker] names; empty: that.
+
+
+ONE_MODEL = frozenset({"onnx", "tei"})  # providers of rerankers
+NO_OTHER_MODEL = (
+    "the stage rerank names the model {}, but a reranker of the provider onnx or tei has only one. "
+    "Leave it out."
+)
+
+
 class MultiQueryStage(Section):
     """Adds paraphrases of the query, written by the chat model, or searches for them alone."""
 
     stage: Literal["multi_query"]
+    model: str = ""
     queries: Annotated[int, Field(ge=1, le=10)] = 3
     question: bool = True
     timeout_seconds: Seconds = 10.0
@@ -84,6 +95,7 @@ class PlannerStage(Section):
     """Splits the query into subqueries by the chat model, each with collections and a filter of its own."""
 
     stage: Literal["planner"]
+    model: str = ""
     queries: Annotated[int, Field(ge=1, le=10)] = 4
     timeout_seconds: Seconds = 10.0
 
@@ -93,6 +105,7 @@ class RerankStage(Section):
 
     stage: Literal["rerank"]
     by: Literal["reranker", "chat"] = "reranker"
+    model: str = ""
     candidates: Annotated[int, Field(ge=1, le=1000)] = 30
     limit: Annotated[int, Field(ge=1, le=1000)] | None = None
     timeout_seconds: Seconds = 10.0

@@ -17,6 +17,8 @@ from rag.config.origin_settings import FolderOrigin
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     LOOSENING,
+    NO_OTHER_MODEL,
+    ONE_MODEL,
     HitStage,
     MultiQueryStage,
     Overridable,
@@ -149,7 +151,7 @@ def _scope_contradictions(
 def _stage_contradictions(
     above: tuple[str, ...], stages: Stages, settings: Settings
 ) -> Iterator[Contradiction]:
-    after_hits = False
+    after_hits, has_one_model = False, settings.reranker.provider in ONE_MODEL
     for index, stage in enumerate(stages):
         keys = (*above, "stages", str(index))
         if makes_queries(stage) and after_hits:
@@ -157,6 +159,8 @@ def _stage_contradictions(
         after_hits = after_hits or not makes_queries(stage)
         if missing := _missing_model(stage, settings):
             yield keys, f"the stage {stage.stage} needs {missing}, which is not set."
+        elif isinstance(stage, RerankStage) and stage.by == "reranker" and stage.model and has_one_model:
+            yield keys, NO_OTHER_MODEL.format(stage.model)
 
 
 def _missing_model(stage: QueryStage | HitStage, settings: Settings) -> str | None:

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -75,6 +75,10 @@ class Chat:
 
     endpoint: Endpoint
     settings: ChatSettings
+
+    def with_model(self, name: str) -> Chat:
+        """The chat with another model behind the same endpoint; as it is if the name is empty."""
+        return replace(self, settings=self.settings.model_copy(update={"model": name})) if name else self
 
     async def reply(self, instructions: str, content: str, form: type[T], used: Callable[[Usage], None]) -> T:
         """The model's reply to `content`, given the `instructions`, as an instance of `form`.

@@ -208,6 +208,12 @@ def test_endpoints_are_asked_and_wrong_keys_told(
     assert found["reranker"] == "ok voyage answers"
     assert provider.keys[0] == chat_server.keys[0] == f"Bearer {KEY}"
 
+    small, big = '{ stage = "multi_query", model = "small" }', '{ stage = "rerank", model = "big" }'
+    other = f"[search.profiles.fine]\nstages = [{small}, {big}]\n"
+    _, found = check(text + other, *none_yet)
+    assert (found["chat small"], found["reranker big"]) == ("ok small answers", "ok big answers")
+    assert (chat_server.requests[-1]["model"], rerank_server.requests[-1]["model"]) == ("small", "big")
+
     for server in (provider, chat_server, rerank_server):
         server.script = [server.failing(401)]
     code, found = check(text, *none_yet)

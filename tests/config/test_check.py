@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.config.load import load_settings
+from rag.config.profiles import NO_OTHER_MODEL
 from rag.config.settings import Settings
 from rag.config.settings_checks import check_consistent, contradictions
 from rag.errors import ConfigurationError
@@ -58,6 +59,10 @@ GOOD |= {
     ),
 }
 BAD: dict[str, tuple[Settings, str]] = {
+    "another model of a reranker that has one": (
+        _settings({"stages": [RERANK | {"model": "big"}]}, reranker=RERANKER),
+        f"search.stages: {NO_OTHER_MODEL.format('big')}",
+    ),
     "two tools of one name": (
         _tools({}, {"opener": {"name": "open_b"}}),
         f"server.tools.name: {TAKEN.format('search')}",

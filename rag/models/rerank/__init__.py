@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from anyio import to_thread
 
+from rag.config.profiles import NO_OTHER_MODEL
+from rag.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from rag.config.model_settings import RerankerSettings
     from rag.models.breaker import Breaker
@@ -16,6 +19,13 @@ if TYPE_CHECKING:
 
 class Reranker(Protocol):
     """A model that scores how well a text answers a query; safe to share between tasks."""
+
+    def with_model(self, name: str) -> Reranker:
+        """The reranker with another model behind the same endpoint; as it is if the name is empty.
+
+        Raises:
+            ConfigurationError: there is only one model.
+        """
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
         """One score from 0 to 1 per text, in the texts' order; None where the model gave none.
@@ -59,6 +69,12 @@ def _remote(
     from rag.models.rerank.remote_reranker import remote_reranker  # noqa: PLC0415 takes 0.5 s and more
 
     return remote_reranker(settings, environment, breaker=breaker)
+
+
+def no_other_model(name: str) -> ConfigurationError:
+    """The error of a reranker that has only one model."""
+    message = NO_OTHER_MODEL.format(name)
+    return ConfigurationError(message[0].upper() + message[1:])
 
 
 def logistic(logit: float) -> float:

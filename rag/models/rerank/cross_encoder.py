@@ -22,7 +22,7 @@ from anyio import to_thread
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
 from rag.models.model_folder import ModelFacts, check_pulled, read_facts
-from rag.models.rerank import logistic
+from rag.models.rerank import logistic, no_other_model
 from rag.models.text_encoder import WEIGHTS, Dense, Head, dense_layers, opened_model, read_tensors, run
 from rag.models.tokenizer import opened_tokenizer, plain_encoding, special_ids
 from rag.runtime import cores
@@ -50,6 +50,12 @@ class CrossEncoder:
     limit: int
     head: ScoringHead | None = None
     runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
+
+    def with_model(self, name: str) -> CrossEncoder:
+        """As `Reranker.with_model`."""
+        if name:
+            raise no_other_model(name)
+        return self
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
         """The probability that each text answers the query; texts longer than the window are truncated."""

@@ -9,12 +9,12 @@ import json
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rag.models.breaker import Breaker
 from rag.models.endpoint import FIRST_DELAY, Endpoint, RefusedError, open_endpoint
-from rag.models.rerank import logistic
+from rag.models.rerank import logistic, no_other_model
 
 if TYPE_CHECKING:
     from rag.config.model_settings import RerankerSettings
@@ -28,6 +28,12 @@ class RemoteReranker:
 
     endpoint: Endpoint
     settings: RerankerSettings
+
+    def with_model(self, name: str) -> RemoteReranker:
+        """As `Reranker.with_model`."""
+        if name and self.settings.provider == "tei":
+            raise no_other_model(name)
+        return replace(self, settings=self.settings.model_copy(update={"model": name})) if name else self
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
         """One score per text. If the endpoint refuses a batch, the batch size is halved.

@@ -244,10 +244,10 @@ async def more_queries(
     return QueriesMade(tuple(queries), (warning,), failed=True)
 
 
-def _chat_of(chat: Chat | None, stage: QueryStage) -> Chat:
+def _chat_of(chat: Chat | None, stage: MultiQueryStage | PlannerStage) -> Chat:
     if chat is None:
         raise ConfigurationError(f"The stage {stage.stage} needs a chat model: name one as chat.model.")
-    return chat
+    return chat.with_model(stage.model)
 
 
 def _label(stage: QueryStage) -> str:

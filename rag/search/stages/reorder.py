@@ -75,8 +75,9 @@ async def _scores(
 ) -> list[float | None]:
     texts = [_scored_text(hit) for hit in hits]
     if stage.by == "reranker":
-        return await cast("Reranker", models.reranker).scores(query, texts)
-    semantic = await chat_scores(cast("Chat", models.chat), query, texts, step.add_usage)
+        return await cast("Reranker", models.reranker).with_model(stage.model).scores(query, texts)
+    chat = cast("Chat", models.chat).with_model(stage.model)
+    semantic = await chat_scores(chat, query, texts, step.add_usage)
     return weighted(semantic, [hit.similarity or 0.0 for hit in hits])
 
 

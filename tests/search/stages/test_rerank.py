@@ -12,6 +12,7 @@ from rag.answers import Answer, SearchRequest, Usage
 from rag.config.model_settings import RerankerSettings
 from rag.config.settings import Settings
 from rag.corpus import Access, Principal
+from rag.errors import ConfigurationError
 from rag.models.rerank.remote_reranker import remote_reranker
 from rag.search.desk import Desk
 
@@ -293,6 +294,30 @@ async def test_a_model_is_sent_only_what_the_principal_may_read(  # noqa: PLR091
     assert _sent(servers).count("words that everybody reads") == 4  # heading and text, to each
     assert (await _asked(desk, ANN)).hits[0].source.title == "secret"
     assert all("confidential" in _sent([server]) for server in servers)
+
+
+@pytest.mark.parametrize("dialect", ["cohere", "tei"], indirect=True)
+async def test_a_stage_can_name_another_model_of_its_endpoint_where_that_has_several(  # noqa: PLR0913, PLR0917 both models
+    stocked: Shelf,
+    rerank_server: Endpoint,
+    reranker: Reranker,
+    chats: ModuleType,
+    chat: Chat,
+    chat_server: Endpoint,
+    dialect: str,
+) -> None:
+    rerank_server.script = [_scoring(dialect, _rising)]
+    chat_server.script = [chats.saying({"scores": [{"index": 0, "score": 4}]})]
+    by_chat = RERANK | {"by": "chat", "model": "small"}
+    await _asked(stocked.desk(chat=chat, stages=[by_chat]))
+    assert chat_server.requests[-1]["model"] == "small"
+    desk = stocked.desk(reranker=reranker, stages=[RERANK | {"model": "large"}])
+    if dialect == "tei":
+        with pytest.raises(ConfigurationError):
+            await _asked(desk)
+    else:
+        await _asked(desk)
+        assert rerank_server.requests[-1]["model"] == "large"
 
 
 @pytest.mark.parametrize("by", ["reranker", "chat"])
