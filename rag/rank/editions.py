@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +29,7 @@ OTHER_EDITION = 0.7
 """The factor for the score of an edition that isn't asked for (rag/evaluate/measuring.md)."""
 NEAR_COPY = 0.5  # the share of common words from which two passages are editions of one another
 SAME_TITLE = 0.2  # the same, of documents with one title
+LAST_DAY = date.max - timedelta(days=1)
 _PRESENT = re.compile(
     r"""\b(?:
       current(?:ly)? | latest | newest | now(?:adays)? | today | (?:most\ )?recent(?:ly)? | up[- ]to[- ]date
@@ -51,21 +52,29 @@ _VERSION = re.compile(r"(?<![0-9A-Za-z])v(?:ersion)?[ ._-]?[0-9]+(?:\.[0-9]+)*",
 
 @dataclass(frozen=True, slots=True)
 class AskedTime:
-    """The years that a question asks for; none for the present."""
+    """The years that a question asks for; none for the present, which is `today`."""
 
     years: frozenset[int] = frozenset()
+    today: date = date.max
 
     def prefers(self, first: Dating | None, second: Dating | None) -> bool:
         """Whether it asks for a document of the `first` date rather than for one of the `second`.
 
-        For the present, the newer one; for years, one of these, else the last one before them, which was
-        still valid. Dates that overlap, like 2023 and May 2023, are the same.
+        For the present, the newer one, unless it begins after tomorrow; for years, one of these, else the
+        last one before them, which was still valid. Dates that overlap, like 2023 and May 2023, are the same.
         """
         if first is None or second is None:
             return False
         if not self.years:
-            return first.first > second.last
+            return self._is_newer(first, second)
         return self._years_away(first) < self._years_away(second)
+
+    def _is_newer(self, first: Dating, second: Dating) -> bool:
+        tomorrow = min(self.today, LAST_DAY) + timedelta(days=1)  # it is already tomorrow somewhere
+        upcoming = first.first > tomorrow
+        if upcoming != (second.first > tomorrow):
+            return not upcoming
+        return first.last < second.first if upcoming else first.first > second.last
 
     def _years_away(self, dated: Dating) -> tuple[int, int]:
         """Smaller for a date that is in these years or nearer to them; one after them is the farthest."""
@@ -84,17 +93,16 @@ class AskedTime:
         return (now.date() - last).days if isinstance(moment, Dating) else (now - moment) / DAY
 
 
-PRESENT = AskedTime()
-
-
-def asked_time(question: str) -> AskedTime | None:
+def asked_time(question: str, today: date = date.max) -> AskedTime | None:
     """The time that a question asks for, in the usual words of a dozen languages; None if for none.
 
-    Examples: "the current fee" -> `PRESENT`; "the fee in 2018" -> {2018}; "the fee" -> None.
+    Without `today`, no date counts as one of the future.
+
+    Examples: "the current fee" -> `AskedTime()`; "the fee in 2018" -> {2018}; "the fee" -> None.
     """
     if years := _YEAR.findall(question):
         return AskedTime(frozenset(map(int, years)))
-    return PRESENT if _PRESENT.search(question) else None
+    return AskedTime(today=today) if _PRESENT.search(question) else None
 
 
 def prefer_editions(hits: Sequence[Hit], asked: AskedTime) -> list[Hit]:

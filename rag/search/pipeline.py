@@ -214,7 +214,7 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     state.spellings.update(lists[0].spellings)
     with state.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
-    asked = asked_time(queries[0].text)
+    asked = asked_time(queries[0].text, datetime.now(UTC).date())
     # The gate reads the source of each candidate, so it stops at the limit, unless a later step drops hits.
     needs_all = plan.drops_distant or plan.hit_stages or asked
     enough = len(candidates) if needs_all else state.hits_to_check

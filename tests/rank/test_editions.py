@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from rag.answers import Hit
 from rag.corpus import Chunk, FileState, Source
 from rag.originals import Dating, dating
-from rag.rank.editions import OTHER_EDITION, PRESENT, AskedTime, asked_time, prefer_editions, without_copies
+from rag.rank.editions import OTHER_EDITION, AskedTime, asked_time, prefer_editions, without_copies
 
 INGESTED = datetime(2026, 3, 1, tzinfo=UTC)
 SOURCE = Source("s", "documents", "file:///s", "Leave", "text/markdown", "d", 1, 1, INGESTED)
 CHANGED = FileState(int(datetime(2022, 5, 6, 12, tzinfo=UTC).timestamp() * 1e9), 10)
+PRESENT = AskedTime()
 IN_2018 = AskedTime(frozenset({2018}))
 
 
@@ -139,6 +140,24 @@ def test_of_years_the_edition_comes_first_that_was_valid_then(year: int, first: 
     equal = [replace(hit, score=0.5) for hit in (OLD, NEW)]
     assert prefer_editions(equal, asked)[0].source == first.source
     assert prefer_editions(equal[::-1], asked)[0].source == first.source
+
+
+@pytest.mark.parametrize(
+    ("today", "first"),
+    [
+        (date(2023, 2, 1), "2023"),
+        (date(2022, 12, 31), "2023"),
+        (date(2022, 12, 30), "2018"),
+        (date.max, "2023"),
+    ],
+)
+def test_an_edition_that_begins_after_tomorrow_is_not_the_present_one(today: date, first: str) -> None:
+    equal = [replace(hit, score=0.5) for hit in (OLD, NEW)]
+    assert _paths(prefer_editions(equal, AskedTime(today=today)))[0] == f"{first}/leave.md"
+    of_2030 = _hit("2030/leave.md", 0.5, "Third.")
+    of_2030 = replace(of_2030, source=replace(of_2030.source, date=datetime(2030, 1, 1, tzinfo=UTC)))
+    of_three = prefer_editions([of_2030, *equal], AskedTime(today=today))
+    assert _paths(of_three)[0] == ("2030/leave.md" if today == date.max else f"{first}/leave.md")
 
 
 def test_an_edition_that_answers_much_better_stays_first() -> None:

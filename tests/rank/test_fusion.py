@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rag.answers import Hit
 from rag.corpus import Chunk, Source
 from rag.errors import ConfigurationError
-from rag.rank.editions import PRESENT
+from rag.rank.editions import AskedTime
 from rag.rank.fusion import (
     TIE,
     aged_score,
@@ -299,7 +299,7 @@ def _hit_of_age(name: str, score: float, age: float | None = None) -> Hit:
 
 def _ages(hits: Sequence[Hit]) -> list[float | None]:
     dates = [hit.source.date for hit in hits]
-    return [None if date is None else PRESENT.days_away(date, NOW) for date in dates]
+    return [None if date is None else AskedTime().days_away(date, NOW) for date in dates]
 
 
 def _aged(*hits: Hit, weight: float = 0.5, missing: MissingDate = "ignore") -> list[tuple[str, Any]]:

@@ -22,7 +22,7 @@ from rag.models.breaker import note_failure
 from rag.models.chat import Chat, chat_scores, weighted
 from rag.originals import Dating, dating
 from rag.rank.diversity import Likeness, cosine, diversify, jaccard
-from rag.rank.editions import PRESENT, asked_time, prefer_editions, without_copies
+from rag.rank.editions import AskedTime, asked_time, prefer_editions, without_copies
 from rag.rank.fusion import by_recency, newer_first
 from rag.search.recall import Query
 from rag.store.read.word_analysis import query_terms, stop_languages
@@ -93,7 +93,7 @@ async def rerank(
 ) -> list[Hit]:
     """The stage `rerank`; see `rerank_hits`. Editions that the question asks for come first again."""
     reranked = await rerank_hits(hits, stage, query.text, state.models, step, limit=state.plan.limit)
-    asked = asked_time(query.text)
+    asked = asked_time(query.text, datetime.now(UTC).date())
     return prefer_editions(reranked, asked) if asked else reranked
 
 
@@ -114,8 +114,8 @@ async def order_by_recency(
                 f"The stage recency uses the field {stage.field}, of type {kind} in the collection "
                 f"{collection.name}. Name a field of type datetime."
             )
-    asked = asked_time(query.text) or PRESENT
     now = datetime.now(UTC)
+    asked = asked_time(query.text) or AskedTime()
     datings = [None if stage.field else dating(hit.source) for hit in hits]
     moments = [
         hit.fields.get(stage.field) if stage.field else hit.source.date or dated
@@ -174,5 +174,6 @@ async def drop_duplicates(
     """The hits without those that nearly repeat a better one; of editions, the one asked for is better."""
     languages = {language for view in query.views for language in stop_languages(view.table.collection)}
     asked_words = frozenset(words(" ".join(query_terms(query.text, languages))))
-    asked = asked_time(query.text) or PRESENT
+    today = datetime.now(UTC).date()
+    asked = asked_time(query.text, today) or AskedTime(today=today)
     return without_copies(hits, asked_words, asked, threshold=stage.threshold)
