@@ -379,7 +379,7 @@ class Extract:
     `until` is the end of the requested part: of the source, the section, or the last chunk or line. `fields`
     are the declared fields of the source. The text begins on line `first_line` of `line_count`. The `outline`
     is that of the source, or of the requested section or lines. An extract of the outline alone has no text;
-    its outline begins at `start`.
+    its outline begins at `start`. `page` is the one on which the named passage stands, or the part begins.
     """
 
     source: Source
@@ -396,3 +396,4 @@ class Extract:
     first_line: int = 1
     line_count: int = 1
     notes: tuple[str, ...] = ()
+    page: int | None = None

@@ -20,7 +20,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
-from rag.answers import MAX_REPLY_CHARS, NOTHING_ASKED, Part
+from rag.answers import MAX_REPLY_CHARS, NOTHING_ASKED, Extract, Part
 from rag.config.server_settings import (
     FETCH,
     PAGE_PICTURE,
@@ -32,6 +32,7 @@ from rag.config.server_settings import (
 from rag.corpus import Principal
 from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import open_document, open_or_list, reply_of_target
+from rag.search.browse import Folder
 from rag.search.reply.reply_parts import Reply
 from rag.search.reply.search_reply import NO_ROOM_CHARS, SearchReply, search_reply, with_trace
 from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
@@ -69,6 +70,9 @@ def extensions(settings: Settings) -> dict[str, dict[str, object]]:
 
 log = logging.getLogger(__name__)
 
+NO_PICTURES = "There is no picture of this page: the operator has not enabled pictures. Leave picture out."
+NO_PICTURE_OF_LIST = "There is no picture: this is a list. Open a document of it with picture."
+PICTURED = "The image is page {} of {}."
 NO_TOOL = "There is no tool {!r}."
 PAGE_SIZE = 50  # sources in one page of resources/list
 MAX_RESOURCE_CHARS = 200_000
@@ -149,6 +153,7 @@ class App:
         self._intake = intake
         self._principal_of = principal_of
         self._settings = settings
+        self._pictures = tools.offers_pictures(settings.server, remote=remote)
 
     async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
         """tools/list: the tools that the principal may call, with what it may read by each."""
@@ -158,7 +163,9 @@ class App:
             asker = principal_through(principal, tool)
             overview = await self._lazy_desk.overview(asker)
             began = None if self._remote else await self._lazy_desk.first_ingestion(asker, overview)
-            listed += tools.tool_pair(self._settings, tool, asker, overview, first_ingestion=began)
+            listed += tools.tool_pair(
+                self._settings, tool, asker, overview, pictures=self._pictures, first_ingestion=began
+            )
         if self._shows_apps(context):
             listed = mcp_apps.with_page(listed, callable_tools(self._settings.server, principal))
         self._lazy_desk.listed.set()
@@ -232,7 +239,7 @@ class App:
             reply = search_reply(answer, room, vectors=vectors, urls=urls, brief=brief)
             return with_trace(reply, answer, max_chars) if arguments.explain else reply
 
-        result = await self._with_note(render, arguments.max_chars or server.max_chars)
+        result = await self._with_notes(render, arguments.max_chars or server.max_chars)
         if with_app:
             result.meta = mcp_apps.search_meta(
                 tool, answer.hits, (result.structured_content or {})["results"]
@@ -277,20 +284,51 @@ class App:
         desk = await self._lazy_desk.desk()
         part, listing = arguments.part(), arguments.listing()
         target = await open_or_list(desk, principal, arguments.id, max_chars, part=part, listing=listing)
-        return await self._with_note(partial(reply_of_target, target), max_chars)
+        render = partial(reply_of_target, target)
+        if not arguments.picture:
+            return await self._with_notes(render, max_chars)
+        image, note = await self._picture(target)
+        return await self._with_notes(render, max_chars, note, image=image)
 
-    async def _with_note(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:
-        """The rendered result with the intake's note, within `max_chars` and `MAX_REPLY_BYTES`."""
-        note = self._intake and self._intake.note
-        if not note:
-            return await _within_bytes(lambda fitting: tool_result(render(fitting)), max_chars)
-        room = len(json.dumps(note)) + 1
+    async def _picture(self, target: Extract | Folder) -> tuple[types.ImageContent | None, str]:
+        """The page of what was opened, and which it is; or why there is no picture."""
+        if not self._pictures:
+            return None, NO_PICTURES
+        if isinstance(target, Folder):
+            return None, NO_PICTURE_OF_LIST
+        # Imported here, because most servers are never asked for one.
+        from rag.search.page_picture import page_of  # noqa: PLC0415
+
+        try:
+            page = await page_of(target)
+        except InvalidRequestError as error:
+            return None, str(error)
+        return mcp_apps.image(page), PICTURED.format(page.number, page.picture.pages)
+
+    async def _with_notes(
+        self,
+        render: Callable[[int], NotedReply],
+        max_chars: int,
+        *notes: str,
+        image: types.ImageContent | None = None,
+    ) -> types.CallToolResult:
+        """The rendered result with these notes and the intake's, within `max_chars` and `MAX_REPLY_BYTES`.
+
+        An image stands behind the text, which is shorter if both don't fit into these bytes.
+        """
+        if intake_note := self._intake and self._intake.note:
+            notes += (intake_note,)
+        room = sum(len(json.dumps(note)) + 1 for note in notes)
 
         def noted(fitting: int) -> types.CallToolResult:
             reply = render(fitting - room)
-            return tool_result(reply.model_copy(update={"notes": [*reply.notes, note]}))
+            return tool_result(reply.model_copy(update={"notes": [*reply.notes, *notes]}) if notes else reply)
 
-        return await _within_bytes(noted, max_chars)
+        if image is None:
+            return await _within_bytes(noted, max_chars)
+        result = await _within_bytes(noted, max_chars, MAX_REPLY_BYTES - len(image.data) - ENVELOPE_BYTES)
+        result.content.append(image)
+        return result
 
     async def _fetch(self, principal: Principal, raw_arguments: dict[str, Any]) -> types.CallToolResult:
         name, desk = _arguments(tools.FetchArguments, raw_arguments).id, await self._lazy_desk.desk()
@@ -494,16 +532,18 @@ def _arguments(model: type[Arguments], raw_arguments: dict[str, Any]) -> Argumen
         raise argument_error(error, model) from None
 
 
-async def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Result:
+async def _within_bytes(
+    render: Callable[[int], Result], max_chars: int, max_bytes: int = MAX_REPLY_BYTES
+) -> Result:
     """As `_fitting`, in a thread, because replies can be long."""
-    return await to_thread.run_sync(_fitting, render, max_chars)
+    return await to_thread.run_sync(_fitting, render, max_chars, max_bytes)
 
 
-def _fitting(render: Callable[[int], Result], max_chars: int) -> Result:
-    """The result of `render(max_chars)`, or of fewer characters until it fits into `MAX_REPLY_BYTES`."""
+def _fitting(render: Callable[[int], Result], max_chars: int, max_bytes: int) -> Result:
+    """The result of `render(max_chars)`, or of fewer characters until it fits into `max_bytes`."""
     result = render(max_chars)
-    while most_bytes(result) > MAX_REPLY_BYTES and (size := size_on_the_wire(result)) > MAX_REPLY_BYTES:
-        max_chars = max_chars * MAX_REPLY_BYTES // size
+    while most_bytes(result) > max_bytes and (size := size_on_the_wire(result)) > max_bytes:
+        max_chars = max_chars * max_bytes // size
         result = render(max_chars)
     return result
 

@@ -121,10 +121,14 @@ def search_meta(
     return {RESULT_META: {"opener": tool.opener.name, "titles": shown_titles, "pages": pages}}
 
 
+def image(page: Page) -> types.ImageContent:
+    """A page as content of a result."""
+    return types.ImageContent(data=base64.b64encode(page.picture.png).decode(), mime_type="image/png")
+
+
 def picture_result(id_: str, page: Page) -> types.CallToolResult:
     """A page as a picture, and what the page of passages needs to show it."""
     picture = page.picture
-    image = types.ImageContent(data=base64.b64encode(picture.png).decode(), mime_type="image/png")
     facts = {
         "id": id_,
         "page": page.number,
@@ -133,7 +137,7 @@ def picture_result(id_: str, page: Page) -> types.CallToolResult:
         "height": picture.height,
         "marks": picture.marks,
     }
-    return types.CallToolResult(content=[image], structured_content=facts)
+    return types.CallToolResult(content=[image(page)], structured_content=facts)
 
 
 def contents() -> types.ReadResourceResult:

@@ -78,6 +78,11 @@ def principal_through_any(principal: Principal, tools: Sequence[ToolSettings]) -
     return principal if OPEN in bindings else _with_binding(principal, Binding(any_of=bindings))
 
 
+def offers_pictures(server: ServerSettings, *, remote: bool) -> bool:
+    """Whether pages can be had as images beside their text, over HTTP if `remote`."""
+    return server.pictures == "always" or (server.pictures == "auto" and not remote)
+
+
 def _with_binding(principal: Principal, binding: Binding) -> Principal:
     if binding == OPEN:
         return principal
@@ -123,6 +128,7 @@ STAGES_DESCRIPTION = """\
 Other stages than the profile's, for example {"of": "fresh", "without": ["dedupe"], "neighbors": 2}: those \
 of another profile, or all but some, with this number of chunks before and after each result.\
 """
+PICTURE = "Also the page as an image, for figures."
 LOADED = {"anthropic/alwaysLoad": True}  # for hosts that hide tools until a model looks for them
 MAX_HINT_CHARS = 120
 MAX_PATH_CHARS = 4_096  # as long as file systems allow
@@ -248,6 +254,7 @@ class GetSourceArguments(Arguments):
     after: Annotated[
         str | None, Field(min_length=1, max_length=MAX_PATH_CHARS, description=SOURCE["after"])
     ] = None
+    picture: Annotated[bool | None, Field(description=PICTURE)] = None
     max_chars: MaxChars = None
 
     @field_validator("lines", mode="before")
@@ -322,12 +329,14 @@ def tool_pair(
     principal: Principal,
     overview: Sequence[CollectionOverview],
     *,
+    pictures: bool = False,
     first_ingestion: datetime | None = None,
 ) -> list[types.Tool]:
     """A search tool and its opener in `tools/list`, for a principal who may read this by it.
 
     Defaults are the operator's. An argument is left out if the operator fixed it or has not enabled it.
-    `first_ingestion` is when one began that has not ended.
+    `pictures` says whether the opener has the argument `picture`, `first_ingestion` when one began that has
+    not ended.
     """
     server, opener = settings.server, tool.opener
     max_limit = bounds(principal.bindings).limit
@@ -342,7 +351,7 @@ def tool_pair(
         search["properties"]["profile"] = profiles | {"description": "Retrieval profile."}
     undescribed = RARE - {*(tool.arguments or ())}
     _leave_out(search, undescribed | arguments_not_offered(settings, tool, principal))
-    _leave_out(get_source, undescribed)
+    _leave_out(get_source, undescribed if pictures else undescribed | {"picture"})
     if "related" not in search["properties"]:
         search["required"] = ["query"]
         search["properties"]["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."

@@ -89,6 +89,7 @@ class ServerSettings(Section):
     field_values: bool = True
     openai_compat: bool = False
     apps: bool = False
+    pictures: Literal["auto", "always", "never"] = "auto"
     traces: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     tools: tuple[ToolSettings, ...] = (ToolSettings(),)

@@ -1,4 +1,4 @@
-"""Draws a page of a PDF in a process that can do nothing else, and makes a PNG of the pixels that it gives.
+"""Draws a page of a file in a process that can do nothing else, and makes a PNG of the pixels that it gives.
 
 `rag.confined.page_process` is that process. It draws one page and ends, so that no file lives to see the next
 one, and a server that draws no pages has no such process. Parsers are confined in the same way
@@ -16,7 +16,7 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import anyio
 from anyio import to_thread
@@ -33,11 +33,14 @@ SECONDS = 10.0
 AT_ONCE = 2  # pages that are drawn; the others wait
 MOST_ANSWER_BYTES = 200_000  # pixels and marks
 MOST_PIXELS = 1_600  # of a side
-PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from rag.confined.page_process import main; main()"
+PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from rag.confined.page_process import main; main()"
 KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")  # what Python may need to start; others may hold keys
 REQUEST, LENGTH = struct.Struct("!II"), struct.Struct("!I")
 GREY, RED_GREEN_BLUE = 0, 2  # the kinds of colour of a PNG
 FAILED = "the page can't be drawn."
+
+Kind: TypeAlias = Literal["pdf", "pictures"]
+"""What a file has: pages that are drawn, or pictures in place of pages."""
 
 Side = Annotated[int, Field(ge=1, le=MOST_PIXELS)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -69,8 +72,10 @@ class Picture:
 _drawing: RunVar[anyio.CapacityLimiter] = RunVar("pages that are drawn")
 
 
-async def picture(data: bytes, number: int, passage: str) -> Picture:
-    """A page of a PDF, by its number from 1, with the words of the passage marked.
+async def picture(data: bytes, number: int, passage: str, kind: Kind = "pdf") -> Picture:
+    """A page of a file, by its number from 1. On that of a PDF the words of the passage are marked.
+
+    The pages of a file of pictures are its pictures.
 
     Raises:
         ParseError: it can't be drawn, or only beyond the limits; the message is for callers.
@@ -83,17 +88,17 @@ async def picture(data: bytes, number: int, passage: str) -> Picture:
     async with limiter:
         try:
             with anyio.fail_after(SECONDS):
-                answer = await _ask_process(data, number, passage)
+                answer = await _ask_process(data, number, passage, kind)
         except (OSError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise ParseError(FAILED, "crashed") from error
     return await to_thread.run_sync(checked_picture, answer)
 
 
-async def _ask_process(data: bytes, number: int, passage: str) -> bytes:
+async def _ask_process(data: bytes, number: int, passage: str, kind: Kind) -> bytes:
     """The output of the process until it ends, or until it is too long."""
     where = [path for path in sys.path if Path(path).is_absolute()]
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-    command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(MEMORY_BYTES), *where]
+    command = [sys.executable, "-I", "-S", "-c", PROGRAM, kind, str(MEMORY_BYTES), *where]
     process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
     try:
         content = passage.encode()

@@ -1,8 +1,9 @@
 """The process that draws one page for `rag.confined.page_drawing`: request on stdin, answer on stdout.
 
 A request is a header (`REQUEST`: the number of the page and the length of the passage), the passage and the
-PDF. An answer is a length (`LENGTH`), JSON and, if the page was drawn, its pixels: the compressed lines of a
-PNG. It marks the words that the passage and the page have in common, by their places on the page.
+file: a PDF, or pictures, each of which is a page. An answer is a length (`LENGTH`), JSON and, if the page was
+drawn, its pixels: the compressed lines of a PNG. It marks the words that the passage and the page of a PDF
+have in common, by their places on the page.
 
 The bindings are used as they are (`pypdfium2_raw`): the helpers around them take longer to import than a page
 takes to draw.
@@ -11,6 +12,7 @@ takes to draw.
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import math
 import re
@@ -18,7 +20,7 @@ import struct
 import sys
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import pypdfium2_raw as pdfium
@@ -33,11 +35,15 @@ LEVEL = 4  # of compression: 6 takes nearly twice the time, and saves 8 % of the
 AREA = 1_150_000  # pixels: A4 at 110 dots an inch
 LONGEST = 1_600  # pixels of a side
 WHITE = 0xFFFFFFFF
-ATTEMPTS = ((1.0, 16), (1.0, 8), (0.5, 8), (0.25, 4), (0.1, 4))
+ATTEMPTS = ((1.0, 16), (1.0, 8), (0.75, 8), (0.5, 8), (0.25, 4), (0.1, 4))
 """Shares of the area, and levels of each colour, until a page is small enough. Text is it at once."""
 
 SHINGLE = 3  # words in a row that a passage and a page share where it stands
 GAP = 8  # words between two such places that belong to it, too: cut at the end of a line, or cells
+PICTURES = "pictures"  # what the process is started with for a file of pictures
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP")  # those that are read by OCR
+MOST_PICTURE_PIXELS = 16_000_000  # as OCR reads
+
 MOST_CHARACTERS = 20_000  # of a page that are looked at
 MOST_MARKS = 200
 HYPHEN = "\ufffe"  # what pdfium calls a hyphen at the end of a line
@@ -64,11 +70,15 @@ class PagePixels(NamedTuple):
 def main() -> None:
     """Answer one request."""
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    confine(int(sys.argv[1]))
+    of_pictures = sys.argv[1] == PICTURES
+    if of_pictures:
+        _import_decoders()
+    confine(int(sys.argv[2]))
     allow_cpu(CPU_SECONDS)
     number, size = REQUEST.unpack(requests.read(REQUEST.size))
     passage = requests.read(size).decode()
-    facts, pixels = _answer(requests.read(), number, passage)
+    data = requests.read()
+    facts, pixels = _answer_of_pictures(data, number) if of_pictures else _answer(data, number, passage)
     header = json.dumps(facts).encode()
     answers.write(LENGTH.pack(len(header)) + header + pixels)
     answers.flush()
@@ -84,14 +94,62 @@ def _answer(data: bytes, number: int, passage: str) -> tuple[dict[str, Any], byt
     width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
     if not (math.isfinite(width * height) and min(width, height) > 1):
         return {"pages": pages}, b""
+    facts, packed = _within_bytes(lambda area: _draw(page, width, height, area))
+    if packed:
+        facts["marks"] = line_boxes(_marks(page, passage))[:MOST_MARKS]
+    return {"pages": pages, **facts}, packed
+
+
+def _within_bytes(draw: Callable[[float], PagePixels]) -> tuple[dict[str, Any], bytes]:
+    """The first attempt that is small enough, with its size; nothing if none is."""
     for share, levels in ATTEMPTS:
-        drawn = _draw(page, width, height, AREA * share)
+        drawn = draw(AREA * share)
         packed = packed_lines(drawn, levels)
         if len(packed) <= MOST_BYTES:
-            marks = line_boxes(_marks(page, passage))[:MOST_MARKS]
-            size = {"width": drawn.width, "height": drawn.height, "channels": drawn.channels}
-            return {"pages": pages, "marks": marks, **size}, packed
-    return {"pages": pages}, b""
+            return {"width": drawn.width, "height": drawn.height, "channels": drawn.channels}, packed
+    return {}, b""
+
+
+def _import_decoders() -> None:
+    """Import what decodes pictures, because no file can be opened later."""
+    from PIL import Image, ImageOps, TiffImagePlugin, WebPImagePlugin  # noqa: F401, PLC0415 of the extra ocr
+
+    Image.preinit()  # the others of `FORMATS`
+    Image.MAX_IMAGE_PIXELS = None  # ours is lower
+
+
+def _answer_of_pictures(data: bytes, number: int) -> tuple[dict[str, Any], bytes]:
+    from PIL import Image  # noqa: PLC0415 imported before the process was confined
+
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        pages = getattr(image, "n_frames", 1)
+        if not 0 < number <= pages:
+            return {"pages": pages}, b""
+        image.seek(number - 1)
+        if image.width * image.height > MOST_PICTURE_PIXELS:
+            return {"pages": pages}, b""
+        upright = _upright(image)
+    facts, packed = _within_bytes(lambda area: _scaled(upright, area))
+    return {"pages": pages, **facts}, packed
+
+
+def _upright(image: Any) -> Any:  # noqa: ANN401 of the extra
+    """The picture as it is shown: turned as it states, on white, in colours."""
+    from PIL import Image, ImageOps  # noqa: PLC0415 imported before the process was confined
+
+    upright = ImageOps.exif_transpose(image)
+    if not upright.has_transparency_data:
+        return upright.convert("RGB")
+    white = Image.new("RGBA", upright.size, "white")
+    white.alpha_composite(upright.convert("RGBA"))
+    return white.convert("RGB")
+
+
+def _scaled(image: Any, area: float) -> PagePixels:  # noqa: ANN401 the same
+    """The picture in at most `area` pixels."""
+    scale = min(_scale(image.width, image.height, area), 1.0)
+    width, height = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    return _with_channels(width, height, image.resize((width, height)).tobytes())
 
 
 def _open_page(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have no types
@@ -106,8 +164,8 @@ def _open_page(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have 
 
 
 def _draw(page: Any, wide: float, high: float, area: float) -> PagePixels:  # noqa: ANN401 see above
-    """The page drawn in about `area` pixels; one channel if it has no colours."""
-    scale = min(math.sqrt(area / (wide * high)), LONGEST / max(wide, high))
+    """The page drawn in about `area` pixels."""
+    scale = _scale(wide, high, area)
     width, height = max(1, round(wide * scale)), max(1, round(high * scale))
     bitmap = pdfium.FPDFBitmap_CreateEx(width, height, pdfium.FPDFBitmap_BGR, None, 0)
     pdfium.FPDFBitmap_FillRect(bitmap, 0, 0, width, height, WHITE)
@@ -117,7 +175,16 @@ def _draw(page: Any, wide: float, high: float, area: float) -> PagePixels:  # no
     padded = ctypes.string_at(pdfium.FPDFBitmap_GetBuffer(bitmap), stride * height)
     pdfium.FPDFBitmap_Destroy(bitmap)
     line = 3 * width
-    pixels = padded if stride == line else b"".join(_lines(padded, stride, line))
+    return _with_channels(width, height, padded if stride == line else b"".join(_lines(padded, stride, line)))
+
+
+def _scale(wide: float, high: float, area: float) -> float:
+    """By what a page is multiplied to have this area."""
+    return min(math.sqrt(area / (wide * high)), LONGEST / max(wide, high))
+
+
+def _with_channels(width: int, height: int, pixels: bytes) -> PagePixels:
+    """Pixels in red, green and blue; in one channel if they have no colours."""
     red = pixels[::3]
     if red == pixels[1::3] == pixels[2::3]:
         return PagePixels(width, height, 1, red)

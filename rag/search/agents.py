@@ -71,12 +71,12 @@ SEARCH = {
 """The arguments of `search` that are described to models."""
 SOURCE = {
     "id": "A result's id, a source_id, a path or a title. Omit to list the collections.",
-    "start": "First character to show.",
-    "around": "Chunks to each side of a passage.",
-    "section": "Heading of a section.",
-    "lines": "Range of lines, as 120-180.",
+    "start": "First character.",
+    "around": "Chunks to each side.",
+    "section": "Its heading.",
+    "lines": "Lines, as 120-180.",
     "outline": "Only the headings.",
-    "filter": "List the documents that match, as in search.",
+    "filter": "List what matches, as in search.",
     "sort": "List them by path, title or date (newest first).",
     "after": "A list's next_after.",
 }

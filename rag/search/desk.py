@@ -427,10 +427,10 @@ class Desk:
         return ids
 
     async def page(self, principal: Principal, id_: str, number: int | None = None) -> Page:
-        """A page of a PDF as a picture, with the passage marked that `id_` names: a chunk, or a range.
+        """A page of a document as a picture, with the passage marked that `id_` names: a chunk, or a range.
 
-        By default it is the first page of the passage. It is drawn from the file that was ingested, which
-        must still be there.
+        By default it is the first page of the passage, or of the source that `id_` names. It is drawn from
+        the file that was ingested, a PDF or a file of pictures, which must still be there.
 
         Raises:
             NotFoundError: nothing readable has this id.
@@ -441,7 +441,8 @@ class Desk:
         from rag.search.page_picture import page_of  # noqa: PLC0415
 
         id_ = await self.resolve_name(principal, id_)
-        passage = await self.extract(principal, id_, max_chars=PASSAGE_CHARS, part=Part(around=0))
+        part = Part(around=0) if "/" in id_ else WHOLE
+        passage = await self.extract(principal, id_, max_chars=PASSAGE_CHARS, part=part)
         return await page_of(passage, number)
 
     async def at(

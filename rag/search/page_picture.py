@@ -1,15 +1,17 @@
-"""A page of a PDF as a picture, with a passage marked that the caller may read."""
+"""A page of a document as a picture, with a passage marked that the caller may read."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
 
-from rag.confined.page_drawing import Picture, picture
+from rag.confined.page_drawing import Kind, Picture, picture
 from rag.corpus import Source
 from rag.errors import ParseError
 from rag.originals import no_picture, original_bytes
@@ -17,9 +19,17 @@ from rag.originals import no_picture, original_bytes
 if TYPE_CHECKING:
     from rag.answers import Extract
 
-PDF = "application/pdf"
+KINDS: Mapping[str, Kind] = {
+    "application/pdf": "pdf",
+    **dict.fromkeys(("image/png", "image/jpeg", "image/tiff", "image/webp", "image/bmp"), "pictures"),
+}
+"""What can be drawn, by the type of a source."""
 READING = 4  # files at once; a dead network drive holds one of these for good
-NO_PDF = "the document is not a PDF."
+NO_PAGES = (
+    "only PDFs and picture files can be drawn, and the document is neither. To see slides and other Office "
+    "files, ingest them as PDFs."
+)
+NO_DECODER = "picture files are drawn by what refdesk[ocr] brings, which is not installed at the server."
 NO_PAGE = "nobody knows on which page the passage stands."
 
 
@@ -37,24 +47,27 @@ _reading: RunVar[anyio.CapacityLimiter] = RunVar("files that are read for pictur
 
 def may_have_pages(source: Source) -> bool:
     """Whether a source may have pictures of its pages, told without looking at its file."""
-    return source.mime_type == PDF and source.uri.startswith("file:") and "#" not in source.uri
+    return source.mime_type in KINDS and source.uri.startswith("file:") and "#" not in source.uri
 
 
-async def page_of(extract: Extract, number: int | None) -> Page:
-    """A page of a source that the caller may read, by default the first one of the passage in `extract`.
+async def page_of(extract: Extract, number: int | None = None) -> Page:
+    """A page of a source that the caller may read, by default the one on which the requested part begins.
 
     Raises:
         InvalidRequestError: the page can't be drawn; the message says why.
     """
     source = extract.source
-    if source.mime_type != PDF:
-        raise no_picture(NO_PDF)
-    number = number or next((chunk.page for chunk in extract.chunks if chunk.page), None)
+    kind = KINDS.get(source.mime_type)
+    if kind is None:
+        raise no_picture(NO_PAGES)
+    if kind == "pictures" and not find_spec("PIL"):
+        raise no_picture(NO_DECODER)
+    number = number or extract.page
     if number is None:
         raise no_picture(NO_PAGE)
     data = await to_thread.run_sync(original_bytes, source, limiter=_limiter(), abandon_on_cancel=True)
     try:
-        return Page(source, number, await picture(data, number, extract.text))
+        return Page(source, number, await picture(data, number, extract.text, kind))
     except ParseError as error:
         raise no_picture(str(error)) from error
 

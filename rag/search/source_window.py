@@ -250,7 +250,15 @@ async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars
         first_line=line_at(opened.text, window.start),
         line_count=line_count(opened.text),
         notes=target.notes,
+        page=_page_at(target.middle.start, chunks),
     )
+
+
+def _page_at(start: int, chunks: Sequence[Chunk]) -> int | None:
+    """The page of the last chunk that has begun by `start`, or else of the first one."""
+    on_pages = [chunk for chunk in chunks if chunk.page]
+    begun = [chunk for chunk in on_pages if chunk.start <= start]
+    return next((chunk.page for chunk in begun[-1:] or on_pages), None)
 
 
 def _headings(opened: OpenSource, whole: Span, part: Part) -> Iterable[Heading]:

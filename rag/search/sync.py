@@ -76,7 +76,7 @@ class SyncDesk:
         return self._portal.call(partial(self.desk.extract, principal, id_, max_chars=max_chars, part=part))
 
     def page(self, principal: Principal, id_: str, number: int | None = None) -> Page:
-        """A page of a PDF as a picture, with the passage marked that `id_` names."""
+        """A page of a document as a picture, with the passage marked that `id_` names."""
         return self._portal.call(self.desk.page, principal, id_, number)
 
     def listing(

@@ -109,6 +109,7 @@ EVERY_SETTING = {
     "server.website": ("https://desk.example.com/about", "https://desk.example.com/about"),
     "server.icon": ("https://desk.example.com/icon.png", "https://desk.example.com/icon.png"),
     "server.max_chars": ("4000", 4000),
+    "server.pictures": ("always", "always"),
     "http.host": ("0.0.0.0", "0.0.0.0"),  # noqa: S104 it is only read
     "http.port": ("8080", 8080),
     "http.path": ("/desk/mcp", "/desk/mcp"),

@@ -13,7 +13,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.originals import ELSEWHERE, GONE, LARGE, OTHER
-from rag.search.page_picture import NO_PDF, may_have_pages
+from rag.search.page_picture import NO_PAGES, may_have_pages
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ async def test_a_document_without_pages_is_not_shown(shelf: Shelf, tmp_path: Pat
     await shelf.small.ingested(shelf.data, tmp_path / "note.md")
     hit = await found(shelf)
     assert not may_have_pages(hit.source)
-    assert await why_not(shelf, hit) == NO_PDF
+    assert await why_not(shelf, hit) == NO_PAGES
     await shelf.put("odd", TEXT, collection="odd", mime_type="application/pdf")
     odd = next(one for one in (await shelf.search("pendulum")).hits if one.source.collection == "odd")
     assert await why_not(shelf, odd, 1) == ELSEWHERE
@@ -202,8 +202,8 @@ async def test_a_large_file_is_not_shown(shelf: Shelf, paper: Path, monkeypatch:
     assert await seen(shelf, hit)
 
 
-async def test_only_a_passage_has_a_page(shelf: Shelf, paper: Path) -> None:
+async def test_of_a_source_its_first_page_is_shown(shelf: Shelf, paper: Path) -> None:
     await shelf.small.ingested(shelf.data, paper.parent)
-    hit = await found(shelf)
-    with pytest.raises(InvalidRequestError, match="chunk"):
-        await shelf.desk().page(ME, hit.source.id)
+    hit = await found(shelf, "leap seconds")
+    assert (await seen(shelf, hit)).number == 2
+    assert (await shelf.desk().page(ME, hit.source.id)).number == 1

@@ -226,7 +226,7 @@ def test_a_picture_is_a_png_with_the_places_of_the_passage(shown: Host) -> None:
 
 def test_what_has_no_picture_says_why(shown: Host, room: Room) -> None:
     ids = found_of(shown)
-    assert "not a PDF" in shown.tool("page_picture", id=ids["notes"])["content"][0]["text"]
+    assert "only PDFs" in shown.tool("page_picture", id=ids["notes"])["content"][0]["text"]
     assert "can't be drawn" in shown.tool("page_picture", id=ids["open"], page=2)["content"][0]["text"]
     kept = (room.papers / "open.pdf").rename(room.papers / "kept")
     try:
@@ -330,7 +330,7 @@ def test_each_key_sees_the_pages_that_it_may_read(remote: Remote, room: Room) ->
     }
     assert allowed == {"ann": {"open", "secret"}, "bob": {"open"}, "bound": set()}
     bound = called(remote, room.bound, "page_picture", {"id": ids["notes"]})  # it may read this one
-    assert "not a PDF" in bound["content"][0]["text"]
+    assert "only PDFs" in bound["content"][0]["text"]
     outside = called(remote, room.bound, "page_picture", {"id": ids["open"]})
     assert "Nothing readable" in outside["content"][0]["text"]
 
