@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import subprocess
 import sys
 import zlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -169,7 +171,7 @@ def test_an_answer_that_is_what_it_says_is_a_picture() -> None:
 
 
 EXPLOITED = """
-import sys; sys.path[:] = sys.argv[2:]
+import sys; sys.path[:] = sys.argv[3:]
 import os, socket, zlib
 from rag.confined import confinement
 from rag.confined import page_process as child
@@ -225,3 +227,93 @@ def test_whoever_asks_for_a_picture_never_has_pdfium_in_its_own_process() -> Non
     program = "import sys, rag.search.page_picture; print([name for name in sys.modules if 'pdfium' in name])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
+
+
+decoders = pytest.mark.skipif(not find_spec("PIL"), reason="refdesk[ocr] is not installed")
+
+
+def picture_file(*images: Any, kind: str = "PNG", **options: object) -> bytes:  # noqa: ANN401 of the extra
+    """A file of these pictures."""
+    file = io.BytesIO()
+    more = {"save_all": True, "append_images": images[1:]} if images[1:] else {}
+    images[0].save(file, kind, **more, **options)
+    return file.getvalue()
+
+
+@decoders
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "WEBP", "BMP"])
+async def test_a_picture_file_is_drawn_in_its_colours(kind: str) -> None:
+    from PIL import Image  # noqa: PLC0415 of the extra
+
+    red = picture_file(Image.new("RGB", (60, 40), (255, 0, 0)), kind=kind)
+    drawn = await picture(red, 1, PASSAGE, "pictures")
+    channels, lines = pixels(drawn)
+    assert (drawn.width, drawn.height, drawn.pages, drawn.marks, channels) == (60, 40, 1, (), 3)
+    reds, greens = lines[20][90], lines[20][91]
+    assert reds > 250
+    assert greens < 10
+    with pytest.raises(ParseError, match="can't be drawn"):
+        await picture(red, 2, PASSAGE, "pictures")
+
+
+@decoders
+async def test_the_pictures_of_a_file_are_its_pages() -> None:
+    from PIL import Image  # noqa: PLC0415 of the extra
+
+    both = picture_file(*(Image.new("L", (40, 30), grey) for grey in (0, 255)), kind="TIFF")
+    drawn = [await picture(both, number, PASSAGE, "pictures") for number in (1, 2)]
+    assert [one.pages for one in drawn] == [2, 2]
+    assert [pixels(one)[1][9][9] for one in drawn] == [0, 255]
+
+
+@decoders
+async def test_a_picture_is_turned_as_it_states_and_stands_on_white() -> None:
+    from PIL import Image  # noqa: PLC0415 of the extra
+
+    image = Image.new("RGBA", (60, 40), (0, 0, 0, 0))
+    image.paste((0, 0, 0, 255), (0, 0, 60, 5))  # its upper edge
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned to the right
+    drawn = await picture(picture_file(image, exif=exif), 1, PASSAGE, "pictures")
+    _, lines = pixels(drawn)
+    assert (drawn.width, drawn.height) == (40, 60)
+    assert (lines[30][2], lines[30][38]) == (255, 0)
+
+
+@decoders
+async def test_a_scan_is_scaled_until_it_is_small_enough() -> None:
+    from PIL import Image  # noqa: PLC0415 of the extra
+
+    scan = Image.effect_noise((2480, 3508), 90)
+    drawn = await picture(picture_file(scan, kind="JPEG"), 1, PASSAGE, "pictures")
+    assert len(drawn.png) <= 150_000
+    assert max(drawn.width, drawn.height) > 400
+
+
+@decoders
+async def test_what_is_no_picture_is_refused_and_a_huge_one_too() -> None:
+    from PIL import Image  # noqa: PLC0415 of the extra
+
+    good = picture_file(Image.new("1", (4_000, 4_000)))
+    assert await picture(good, 1, PASSAGE, "pictures")
+    huge = picture_file(Image.new("1", (4_000, 4_001)))
+    other = picture_file(Image.new("P", (40, 40)), kind="GIF")
+    for data in (b"", b"hello", good[:200], pdf(), huge, other):
+        with pytest.raises(ParseError, match="can't be drawn"):
+            await picture(data, 1, PASSAGE, "pictures")
+    with pytest.raises(ParseError, match="can't be drawn"):
+        await picture(good, 1, PASSAGE, "pdf")
+
+
+@decoders
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only descriptors are limited")
+@pytest.mark.parametrize(("held", "did"), [("", 0), ("child.confine = lambda memory: None", 4)])
+async def test_a_process_that_a_picture_takes_over_can_do_nothing(
+    monkeypatch: pytest.MonkeyPatch, held: str, did: int
+) -> None:
+    from PIL import Image  # noqa: PLC0415 of the extra
+
+    taken_over = f"{EXPLOITED}\nchild._answer_of_pictures = lambda data, number: exploited(data, number, '')"
+    monkeypatch.setattr(page_drawing, "PROGRAM", f"{taken_over}\n{held}\nchild.main()")
+    drawn = await picture(picture_file(Image.new("1", (9, 9))), 1, PASSAGE, "pictures")
+    assert drawn.pages == did

@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import os
 import zipfile
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.answers import Part
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.originals import ELSEWHERE, GONE, LARGE, OTHER
-from rag.search.page_picture import NO_PAGES, may_have_pages
+from rag.originals import ELSEWHERE, GONE, LARGE, OTHER, digest_of
+from rag.search.page_picture import NO_DECODER, NO_PAGES, may_have_pages
+from rag.store.write.change_collection import change_collection
 from rag.store.write.make_collection import ensure_collection
+from tests.pdfs import pdf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,25 +33,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ME = Principal("default", "ann")
 TEXT = "The pendulum clock was invented by Huygens"
 ADDRESS = "ann@pendulum-works.nl"
-
-
-def pdf(*lines: str) -> bytes:
-    """A PDF with a line on each of its pages; pdfium finds its objects without a table."""
-    kids = " ".join(f"{4 + 2 * at} 0 R" for at in range(len(lines)))
-    objects = [
-        "<</Type/Catalog/Pages 2 0 R>>",
-        f"<</Type/Pages/Kids[{kids}]/Count {len(lines)}>>",
-        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    for at, line in enumerate(lines):
-        content = f"BT /F 20 Tf 50 700 Td ({line}) Tj ET"
-        fonts = "/Resources<</Font<</F 3 0 R>>>>"
-        objects += [
-            f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents {5 + 2 * at} 0 R{fonts}>>",
-            f"<</Length {len(content)}>>stream\n{content}\nendstream",
-        ]
-    written = "".join(f"{at} 0 obj\n{one}\nendobj\n" for at, one in enumerate(objects, 1))
-    return f"%PDF-1.7\n{written}trailer\n<</Size {len(objects) + 1}/Root 1 0 R>>\n%%EOF\n".encode()
 
 
 @pytest.fixture
@@ -202,8 +188,76 @@ async def test_a_large_file_is_not_shown(shelf: Shelf, paper: Path, monkeypatch:
     assert await seen(shelf, hit)
 
 
-async def test_of_a_source_its_first_page_is_shown(shelf: Shelf, paper: Path) -> None:
+def long_page(subject: str) -> str:
+    """A page's worth of words about something, which is several passages."""
+    return "\n".join(f"Line {at} of what is known about {subject} and its keepers" for at in range(45))
+
+
+async def test_the_page_is_that_of_the_passage_and_of_a_source_the_first(shelf: Shelf, paper: Path) -> None:
+    paper.write_bytes(pdf(*(long_page(subject) for subject in ("sundials", "pendulums", "astrolabes"))))
     await shelf.small.ingested(shelf.data, paper.parent)
-    hit = await found(shelf, "leap seconds")
-    assert (await seen(shelf, hit)).number == 2
+    numbers = {}
+    for subject in ("sundials", "astrolabes"):
+        hit = await found(shelf, subject)
+        page = await seen(shelf, hit)
+        numbers[subject] = page.number
+        assert page.picture.marks
+    assert numbers == {"sundials": 1, "astrolabes": 3}
     assert (await shelf.desk().page(ME, hit.source.id)).number == 1
+
+
+async def test_a_window_that_begins_before_the_passage_has_the_page_of_the_passage(
+    shelf: Shelf, paper: Path
+) -> None:
+    paper.write_bytes(pdf(*(long_page(subject) for subject in ("sundials", "pendulums", "astrolabes"))))
+    await shelf.small.ingested(shelf.data, paper.parent)
+    desk, hit = shelf.desk(), await found(shelf, "astrolabes")
+    around = await desk.extract(ME, hit.chunk.id, max_chars=100_000)
+    assert (around.chunks[0].page, around.page) == (1, 3)
+    text = await desk.extract(ME, hit.source.id, max_chars=500, part=Part(start=hit.chunk.start + 100))
+    assert text.page == 3
+    assert (await desk.extract(ME, hit.source.id, max_chars=500)).page == 1
+    assert (await desk.extract(ME, hit.source.id, max_chars=500, part=Part(outline=True))).page is None
+
+
+@pytest.mark.skipif(not find_spec("PIL"), reason="refdesk[ocr] is not installed")
+async def test_a_picture_file_is_its_own_page(shelf: Shelf, tmp_path: Path) -> None:
+    from PIL import Image  # noqa: PLC0415 of the extra
+
+    scan = tmp_path / "scan.png"
+    Image.new("L", (600, 400), 255).save(scan)
+    digest = digest_of(scan.read_bytes())
+    await shelf.put("scan", TEXT, mime_type="image/png", uri=scan.as_uri(), digest=digest)
+    hit = await found(shelf)
+    assert may_have_pages(hit.source)
+    page = await seen(shelf, hit)
+    assert (page.picture.width, page.picture.height, page.picture.pages) == (600, 400, 1)
+    Image.new("L", (600, 400), 0).save(scan)
+    assert await why_not(shelf, hit) == OTHER
+
+
+async def test_a_picture_file_is_not_drawn_where_nothing_decodes_it(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.put("scan", TEXT, mime_type="image/png")
+    monkeypatch.setattr("rag.search.page_picture.find_spec", lambda _name: None)
+    assert await why_not(shelf, await found(shelf)) == NO_DECODER
+
+
+@pytest.mark.parametrize("ends", ["removed", "expired"])
+async def test_a_document_that_is_no_more_has_no_page(shelf: Shelf, paper: Path, ends: str) -> None:
+    """Its file is still there, and the same."""
+    os.utime(paper, (1_600_000_000, 1_600_000_000))
+    await shelf.small.ingested(shelf.data, paper.parent)
+    hit = await found(shelf)
+    assert await seen(shelf, hit)
+    if ends == "removed":
+        async with await shelf.small.writing(shelf.data) as writer:
+            await writer.remove([hit.source.id])
+    else:
+        await change_collection(shelf.data, "default", "documents", lambda of: replace(of, keep_days=1))
+    with pytest.raises(NotFoundError) as caught:
+        await seen(shelf, hit)
+    with pytest.raises(NotFoundError) as unknown:
+        await shelf.desk().page(ME, f"{'a' * 16}/0")
+    assert str(caught.value) == str(unknown.value)

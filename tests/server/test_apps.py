@@ -21,6 +21,7 @@ from rag.confined.page_process import MOST_BYTES, MOST_MARKS
 from server.handlers import MAX_REPLY_BYTES, NO_TOOL
 from server.mcp_apps import EXTENSION, MIME_TYPE, SESSION, URI
 from server.tools import LOADED
+from tests.pdfs import pdf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,18 +37,7 @@ MOST_HTML = 60_000
 APPS = {"extensions": {EXTENSION: {"mimeTypes": [MIME_TYPE]}}}
 ENVELOPE = "io.modelcontextprotocol/clientCapabilities"
 PNG = b"\x89PNG\r\n\x1a\n"
-FONT = "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-
-
-def pdf(line: str) -> bytes:
-    """A PDF of a page with this line; pdfium finds its objects without a table."""
-    content = f"BT /F 20 Tf 50 700 Td ({line}) Tj ET"
-    page = "<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 5 0 R/Resources<</Font<</F 4 0 R>>>>>>"
-    stream = f"<</Length {len(content)}>>stream\n{content}\nendstream"
-    objects = ("<</Type/Catalog/Pages 2 0 R>>", "<</Type/Pages/Kids[3 0 R]/Count 1>>", page, FONT, stream)
-    written = "".join(f"{at} 0 obj\n{one}\nendobj\n" for at, one in enumerate(objects, 1))
-    return f"%PDF-1.7\n{written}trailer\n<</Size 6/Root 1 0 R>>\n%%EOF\n".encode()
 
 
 class Room:
