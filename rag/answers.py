@@ -379,7 +379,8 @@ class Extract:
     `until` is the end of the requested part: of the source, the section, or the last chunk or line. `fields`
     are the declared fields of the source. The text begins on line `first_line` of `line_count`. The `outline`
     is that of the source, or of the requested section or lines. An extract of the outline alone has no text;
-    its outline begins at `start`. `page` is the one on which the named passage stands, or the part begins.
+    its outline begins at `start`. `passage` is the text of the named chunks, or else the beginning of the
+    part, and `page` the one on which the chunk begins that it begins in.
     """
 
     source: Source
@@ -396,4 +397,5 @@ class Extract:
     first_line: int = 1
     line_count: int = 1
     notes: tuple[str, ...] = ()
+    passage: str = ""
     page: int | None = None

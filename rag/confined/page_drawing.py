@@ -35,8 +35,9 @@ MOST_ANSWER_BYTES = 200_000  # pixels and marks
 MOST_PIXELS = 1_600  # of a side
 PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from rag.confined.page_process import main; main()"
 KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")  # what Python may need to start; others may hold keys
-REQUEST, LENGTH = struct.Struct("!II"), struct.Struct("!I")
+REQUEST, LENGTH = struct.Struct("!III"), struct.Struct("!I")
 GREY, RED_GREEN_BLUE = 0, 2  # the kinds of colour of a PNG
+MOST_AHEAD = 5  # pages after the one on which a passage begins; slides have few words each
 FAILED = "the page can't be drawn."
 
 Kind: TypeAlias = Literal["pdf", "pictures"]
@@ -55,27 +56,33 @@ class _Facts(BaseModel):
     width: Side | None = None
     height: Side | None = None
     channels: Literal[1, 3] = 1
+    ahead: Annotated[int, Field(ge=0, le=MOST_AHEAD)] = 0
     marks: Annotated[list[tuple[Share, Share, Share, Share]], Field(max_length=200)] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A page as a PNG, and where the passage stands on it: left, top, width and height, as shares of it."""
+    """A page as a PNG, and where the passage stands on it: left, top, width and height, as shares of it.
+
+    It is the page of `pages` that was asked for, or as many `ahead`.
+    """
 
     png: bytes
     width: int
     height: int
     pages: int
+    ahead: int
     marks: tuple[tuple[float, float, float, float], ...]
 
 
 _drawing: RunVar[anyio.CapacityLimiter] = RunVar("pages that are drawn")
 
 
-async def picture(data: bytes, number: int, passage: str, kind: Kind = "pdf") -> Picture:
+async def picture(data: bytes, number: int, passage: str, kind: Kind = "pdf", *, ahead: int = 0) -> Picture:
     """A page of a file, by its number from 1. On that of a PDF the words of the passage are marked.
 
-    The pages of a file of pictures are its pictures.
+    Of this page and those up to `ahead`, it is the one that has most of the passage. The pages of a file of
+    pictures are its pictures, whose words nobody looks for.
 
     Raises:
         ParseError: it can't be drawn, or only beyond the limits; the message is for callers.
@@ -88,22 +95,23 @@ async def picture(data: bytes, number: int, passage: str, kind: Kind = "pdf") ->
     async with limiter:
         try:
             with anyio.fail_after(SECONDS):
-                answer = await _ask_process(data, number, passage, kind)
+                answer = await _ask_process(
+                    REQUEST.pack(number, ahead, len(passage.encode())) + passage.encode() + data, kind
+                )
         except (OSError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise ParseError(FAILED, "crashed") from error
     return await to_thread.run_sync(checked_picture, answer)
 
 
-async def _ask_process(data: bytes, number: int, passage: str, kind: Kind) -> bytes:
+async def _ask_process(request: bytes, kind: Kind) -> bytes:
     """The output of the process until it ends, or until it is too long."""
     where = [path for path in sys.path if Path(path).is_absolute()]
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, kind, str(MEMORY_BYTES), *where]
     process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
     try:
-        content = passage.encode()
         assert process.stdin  # noqa: S101 for the type checker: it was started with a pipe
-        await process.stdin.send(REQUEST.pack(number, len(content)) + content + data)
+        await process.stdin.send(request)
         await process.stdin.aclose()
         return await _read_answer(process)
     finally:
@@ -141,7 +149,7 @@ def checked_picture(answer: bytes) -> Picture:
     if not _is_packed(packed, line, facts.height):
         raise ParseError(FAILED, "crashed")
     png = _png(facts.width, facts.height, facts.channels, packed)
-    return Picture(png, facts.width, facts.height, facts.pages, tuple(facts.marks))
+    return Picture(png, facts.width, facts.height, facts.pages, facts.ahead, tuple(facts.marks))
 
 
 def _is_packed(packed: bytes, line: int, height: int) -> bool:

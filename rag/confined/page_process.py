@@ -1,9 +1,9 @@
 """The process that draws one page for `rag.confined.page_drawing`: request on stdin, answer on stdout.
 
-A request is a header (`REQUEST`: the number of the page and the length of the passage), the passage and the
-file: a PDF, or pictures, each of which is a page. An answer is a length (`LENGTH`), JSON and, if the page was
-drawn, its pixels: the compressed lines of a PNG. It marks the words that the passage and the page of a PDF
-have in common, by their places on the page.
+A request is a header (`REQUEST`: the number of the page, how many pages ahead it may be, and the length of
+the passage), the passage and the file: a PDF, or pictures, each of which is a page. An answer is a length
+(`LENGTH`), JSON and, if the page was drawn, its pixels: the compressed lines of a PNG. It marks the words
+that the passage and the page of a PDF have in common, by their places on the page.
 
 The bindings are used as they are (`pypdfium2_raw`): the helpers around them take longer to import than a page
 takes to draw.
@@ -21,13 +21,14 @@ import sys
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from typing import Any, NamedTuple, TypeAlias
 
 import pypdfium2_raw as pdfium
 
 from rag.confined.confinement import allow_cpu, confine
 
-REQUEST = struct.Struct("!II")
+REQUEST = struct.Struct("!III")
 LENGTH = struct.Struct("!I")
 CPU_SECONDS = 5  # a page takes some 30 ms; a hostile one as long as it may
 MOST_BYTES = 149_000  # of compressed pixels; a PNG adds less than 100
@@ -75,20 +76,26 @@ def main() -> None:
         _import_decoders()
     confine(int(sys.argv[2]))
     allow_cpu(CPU_SECONDS)
-    number, size = REQUEST.unpack(requests.read(REQUEST.size))
+    number, ahead, size = REQUEST.unpack(requests.read(REQUEST.size))
     passage = requests.read(size).decode()
     data = requests.read()
-    facts, pixels = _answer_of_pictures(data, number) if of_pictures else _answer(data, number, passage)
+    facts, pixels = (
+        _answer_of_pictures(data, number) if of_pictures else _answer(data, number, ahead, passage)
+    )
     header = json.dumps(facts).encode()
     answers.write(LENGTH.pack(len(header)) + header + pixels)
     answers.flush()
 
 
-def _answer(data: bytes, number: int, passage: str) -> tuple[dict[str, Any], bytes]:
+def _answer(data: bytes, number: int, ahead: int, passage: str) -> tuple[dict[str, Any], bytes]:
     pdfium.FPDF_InitLibrary()
     document = pdfium.FPDF_LoadMemDocument64(data, len(data), None)
     pages = pdfium.FPDF_GetPageCount(document) if document else 0
-    page = _open_page(document, number - 1) if 0 < number <= pages else None
+    indexes = range(number - 1, min(number + ahead, pages)) if number else range(0)
+    if not indexes:
+        return {"pages": pages}, b""
+    index = _page_with_most(document, indexes, passage) if ahead else number - 1
+    page = _open_page(document, index)
     if not page:
         return {"pages": pages}, b""
     width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
@@ -97,7 +104,18 @@ def _answer(data: bytes, number: int, passage: str) -> tuple[dict[str, Any], byt
     facts, packed = _within_bytes(lambda area: _draw(page, width, height, area))
     if packed:
         facts["marks"] = line_boxes(_marks(page, passage))[:MOST_MARKS]
-    return {"pages": pages, **facts}, packed
+    return {"pages": pages, "ahead": index - number + 1, **facts}, packed
+
+
+def _page_with_most(document: Any, indexes: Iterable[int], passage: str) -> int:  # noqa: ANN401 bindings have no types
+    """The page that has the longest row of the passage's words; of several, the first."""
+    passage_words = [word for word, _, _ in words_of(passage)]
+    longest = {}
+    for index in indexes:
+        page = pdfium.FPDF_LoadPage(document, index)
+        words = [word for word, _, _ in words_of(_text_of(page and pdfium.FPDFText_LoadPage(page)))]
+        longest[index] = SequenceMatcher(None, passage_words, words, autojunk=False).find_longest_match().size
+    return max(longest, key=lambda index: longest[index])
 
 
 def _within_bytes(draw: Callable[[float], PagePixels]) -> tuple[dict[str, Any], bytes]:
@@ -207,13 +225,17 @@ def _marks(page: Any, passage: str) -> Iterator[Box]:  # noqa: ANN401 see above
     """Where the words of the passage stand."""
     passage_words = [word for word, _, _ in words_of(passage)]
     text = pdfium.FPDFText_LoadPage(page)
-    count = min(pdfium.FPDFText_CountChars(text), MOST_CHARACTERS) if text else 0
-    page_text = "".join(chr(pdfium.FPDFText_GetUnicode(text, at) & 0xFFFF) for at in range(count))
-    for start, end in shared_places(passage_words, words_of(page_text)):
+    for start, end in shared_places(passage_words, words_of(_text_of(text))):
         for at in range(pdfium.FPDFText_CountRects(text, start, end - start)):
             box = _box(page, text, at)
             if box is not None:
                 yield box
+
+
+def _text_of(text: Any) -> str:  # noqa: ANN401 see above
+    """The characters of a page's text; none if it has no text."""
+    count = min(pdfium.FPDFText_CountChars(text), MOST_CHARACTERS) if text else 0
+    return "".join(chr(pdfium.FPDFText_GetUnicode(text, at) & 0xFFFF) for at in range(count))
 
 
 def line_boxes(boxes: Iterable[Box]) -> list[list[float]]:

@@ -11,7 +11,7 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
 
-from rag.confined.page_drawing import Kind, Picture, picture
+from rag.confined.page_drawing import MOST_AHEAD, Kind, Picture, picture
 from rag.corpus import Source
 from rag.errors import ParseError
 from rag.originals import no_picture, original_bytes
@@ -51,7 +51,7 @@ def may_have_pages(source: Source) -> bool:
 
 
 async def page_of(extract: Extract, number: int | None = None) -> Page:
-    """A page of a source that the caller may read, by default the one on which the requested part begins.
+    """A page of a source that the caller may read, by default the one that has most of its `passage`.
 
     Raises:
         InvalidRequestError: the page can't be drawn; the message says why.
@@ -62,14 +62,15 @@ async def page_of(extract: Extract, number: int | None = None) -> Page:
         raise no_picture(NO_PAGES)
     if kind == "pictures" and not find_spec("PIL"):
         raise no_picture(NO_DECODER)
-    number = number or extract.page
-    if number is None:
+    first = number or extract.page
+    if first is None:
         raise no_picture(NO_PAGE)
     data = await to_thread.run_sync(original_bytes, source, limiter=_limiter(), abandon_on_cancel=True)
     try:
-        return Page(source, number, await picture(data, number, extract.text, kind))
+        drawn = await picture(data, first, extract.passage, kind, ahead=0 if number else MOST_AHEAD)
     except ParseError as error:
         raise no_picture(str(error)) from error
+    return Page(source, first + drawn.ahead, drawn)
 
 
 def _limiter() -> anyio.CapacityLimiter:

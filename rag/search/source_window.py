@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rag.search.view import View
     from rag.store.read.schema import StoredSource
 
+BEGINNING_CHARS = 300  # of a part, which tell its page: some lines
 MOST_NAMED = 8  # headings in an error, or positions in a note
 MOST_COMPARED = 2_000  # headings that an error is compared with to name the nearest; some 50 ms
 MOST_WORDS = 8  # of a requested heading that are compared
@@ -250,6 +251,9 @@ async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars
         first_line=line_at(opened.text, window.start),
         line_count=line_count(opened.text),
         notes=target.notes,
+        passage=opened.text[
+            target.middle.start : max(target.middle.end, target.middle.start + BEGINNING_CHARS)
+        ],
         page=_page_at(target.middle.start, chunks),
     )
 

@@ -96,6 +96,16 @@ async def test_a_page_without_the_passage_has_no_marks_and_keeps_its_colours() -
     assert middle[3 * (drawn.width // 2) :][:3] == b"\xff\0\0"
 
 
+async def test_of_several_pages_the_one_is_drawn_that_has_most_of_the_passage() -> None:
+    passage = "by Huygens. Red squares are not about time"
+    assert [(await picture(pdf(), 1, passage, ahead=ahead)).ahead for ahead in (0, 1, 5)] == [0, 1, 1]
+    assert (await picture(pdf(), 1, PASSAGE, ahead=5)).ahead == 0
+    assert (await picture(pdf(), 1, "neither here nor there", ahead=5)).ahead == 0
+    assert (await picture(pdf(), 2, PASSAGE, ahead=5)).ahead == 0
+    twice = pdf(second=FIRST + SECOND)  # what both pages have counts for the first
+    assert (await picture(twice, 1, PASSAGE, ahead=5)).ahead == 0
+
+
 @pytest.mark.parametrize("number", [0, 3, 4_000_000_000])
 async def test_a_page_that_is_not_there_is_none(number: int) -> None:
     with pytest.raises(ParseError, match="can't be drawn"):
@@ -154,6 +164,7 @@ FORGED: Mapping[str, bytes] = {
     "a mark outside": answer(GOOD, marks=[[0, 0, 2, 1]]),
     "a mark that is none": answer(GOOD, marks=[["<b>", 0, 0, 0]]),
     "marks without end": answer(GOOD, marks=[[0, 0, 0, 0]] * 201),
+    "a page far ahead": answer(GOOD, ahead=6),
     "more than is asked for": answer(GOOD, html="<script>"),
 }
 
@@ -184,7 +195,7 @@ def outcomes():
         except OSError:
             continue
         yield attempt
-def exploited(data, number, passage):
+def exploited(data, number, ahead, passage):
     did = len(list(outcomes()))
     facts = {"pages": did, "width": 1, "height": 1, "channels": 1, "marks": []}
     return facts, zlib.compress(bytes(2))
@@ -313,7 +324,9 @@ async def test_a_process_that_a_picture_takes_over_can_do_nothing(
 ) -> None:
     from PIL import Image  # noqa: PLC0415 of the extra
 
-    taken_over = f"{EXPLOITED}\nchild._answer_of_pictures = lambda data, number: exploited(data, number, '')"
+    taken_over = (
+        f"{EXPLOITED}\nchild._answer_of_pictures = lambda data, number: exploited(data, number, 0, '')"
+    )
     monkeypatch.setattr(page_drawing, "PROGRAM", f"{taken_over}\n{held}\nchild.main()")
     drawn = await picture(picture_file(Image.new("1", (9, 9))), 1, PASSAGE, "pictures")
     assert drawn.pages == did

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ME = Principal("default", "ann")
-TEXT = "The pendulum clock was invented by Huygens"
+TEXT = "The pendulum clock was invented by Huygens, who had the drawings made at The Hague"
 ADDRESS = "ann@pendulum-works.nl"
 
 
