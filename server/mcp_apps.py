@@ -92,7 +92,7 @@ def _pictures() -> types.Tool:
     return types.Tool(
         name=PAGE_PICTURE,
         title="Show a page",
-        description="A page of a document as a picture, with a passage marked. For the page of passages only.",
+        description="A page as a picture, with a passage marked. For the page of passages only.",
         input_schema={
             "type": "object",
             "properties": {

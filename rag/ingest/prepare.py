@@ -24,6 +24,7 @@ from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import LocalFile, printable
 from rag.ingest.split_text import Reading, within
 from rag.ingest.work_limits import Budget
+from rag.originals import SCANNED
 from rag.runtime import concurrently
 from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import NewSource, body
@@ -132,7 +133,7 @@ class Preparation:
             ParseError: the file or its sidecar can't be read.
         """
         cut = cut_key(self._chunking(file), self.embedder.window)
-        scanned = "ocr" if self._ocr_seconds and may_be_scanned(file.path.name) else ""
+        scanned = SCANNED if self._ocr_seconds and may_be_scanned(file.path.name) else ""
         admission = self.admission.recipe + scanned
         return await read_content(file, max_bytes=self.settings.max_file_bytes, cut=cut, admission=admission)
 

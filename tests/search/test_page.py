@@ -236,6 +236,24 @@ async def test_a_picture_file_is_its_own_page(shelf: Shelf, tmp_path: Path) -> N
     assert await why_not(shelf, hit) == OTHER
 
 
+@pytest.mark.skipif(not find_spec("rapidocr"), reason="refdesk[ocr] is not installed")
+@pytest.mark.parametrize("name", ["scan.png", "text.pdf"])
+async def test_a_file_that_was_read_with_ocr_has_its_page(shelf: Shelf, tmp_path: Path, name: str) -> None:
+    from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 of the extra
+
+    file = tmp_path / name
+    file.write_bytes(pdf(TEXT))
+    if name == "scan.png":
+        scan = Image.new("L", (900, 200), 255)
+        ImageDraw.Draw(scan).text((30, 60), "The pendulum clock", 0, ImageFont.load_default(60))
+        scan.save(file)
+    await shelf.small.ingested(shelf.data, file, settings=IngestSettings(ocr="auto"))
+    hit = await found(shelf)
+    assert await seen(shelf, hit)
+    file.write_bytes(file.read_bytes() + b"\n")
+    assert await why_not(shelf, hit) == OTHER
+
+
 async def test_a_picture_file_is_not_drawn_where_nothing_decodes_it(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
