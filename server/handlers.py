@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -279,7 +279,8 @@ class App:
                 )
 
     async def _get_source(self, principal: Principal, raw_arguments: dict[str, Any]) -> types.CallToolResult:
-        arguments = _arguments(tools.GetSourceArguments, raw_arguments)
+        withheld = () if self._pictures else ("picture",)
+        arguments = _arguments(tools.GetSourceArguments, raw_arguments, withheld)
         max_chars = arguments.max_chars or self._settings.server.max_chars
         desk = await self._lazy_desk.desk()
         part, listing = arguments.part(), arguments.listing()
@@ -525,11 +526,13 @@ def tool_result(reply: Reply) -> types.CallToolResult:
     )
 
 
-def _arguments(model: type[Arguments], raw_arguments: dict[str, Any]) -> Arguments:
+def _arguments(
+    model: type[Arguments], raw_arguments: dict[str, Any], hidden: Sequence[str] = ()
+) -> Arguments:
     try:
         return model.model_validate(raw_arguments)
     except ValidationError as error:
-        raise argument_error(error, model) from None
+        raise argument_error(error, model, hidden) from None
 
 
 async def _within_bytes(

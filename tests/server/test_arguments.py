@@ -135,6 +135,8 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
         ({"id": MARK, "lines": "1-2-3"}, LINES),
         ({"id": MARK, "lines": "9999999999"}, LINES),
         ({"id": MARK, "outline": "yes"}, "outline must be true or false."),
+        ({"id": MARK, "picture": "yes"}, "picture must be true or false."),
+        ({"id": MARK, "picture": True}, NOT_FOUND),
         ({"after": 5}, "after must be a string of 1 to 4096 characters."),
         ({"after": MARK}, AFTER),
         ({"id": "documents", "after": MARK}, AFTER),
@@ -150,7 +152,7 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
             {"id": MARK, "end": 5},
             (
                 "Unknown argument 'end'. Valid arguments: id, start, around, section, lines, outline, "
-                "filter, sort, after, max_chars."
+                "filter, sort, after, picture, max_chars."
             ),
         ),
     ],
@@ -221,7 +223,9 @@ def test_values_that_say_nothing_are_as_good_as_left_out(wire: Wire) -> None:
     usual = {"match": "text", "case": False, "context": False, "collections": [""], "sources": ["", " "]}
     assert wire.tool("search", {"query": "pendulum", **usual})["structuredContent"] == plain
     for filler in (None, "", " ", [], {}):
-        named = dict.fromkeys(("id", "start", "around", "section", "lines", "outline", "after"), filler)
+        named = dict.fromkeys(
+            ("id", "start", "around", "section", "lines", "outline", "after", "picture"), filler
+        )
         assert wire.tool("get_source", named) == wire.tool("get_source", {})
 
 

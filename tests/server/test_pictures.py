@@ -168,7 +168,8 @@ def test_where_pictures_are_off_the_argument_is_not_offered_and_a_note_says_so(
         assert ("picture" in opener["inputSchema"]["properties"]) is offered
     refused = opened(off, id=id_, picture=True)
     assert last_note(refused) == NO_PICTURES
-    assert why_not(refused)
+    assert "picture" not in off.tool_error("get_source", {"id": id_, "end": 5})
+    assert "picture" in ann.tool_error("get_source", {"id": id_, "end": 5})
     assert refused["structuredContent"]["text"] == opened(ann, id=id_)["structuredContent"]["text"]
 
 
