@@ -37,7 +37,7 @@ from rag.search.reply.reply_parts import Reply
 from rag.search.reply.search_reply import NO_ROOM_CHARS, SearchReply, search_reply, with_trace
 from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
 from rag.uris import resource_uri
-from server import mcp_apps, resources, tools
+from server import mcp_apps, resources, skills, tools
 from server.admission import Admission, RequestLimits
 from server.resources import can_complete, complete_argument, completion
 from server.schemas import argument_error, decode_json
@@ -122,6 +122,9 @@ def create_server(  # noqa: PLR0913 what it is built around
         on_get_prompt=app.get_prompt,
         on_completion=app.complete,
     )
+    server.add_request_handler("skills/list", types.PaginatedRequestParams, app.list_skills)
+    server.add_request_handler("skills/get", skills.GetSkillParams, app.get_skill)
+    server.extensions[skills.EXTENSION] = {}
     server.middleware[:] = [  # replaces the SDK's own spans, which would hold what callers wrote
         ErrorBoundary(lazy_desk, settings.limits, remote=remote),
         call_audit.CallRecorder(principal_of, measure, settings.server),
@@ -370,9 +373,11 @@ class App:
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """resources/read: the text of a source or a chunk, or the page of passages."""
+        """resources/read: the text of a source or a chunk, the page of passages, or the skill."""
         if params.uri == mcp_apps.URI and self._shows_apps(context):
             return mcp_apps.contents()
+        if params.uri == skills.uri_of(self._settings.server):
+            return skills.contents(self._settings.server, self._tools(context))
         desk, reader = await self._lazy_desk.desk(), self._reader(context)
         id_ = await desk.resolve_name(reader, params.uri)
         part = Part(around=0 if "/" in id_ else None)
@@ -401,6 +406,17 @@ class App:
         content = types.TextContent(text=text)
         message = types.PromptMessage(role="user", content=content)
         return types.GetPromptResult(description=tools.PROMPT.description, messages=[message])
+
+    def _tools(self, context: Context) -> tuple[ToolSettings, ...]:
+        return callable_tools(self._settings.server, self._principal_of(context))
+
+    async def list_skills(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        """skills/list."""
+        return skills.listed(context, params, self._settings.server, self._tools(context))
+
+    async def get_skill(self, context: Context, params: skills.GetSkillParams) -> dict[str, Any]:
+        """skills/get."""
+        return skills.found(context, params, self._settings.server, self._tools(context))
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """completion/complete: for the resource templates and the prompt, of what the principal may read."""

@@ -57,6 +57,8 @@ METHODS = frozenset(
         "resources/read",
         "prompts/list",
         "prompts/get",
+        "skills/list",
+        "skills/get",
         "completion/complete",
     }
 )

@@ -25,11 +25,11 @@ import pytest
 import yaml
 
 from rag.admin.connect import jsonc, yaml_text
-from rag.admin.connect.connect_output import skill
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders
 from rag.config.server_settings import ServerSettings
 from rag.home import check_data_folder
+from rag.search.agents import skill, skill_name
 from rag.search.reply.search_reply import HitRecord, SearchReply
 from rag.search.reply.source_reply import SourceReply
 from server.start import EXPLANATION
@@ -699,7 +699,7 @@ def tools() -> dict[str, Any]:
 def test_it_names_tools_arguments_and_parts_of_replies_that_exist(tools: dict[str, Any]) -> None:
     arguments = {name for properties in tools.values() for name in properties}
     replies = {name for reply in (HitRecord, SearchReply, SourceReply) for name in reply.model_fields}
-    named = set(CODE.findall(skill("refdesk", ServerSettings())))
+    named = set(CODE.findall(skill("refdesk", ServerSettings().tools)))
     assert {"search", "get_source", "query", "cite_as", "id", "next_start", "exact"} <= named
     assert named - tools.keys() - arguments - replies == {"exact"}
     assert "exact" in tools["search"]["mode"]["enum"]
@@ -717,6 +717,24 @@ def test_it_is_a_skill_of_at_most_60_lines(inside: Desk) -> None:
     assert len(matter["description"]) < 1024  # as Claude Code's format has it
     assert body.startswith("\n# ")
     assert inside.json("connect", "--skill", "--name", "hr-desk")["skill"] == text
+
+
+@pytest.mark.parametrize(
+    ("server", "name"),
+    [
+        ("refdesk", "refdesk"),
+        ("HR-Desk", "hr-desk"),
+        ("Acorn's  desk!", "acorn-s-desk"),
+        ("钟", "refdesk"),
+        ("2024", "desk-2024"),
+    ],
+)
+def test_the_skill_has_a_name_as_its_format_wants_it_whatever_the_server_s(server: str, name: str) -> None:
+    assert skill_name(server) == name
+    text = skill(f"{server}\x07", ServerSettings().tools)
+    matter = yaml.safe_load(text.split("---\n")[1])
+    assert matter["name"] == name
+    assert server.split(maxsplit=1)[0] in matter["description"]
 
 
 def test_it_names_the_desk_s_own_tools(inside: Desk, tmp_path: Path) -> None:
