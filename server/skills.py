@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from mcp import types
 
 from rag.config.server_settings import ServerSettings, ToolSettings
@@ -88,6 +87,8 @@ def contents(server: ServerSettings, tools: Sequence[ToolSettings]) -> types.Rea
 
 def _entry(server: ServerSettings, tools: Sequence[ToolSettings]) -> dict[str, Any]:
     """The skill as results describe it: its front matter, and its files with their digests."""
+    import yaml  # noqa: PLC0415 few clients ask, and the server starts faster without
+
     text, uri = skill(server.name, tools), uri_of(server)
     content = text.encode()
     file = {"uri": uri, "digest": f"sha256:{hashlib.sha256(content).hexdigest()}", "size": len(content)}

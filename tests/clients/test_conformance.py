@@ -164,12 +164,16 @@ def report(
     folder, revision = tmp_path_factory.mktemp("conformance"), request.param
     options = ("--requirements", revision, "--expected-failures", baseline(revision), "-o", folder)
     run = node.run(SUITE, "server", "--url", open_remote.url, *options)
-    checks = [
+    return Report(revision, run.returncode, run.stdout + run.stderr, _checks(folder))
+
+
+def _checks(folder: Path) -> list[tuple[str, str]]:
+    """Each check that the suite wrote down, with its status."""
+    return [
         (f"{_scenario(file)}:{check['id']}", check["status"])
         for file in folder.glob("*/checks.json")
         for check in json.loads(file.read_text())
     ]
-    return Report(revision, run.returncode, run.stdout + run.stderr, checks)
 
 
 def _scenario(file: Path) -> str:
@@ -200,3 +204,22 @@ def test_every_line_of_a_baseline_has_its_reason(revision: str) -> None:
     first, *lines = baseline(revision).read_text().splitlines()
     assert first == "server:"
     assert [line for line in lines if not ENTRY.fullmatch(line)] == []
+
+
+UNLISTED = {"sep-2640-skillmd-metadata-name", "sep-2640-skillmd-metadata-description"}
+"""The suite looks for them in resources/list, where the skill isn't: nothing changes for other clients."""
+
+
+@pytest.mark.parametrize(("scenario", "passing"), [("enumeration", 31), ("manifest", 3)])
+def test_the_skill_passes_the_suites_scenarios_of_its_extension(
+    node: Node, open_remote: Remote, tmp_path: Path, scenario: str, passing: int
+) -> None:
+    name = f"sep-2640-skills-{scenario}"
+    run = node.run(SUITE, "server", "--url", open_remote.url, "--scenario", name, "-o", tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    report = Report(MODERN, run.returncode, run.stdout, _checks(tmp_path))
+    passed = [check for check in report.with_status("SUCCESS") if not check.endswith(OF_EVERY_SCENARIO)]
+    assert len(passed) == passing
+    assert {check.partition(":")[2] for check in report.with_status("FAILURE", "WARNING")} == (
+        UNLISTED if scenario == "manifest" else set()
+    )
