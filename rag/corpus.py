@@ -294,7 +294,8 @@ class Source:
     `uri` is where it was ingested from, for operators; `url` is where a reader can open it. `date` is the
     document's own date, `ingested_at` the time of ingestion. `without_vector` counts the chunks for which the
     embedder had no valid vector: they are found by their words only. `file` is the state that its file was
-    ingested in, and `flags` those of its passages by the present rules; None if that was not recorded.
+    ingested in, `flags` are those of its passages by the present rules, and `revision` is a digest of its
+    passages, which citations can name; None if that was not recorded.
     """
 
     id: str
@@ -312,6 +313,7 @@ class Source:
     without_vector: int = 0
     file: FileState | None = field(default=None, compare=False)
     flags: PassageFlags | None = field(default=None, compare=False, repr=False)
+    revision: str | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:

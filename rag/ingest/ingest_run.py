@@ -500,7 +500,7 @@ class IngestSteps:
         await settle_languages(self._writer)
         await to_thread.run_sync(return_memory)  # building indexes takes most
         removed = await self._writer.finish_removals()
-        await self._writer.flag_again()
+        await self._writer.examine_again()
         await self._writer.finish(timedelta(minutes=self._settings.keep_versions_minutes))
         if not self.failure:
             await calibrate(self._writer, self._embedder)

@@ -141,10 +141,10 @@ async def _complete(
 
 
 def _source_row(row: Mapping[str, Any], target_row: Mapping[str, Any]) -> dict[str, Any]:
-    """The present row of a source, as the target has it. Its flags are those of the target's passages."""
+    """The present row of a source, as the target has it, with what is known of the target's passages."""
     fields, target_fields = json.loads(row["fields"]), json.loads(target_row["fields"])
-    fields.pop(schema.FLAGS, None)
-    fields |= {name: value for name, value in target_fields.items() if name == schema.FLAGS}
+    fields = {name: value for name, value in fields.items() if name not in schema.OF_PASSAGES}
+    fields |= {name: value for name, value in target_fields.items() if name in schema.OF_PASSAGES}
     _, lacking = schema.split_digest(target_row["digest"])
     digest, _ = schema.split_digest(row["digest"])
     cut = cut_of(schema.split_digest(target_row["digest"])[0])

@@ -259,7 +259,7 @@ async def test_a_search_looks_for_flags_only_in_what_was_stored_by_other_rules(
     assert await found() == flags
     assert looked
     async with await small.writing(data) as writer:
-        await writer.flag_again()
+        await writer.examine_again()
         await writer.finish()
     assert await found() == flags
     assert looked == []

@@ -151,7 +151,7 @@ def _existing(table: lancedb.AsyncTable | None) -> lancedb.AsyncTable:
     return table
 
 
-OF_TEXT = frozenset({schema.FILE, schema.FLAGS})
+OF_TEXT = frozenset({schema.FILE, *schema.OF_PASSAGES})
 """What the column `fields` holds besides declared fields."""
 
 

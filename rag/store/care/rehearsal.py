@@ -100,7 +100,7 @@ class Rehearsal(CollectionWriter):
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Nothing."""
 
-    async def flag_again(self) -> None:
+    async def examine_again(self) -> None:
         """Nothing."""
 
     async def reanalyse(self, ids: Sequence[str], language: Language) -> None:

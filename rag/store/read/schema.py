@@ -32,6 +32,7 @@ from rag.corpus import (
 from rag.filters.evaluators import EPOCH, literal
 from rag.originals import expiry
 from rag.text.flags import rules
+from rag.text.revisions import unpacked
 from rag.uris import ID_CHARS, TAG_CHARS
 
 if TYPE_CHECKING:
@@ -56,6 +57,18 @@ FLAGS = "@flags"
 They hold for one version of the rules, and for passages as they were cut when the source had this digest. Of
 a source with too many there are only the rules.
 """
+
+REVISION = "@revision"
+"""The revision of a source, among its fields as well: [digest, revision].
+
+It is that of the passages as they were cut when the source had this digest (`rag.text.revisions`).
+"""
+
+FORMER = "@former"
+"""The marks of the passages of former revisions, among its fields as well: `rag.text.revisions.packed`."""
+
+OF_PASSAGES = frozenset({FLAGS, REVISION, FORMER})
+"""What a source's fields hold of its passages as they are cut."""
 
 COLLECTIONS = "collections"
 """The catalog: one row per collection. A collection exists if its row does."""
@@ -111,7 +124,7 @@ SOURCES_SCHEMA = _schema(
         "chunk_count": pa.int32(),
         "length": pa.int64(),
         "ingested_at": _MOMENT,
-        "fields": pa.string(),  # JSON: the declared fields of the source, `FILE` and `FLAGS`
+        "fields": pa.string(),  # JSON: the declared fields of the source, and ours: `FILE` and others
         "outline": pa.string(),  # JSON: [title, level, start] per heading
         "text": pa.large_string(),
     },
@@ -290,6 +303,19 @@ def flags_record(fields: Mapping[str, Any], digest: str) -> PassageFlags | None:
     return None
 
 
+def revision_record(fields: Mapping[str, Any], digest: str) -> str | None:
+    """The revision among the parsed `fields` of a source with this digest, if it was recorded."""
+    match fields.get(REVISION):
+        case [str(cut), str(revision)] if cut == digest:
+            return revision
+    return None
+
+
+def former_record(fields: str) -> dict[str, tuple[bytes, ...]]:
+    """The marks of a source's passages in former revisions, latest first, in its column `fields`."""
+    return unpacked(json.loads(fields).get(FORMER, "")) if FORMER in fields else {}
+
+
 def expiry_of(row: Mapping[str, Any], keep_days: int) -> datetime | None:
     """When the source of a row expires, None if it doesn't; see `rag.originals`."""
     return expiry(
@@ -313,6 +339,7 @@ def source_record(row: Mapping[str, Any], collection: str) -> Source:
         without_vector=without_vector,
         file=FileState(*fields[FILE]) if fields.get(FILE) else None,
         flags=flags_record(fields, digest),
+        revision=revision_record(fields, digest),
         **values,
     )
 

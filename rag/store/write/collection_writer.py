@@ -43,6 +43,7 @@ from rag.store.write.source_ids import SourceIds
 from rag.store.write.table_rows import (
     KeyedRows,
     KnownSource,
+    Marks,
     NewSource,
     SourceMove,
     WholeSource,
@@ -153,6 +154,8 @@ class CollectionWriter:
         self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]
     ) -> None:
         """Replace the sources in the three steps of the module's docstring."""
+        former = await self._marks([item.source.id for item in items])
+        items = [replace(item, former=former.get(item.source.id, {})) for item in items]
         for part in _slices(items):
             chunks = partial(self._chunk_rows, part, generation, records)
             await self._chunks.add(await to_thread.run_sync(chunks))
@@ -169,6 +172,18 @@ class CollectionWriter:
         ids = [item.source.id for item in items]
         await self._chunks.delete(
             f"{schema.one_of('source_id', ids)} AND (generation <> {literal(generation)})"
+        )
+
+    async def _marks(self, ids: Sequence[str]) -> dict[str, Marks]:
+        """The marks of the passages that these sources have now, and had before, by id."""
+        columns = ["id", "generation", "digest", "fields", "text"]
+        sources = await self._sources.query().where(schema.one_of("id", ids)).select(columns).to_arrow()
+        if not sources.num_rows:
+            return {}
+        columns = ["source_id", "generation", "seq", "start", "end"]
+        chunks = await self._chunks.query().where(schema.one_of("source_id", ids)).select(columns).to_arrow()
+        return await to_thread.run_sync(
+            lambda: {stored.row["id"]: stored.marks for stored in whole_sources(sources, chunks)}
         )
 
     async def claim(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
@@ -270,20 +285,22 @@ class CollectionWriter:
                 self._changed = True
                 await self._update(rows, ("id", "fields"))
 
-    async def flag_again(self) -> None:
+    async def examine_again(self) -> None:
         """Look for flags by the present rules where a source has none, or those of other rules.
 
-        Until then, searches look for them in what they show.
+        Until then, searches look for them in what they show. A source that has no revision gets one.
         """
-        up_to_date = literal(f'"{schema.FLAGS}": ["{rules()}"')
-        outdated = self._sources.query().where(f"NOT contains(fields, {up_to_date})").select(["id"])
+        entries = f'"{schema.FLAGS}": ["{rules()}"', f'"{schema.REVISION}": ['
+        is_examined = " AND ".join(f"contains(fields, {literal(entry)})" for entry in entries)
+        outdated = self._sources.query().where(f"NOT ({is_examined})").select(["id"])
         with engine_errors("looking for flags"):
             ids = cast("list[str]", (await outdated.to_arrow())["id"].to_pylist())
         for at in range(0, len(ids), FLAGGED_AT_ONCE):
             rows = [
                 {"id": source.row["id"], "fields": source.row["fields"]}
                 for stored in await self.whole_sources(ids[at : at + FLAGGED_AT_ONCE])
-                for source in [await to_thread.run_sync(stored.with_flags, self.collection.name)]
+                for former in [schema.former_record(stored.row["fields"])]
+                for source in [await to_thread.run_sync(stored.examined, self.collection.name, former)]
             ]
             with engine_errors("storing flags"):
                 self._changed = True
@@ -489,16 +506,27 @@ class CollectionWriter:
     async def purge(self) -> None:
         """Rewrite all tables, so that no file, old version or index holds removed content.
 
-        The access records of removed sources stay, without the names of their files. A running server keeps
+        Former revisions are forgotten, so citations of them are not found again. The access records of
+        removed sources stay, without the names of their files. A running server keeps
         deleted files open, so their contents stay on disk until it ends.
         """
         with engine_errors("purging"):
+            await self._forget_former()
             chunks, sources = table_folders(self.data, self.collection)
             await table_maintenance.purge_chunks(self._chunks, self.collection, chunks)
             await table_maintenance.purge_rows(self._sources, "length", sources)
         await self._access.purge()
         forget_origins(self.data, self.collection.tenant, self.collection.name)
         self._flush()
+
+    async def _forget_former(self) -> None:
+        """Forget the marks of former revisions: a short text could be guessed from them."""
+        query = self._sources.query().where(f"contains(fields, {literal(schema.FORMER)})")
+        rows = (await query.select(["id", "fields"]).to_arrow()).to_pylist()
+        for row in rows:
+            row["fields"] = table_rows.without_former(row["fields"])
+        if rows:
+            await self._update(rows, ("id", "fields"))
 
     def _flush(self) -> None:
         since = 0.0  # a killed writer flushed nothing

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +41,10 @@ from rag.store.read.schema import (
     ACCESS_COLUMNS,
     FILE,
     FLAGS,
+    FORMER,
     GROUP_LABEL,
     PLAIN_ACCESS_COLUMNS,
+    REVISION,
     SOURCE_COLUMNS,
     TERMS,
     chunks_schema,
@@ -54,11 +56,14 @@ from rag.store.read.word_analysis import terms_of
 from rag.store.write.access_claim import Claim
 from rag.text.flags import crossed, flags_in, rules
 from rag.text.languages import LANGUAGE, analysed_in
+from rag.text.revisions import mark, packed, revision_of
 
 if TYPE_CHECKING:
     import lancedb
 
 T = TypeVar("T")
+Marks: TypeAlias = Mapping[str, Sequence[bytes]]
+"""The marks of a source's passages by revision, latest first; see `rag.text.revisions`."""
 
 MAX_FLAGGED = 1_000  # passages of a source whose flags are stored: each search reads all of a found source
 
@@ -68,6 +73,7 @@ class NewSource:
     """A source with its text, passages and vectors, as the tables will hold them.
 
     `fields` are declared fields, with values of their types. `claim` is the access that the run wants for it.
+    `former` are the marks of the passages that were stored before, by revision, latest first.
     """
 
     source: Source
@@ -77,6 +83,7 @@ class NewSource:
     vectors: Vectors
     claim: Claim
     fields: Mapping[str, Value] = field(default_factory=dict)
+    former: Marks = field(default_factory=dict)
 
 
 def body(context: str, text: str) -> str:
@@ -86,18 +93,15 @@ def body(context: str, text: str) -> str:
 
 def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
     """A row of the source table."""
-    fields = stored_fields(new.fields)
+    fields = with_file(json.dumps(stored_fields(new.fields), ensure_ascii=False), new.source.file)
+    chunks = [_chunk(new, passage) for passage in new.passages]
+    fields = with_flags(fields, new.source, new.text, chunks)
     return {
         **{name: getattr(new.source, name) for name in SOURCE_COLUMNS},
         "digest": digest_value(new.source.digest, new.source.without_vector),
         "generation": generation,
         "metadata": json.dumps(dict(new.source.metadata), ensure_ascii=False),
-        "fields": with_flags(
-            with_file(json.dumps(fields, ensure_ascii=False), new.source.file),
-            new.source,
-            new.text,
-            [_chunk(new, passage) for passage in new.passages],
-        ),
+        "fields": with_revision(fields, new.source.digest, [chunk.text for chunk in chunks], new.former),
         "outline": json.dumps([[entry.title, entry.level, entry.start] for entry in new.outline]),
         "text": new.text,
     }
@@ -158,6 +162,20 @@ def with_flags(fields: str, source: Source, text: str, chunks: Sequence[Chunk]) 
     if len(crossed_seqs) + len(flags_by_seq) <= MAX_FLAGGED:
         entry += [source.digest, flags_by_seq, crossed_seqs]
     return json.dumps(json.loads(fields) | {FLAGS: entry}, ensure_ascii=False)
+
+
+def with_revision(fields: str, digest: str, passages: Sequence[str], former: Marks) -> str:
+    """The column `fields` of a source with the revision of these passages, and the marks of former ones."""
+    revision = revision_of([mark(passage) for passage in passages])
+    others = {name: marks for name, marks in former.items() if name != revision}
+    entries = {REVISION: [digest, revision]} | ({FORMER: packed(others)} if others else {})
+    return json.dumps(json.loads(without_former(fields)) | entries, ensure_ascii=False)
+
+
+def without_former(fields: str) -> str:
+    """The column `fields` without the marks of former revisions."""
+    entries = json.loads(fields)
+    return json.dumps({name: value for name, value in entries.items() if name != FORMER}, ensure_ascii=False)
 
 
 def _chunk(new: NewSource, passage: Passage) -> Chunk:
@@ -363,6 +381,19 @@ class WholeSource:
         return cast("list[str]", self.table["body"].to_pylist())
 
     @property
+    def texts(self) -> list[str]:
+        """The text of each chunk."""
+        return [self.row["text"][start:end] for start, end in self.spans]
+
+    @property
+    def marks(self) -> Marks:
+        """The marks of its chunks, if its revision was recorded, and those of former revisions."""
+        digest, _ = schema.split_digest(self.row["digest"])
+        revision = schema.revision_record(json.loads(self.row["fields"]), digest)
+        former = schema.former_record(self.row["fields"])
+        return former if revision is None else {revision: tuple(map(mark, self.texts)), **former}
+
+    @property
     def pages(self) -> list[int | None]:
         """The page of each chunk."""
         return cast("list[int | None]", self.table["page"].to_pylist())
@@ -397,12 +428,14 @@ class WholeSource:
         new = NewSource(source, self.row["text"], (), passages, blank, Claim(None), fields)
         table = chunk_rows(new, generation=self.row["generation"], access=access, collection=collection)
         row = {**self.row, "chunk_count": len(passages), "digest": digest}
-        return WholeSource(row, table).with_flags(collection.name)
+        return WholeSource(row, table).examined(collection.name, self.marks)
 
-    def with_flags(self, collection: str) -> WholeSource:
-        """The source with the flags of its chunks by the present rules."""
+    def examined(self, collection: str, former: Marks) -> WholeSource:
+        """The source with the flags of its chunks by the present rules, and with its revision."""
+        source = self.source(collection)
         chunks = [schema.chunk_of_row(row) for row in self.table.select(schema.CHUNK_COLUMNS).to_pylist()]
-        fields = with_flags(self.row["fields"], self.source(collection), self.row["text"], chunks)
+        fields = with_flags(self.row["fields"], source, self.row["text"], chunks)
+        fields = with_revision(fields, source.digest, self.texts, former)
         return replace(self, row={**self.row, "fields": fields})
 
     def with_vectors(self, vectors: Vectors) -> WholeSource:

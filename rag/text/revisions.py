@@ -1,0 +1,261 @@
+"""Finds a cited passage again after its document was edited, by digests of the former passages alone.
+
+A document's revision is a short digest of its passages as they were cut. Beside the present text, the store
+keeps a `mark` of each passage of former revisions: its length and two digests. No former text is kept. White
+space counts as one space, so a text that was wrapped differently is the same, word for word.
+
+A mark is looked for among the present passages first. Where passages were cut differently, it is looked for
+in the whole text: the rolling digest of Karp and Rabin finds the few places that may have it, and the other
+digest decides (Karp & Rabin, IBM Journal of Research and Development 31(2), 1987, doi:10.1147/rd.312.0249).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from hashlib import blake2b
+from itertools import islice, pairwise
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rag.text.segments import Span
+
+MAX_FORMER = 20  # revisions of a source that are kept
+MAX_PASSAGES = 10_000  # of a revision that is kept: two of them are compared in a second or two
+MAX_FORMER_CHARS = 65_536  # that they take in the source's row; some 3,600 different passages
+BLOCK = 1 << 20  # characters that are searched at once; each takes 50 bytes meanwhile
+NEAR = 100  # characters around a place that tell whether a line or a sentence ends there
+MOST_PLACES = 100  # that are compared with one mark: a text may repeat itself as often as it likes
+
+Verdict: TypeAlias = Literal["stands", "changed", "gone"]
+"""What became of a cited passage: it stands word for word, has changed, or nothing stands in its place."""
+Codes: TypeAlias = "npt.NDArray[np.uint64]"
+"""The characters of a text as numbers, each run of white space as one space."""
+
+_MARK = struct.Struct(">II8s")
+_REVISION = struct.Struct(">8sI")
+_SPACES = np.array([code for code in range(0x3001) if chr(code).isspace()])
+_BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2**64
+_ENDS = re.compile(r"[.!?…:;。！？｡][\"'”’»)\]*_」』”’）》】]{0,3}\Z")
+_UNSPACED = re.compile(r"[。！？｡」』”’）》】\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+
+
+def mark(passage: str) -> bytes:
+    """The mark of a passage: its length, and two digests of its text."""
+    codes, _ = _codes(passage.strip())
+    return _MARK.pack(len(codes), _rolling(codes), _digest(codes))
+
+
+def revision_of(marks: Sequence[bytes]) -> str:
+    """The revision of a document with these passages: eight letters and digits, as ids have them."""
+    return base64.b32encode(blake2b(b"".join(marks), digest_size=5).digest()).decode().lower()
+
+
+def packed(former: Mapping[str, Sequence[bytes]]) -> str:
+    """The marks of former revisions, latest first, as text. Without the oldest that don't fit.
+
+    Revisions share most of their passages, so packing them takes little more than the newest one.
+    """
+    fitting = ((name, marks) for name, marks in former.items() if len(marks) <= MAX_PASSAGES)
+    entries = list(islice(fitting, MAX_FORMER))
+    while entries:
+        parts = [_REVISION.pack(name.encode(), len(marks)) + b"".join(marks) for name, marks in entries]
+        text = base64.b64encode(zlib.compress(b"".join(parts), 9)).decode()
+        if len(text) <= MAX_FORMER_CHARS:
+            return text
+        entries.pop()
+    return ""
+
+
+def unpacked(text: str) -> dict[str, tuple[bytes, ...]]:
+    """The marks of former revisions, latest first; the inverse of `packed`."""
+    data, at = zlib.decompress(base64.b64decode(text)) if text else b"", 0
+    former: dict[str, tuple[bytes, ...]] = {}
+    while at < len(data):
+        name, count = _REVISION.unpack_from(data, at)
+        at += _REVISION.size
+        end = at + count * _MARK.size
+        former[name.decode()] = tuple(
+            data[start : start + _MARK.size] for start in range(at, end, _MARK.size)
+        )
+        at = end
+    return former
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What became of cited passages, and the present passages at that place: `text[start:end]`, `seqs`.
+
+    Of what is gone, they are those at the place where it stood.
+    """
+
+    verdict: Verdict
+    span: Span
+    seqs: range
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A text that is cut at `spans`, and the marks of the passages of a former revision of it."""
+
+    text: str
+    spans: Sequence[Span]
+    former: Sequence[bytes]
+
+    def standing(self, cited: range) -> Standing:
+        """What became of the passages with these numbers, taken together.
+
+        They stand if each does, and nothing was put between them. They are gone if each is.
+        """
+        parts = [self._of_one(seq) for seq in cited]
+        present = [span for verdict, span in parts if verdict != "gone"] or [span for _, span in parts]
+        whole = Span(min(span.start for span in present), max(span.end for span in present))
+        verdicts = {verdict for verdict, _ in parts}
+        in_a_row = all(
+            before.start <= after.start and not self.text[before.end : after.start].strip()
+            for before, after in pairwise(present)
+        )
+        verdict = verdicts.pop() if len(verdicts) == 1 else "changed"
+        verdict = "changed" if verdict == "stands" and not in_a_row else verdict
+        return Standing(verdict, whole, self._seqs(whole))
+
+    def _of_one(self, seq: int) -> tuple[Verdict, Span]:
+        edit = next(edit for edit in self._edits if edit.first <= seq < edit.last)
+        if edit.stands:
+            return "stands", self.spans[edit.now_first + seq - edit.first]
+        gap = self._gap(edit)
+        if found := self._find(self.former[seq], gap):
+            return "stands", found
+        if seq > edit.first and (before := self._find(self.former[seq - 1], gap)):
+            gap = Span(min(max(gap.start, before.end), gap.end), gap.end)
+        if seq + 1 < edit.last and (after := self._find(self.former[seq + 1], gap)):
+            gap = Span(gap.start, max(min(gap.end, after.start), gap.start))
+        rest = self.text[slice(*gap)]
+        start = gap.start + len(rest) - len(rest.lstrip())
+        if not rest.strip() or (len(self.former) > 1 and gap == Span(0, len(self.text))):
+            return "gone", Span(gap.start, gap.start)
+        return "changed", Span(start, start + len(rest.strip()))
+
+    def _gap(self, edit: _Edit) -> Span:
+        """The present text in the place of an edit, between the passages that stand."""
+        start = self.spans[edit.now_first - 1].end if edit.now_first else 0
+        end = self.spans[edit.now_last].start if edit.now_last < len(self.spans) else len(self.text)
+        return Span(start, max(start, end))
+
+    def _seqs(self, span: Span) -> range:
+        """The numbers of the passages that hold a part of the text: one if it can be, the next if none."""
+        for seq, passage in enumerate(self.spans):
+            if passage.start <= span.start and span.end <= passage.end:
+                return range(seq, seq + 1)
+        touched = [
+            seq
+            for seq, passage in enumerate(self.spans)
+            if passage.start < span.end and span.start < passage.end
+        ]
+        if touched:
+            return range(touched[0], touched[-1] + 1)
+        following = bisect_left(self.spans, span.start, key=lambda passage: passage.start)
+        seq = min(following, len(self.spans) - 1)
+        return range(seq, seq + 1)
+
+    @cached_property
+    def _edits(self) -> Sequence[_Edit]:
+        now = [mark(self.text[slice(*span)]) for span in self.spans]
+        codes = SequenceMatcher(None, self.former, now).get_opcodes()
+        return [_Edit(tag == "equal", *numbers) for tag, *numbers in codes]
+
+    @cached_property
+    def _visible(self) -> tuple[Codes, npt.NDArray[np.intp]]:
+        return _codes(self.text)
+
+    def _find(self, of_passage: bytes, near: Span) -> Span | None:
+        """Where a passage stands as a whole, as near as possible to a part of the text."""
+        codes, places = self._visible
+        length, rolling, digest = _MARK.unpack(of_passage)
+        starts = islice(_candidates(codes, length, rolling), MOST_PLACES)
+        matching = (start for start in starts if _digest(codes[start : start + length]) == digest)
+        spans = [Span(int(places[start]), int(places[start + length - 1]) + 1) for start in matching]
+        whole = [span for span in spans if self._is_whole(span)]
+        return min(whole, key=lambda span: abs(span.start - near.start), default=None)
+
+    def _is_whole(self, span: Span) -> bool:
+        """Whether lines or sentences begin and end there: a word more could change the sense."""
+        before, after = (
+            self.text[max(0, span.start - NEAR) : span.start],
+            self.text[span.end : span.end + NEAR],
+        )
+        passage = self.text[slice(*span)]
+        return _is_apart(before, passage[0]) and (_is_line_end(after) or _ends_here(passage, after))
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """Former passages from `first` to before `last`, and those that stand there now."""
+
+    stands: bool
+    first: int
+    last: int
+    now_first: int
+    now_last: int
+
+
+def _is_apart(before: str, first: str) -> bool:
+    """Whether a line or a sentence ends before a passage with this first character."""
+    gap = before[len(before.rstrip()) :]
+    is_unspaced = bool(_UNSPACED.match(first))
+    return not before.strip() or "\n" in gap or bool((gap or is_unspaced) and _ENDS.search(before.rstrip()))
+
+
+def _is_line_end(after: str) -> bool:
+    return not after or "\n" in after[: len(after) - len(after.lstrip())]
+
+
+def _ends_here(passage: str, after: str) -> bool:
+    return bool(_ENDS.search(passage)) and bool(after[:1].isspace() or _UNSPACED.match(passage[-1:]))
+
+
+def _codes(text: str) -> tuple[Codes, npt.NDArray[np.intp]]:
+    """The characters of a text as numbers, with single spaces, and their positions."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
+    spaces = np.isin(codes, _SPACES)
+    codes[spaces] = ord(" ")
+    spaces[1:] &= spaces[:-1].copy()
+    spaces[:1] = False
+    positions = np.flatnonzero(~spaces)
+    return codes[positions], positions
+
+
+def _digest(codes: Codes) -> bytes:
+    return blake2b(codes.astype("<u4").tobytes(), digest_size=8).digest()
+
+
+def _rolling(codes: Codes) -> int:
+    return int(_sums(codes)[-1]) >> 32 if len(codes) else 0
+
+
+def _sums(codes: Codes) -> Codes:
+    """The sums of the characters up to each, the nth times the nth power of the base, modulo 2**64."""
+    return np.concatenate([np.zeros(1, np.uint64), np.cumsum(codes * _powers(_BASE, len(codes)))])
+
+
+def _powers(base: int, count: int) -> Codes:
+    factors = np.full(count, base, np.uint64)
+    factors[:1] = 1
+    return np.cumprod(factors)
+
+
+def _candidates(codes: Codes, length: int, rolling: int) -> Iterator[int]:
+    """Where `length` characters have this rolling digest, in order."""
+    for at in range(0, len(codes) - length + 1 if length else 0, BLOCK):
+        sums = _sums(codes[at : at + BLOCK + length - 1])
+        windows = (sums[length:] - sums[:-length]) * _powers(pow(_BASE, -1, 1 << 64), len(sums) - length)
+        yield from (at + int(start) for start in np.flatnonzero(windows >> np.uint64(32) == rolling))
