@@ -1,7 +1,8 @@
 """Addresses: public URIs of sources, chunks and ranges of chunks, and addresses on the web.
 
-Ours are refdesk://{collection}/{source_id}[/{seq}[-{seq}]]. On the web: where a person can open a document,
-and where a server redirects to.
+Ours are refdesk://{collection}/{source_id}[@{revision}][/{seq}[-{seq}]]. With its revision, a citation lasts:
+it is found again after the document was edited. On the web: where a person can open a document, and where a
+server redirects to.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from pathlib import PurePosixPath
 from urllib.error import HTTPError
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
-from rag.errors import NotFoundError
+from rag.errors import InvalidRequestError, NotFoundError
 
 NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
 """The same answer for unknown, removed and forbidden sources, so it reveals nothing."""
+NO_REVISION = "An id with @revision can be opened and checked. Here, leave @revision out: {}."
 SCHEME = "refdesk://"
 SOURCE_TEMPLATE = SCHEME + "{collection}/{source_id}"
 CHUNK_TEMPLATE = SOURCE_TEMPLATE + "/{seq}"
@@ -23,7 +25,10 @@ ID_CHARS = 16
 TAG_CHARS = 8
 """What a tag adds to the ids of the sources that it is a copy of."""
 _SEQ = r"(0|[1-9][0-9]{0,8})"
-_ID = re.compile(rf"([a-z2-7]{{1,32}})(?:/{_SEQ}(?:-{_SEQ})?)?")
+REVISION_PATTERN = "@([a-z2-7]{8})"
+_ID = re.compile(
+    rf"([a-z2-7]{{1,32}})(?:(?<=[a-z2-7]{{{ID_CHARS}}}){REVISION_PATTERN})?(?:/{_SEQ}(?:-{_SEQ})?)?"
+)
 _PREFIX = re.compile(rf"{SCHEME}([a-z0-9_-]+)/")
 
 
@@ -40,6 +45,7 @@ def range_id(source_id: str, first: int, last: int) -> str:
 def parse_id(name: str) -> str:
     """The id of a source, chunk or range of chunks in `name`, which is such an id or a URI.
 
+    It may have a revision, if the id of the source is a whole one.
     Example: "refdesk://handbook/mfzq/3" -> "mfzq/3"; "mfzq/5-8" and "mfzq" are ids; "mfzq/03" raises.
 
     Raises:
@@ -47,7 +53,7 @@ def parse_id(name: str) -> str:
     """
     prefix = _PREFIX.match(name)
     id_ = name[prefix.end() :] if prefix else name
-    split_id(id_)
+    split_citation(id_)
     return id_
 
 
@@ -69,7 +75,7 @@ def named_id(name: str) -> tuple[str | None, str]:
 def is_surely_id(name: str) -> bool:
     """Whether it is surely meant as an id, so that an unknown one doesn't cost a look at all paths."""
     try:
-        return len(split_id(named_id(name)[1])[0]) == ID_CHARS
+        return len(split_citation(named_id(name)[1])[0]) == ID_CHARS
     except NotFoundError:
         return False
 
@@ -81,15 +87,33 @@ def split_id(id_: str) -> tuple[str, range]:
 
     Raises:
         NotFoundError: it is not such an id, or its range runs backwards.
+        InvalidRequestError: it has a revision.
+    """
+    source_id, revision, seqs = split_citation(id_)
+    if revision:
+        raise InvalidRequestError(NO_REVISION.format(without_revision(id_)))
+    return source_id, seqs
+
+
+def without_revision(id_: str) -> str:
+    """The same id for the present text: "mfzq…@k3v2m7qa/5" -> "mfzq…/5"."""
+    return re.sub(REVISION_PATTERN, "", id_, count=1)
+
+
+def split_citation(id_: str) -> tuple[str, str | None, range]:
+    """The source of an id, the revision if it has one, and the numbers of the chunks that it names.
+
+    Raises:
+        NotFoundError: it is not such an id, or its range runs backwards.
     """
     match = _ID.fullmatch(id_)
     if not match:
         raise NotFoundError(NOT_FOUND)
-    source_id, first, last = match.groups()
+    source_id, revision, first, last = match.groups()
     seqs = range(int(first), int(last or first) + 1) if first else range(0)
     if first and not seqs:
         raise NotFoundError(NOT_FOUND)
-    return source_id, seqs
+    return source_id, revision, seqs
 
 
 MAX_ADDRESS_CHARS = 2_000

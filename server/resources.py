@@ -67,7 +67,7 @@ def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceRe
     end = extract.start + min(max_chars, len(extract.text))
     original = extract.text[:max_chars]
     text = disarm(original, from_prose=begins_in_prose(extract))
-    for note in alteration_notes([(original, text)]):
+    for note in (*alteration_notes([(original, text)]), *extract.notes):
         text += f"\n\n[{note}]"
     if remaining := extract.until - end:
         text += f"\n\n[{remaining} more characters: open the document with start={end}]"

@@ -72,7 +72,7 @@ SEARCH = {
 }
 """The arguments of `search` that are described to models."""
 SOURCE = {
-    "id": "A result's id, a source_id, a path or a title. Omit to list the collections.",
+    "id": "A result's id, source_id, id@revision/seq, path or title. Omit to list collections.",
     "start": "First character.",
     "around": "Chunks to each side.",
     "section": "Its heading.",

@@ -69,7 +69,7 @@ from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import ListedSource, StoredSource
 from rag.text.flags import APART, Flag, flags_in
-from rag.uris import NOT_FOUND, split_id
+from rag.uris import ID_CHARS, NOT_FOUND, range_id, split_citation, split_id
 
 if TYPE_CHECKING:
     from rag.config.settings import SearchSettings, Settings
@@ -81,6 +81,7 @@ log = logging.getLogger(__name__)
 
 LACKING_FIELDS = "Not searched, because they lack a field by which the profile filters: {}."
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
+CITED_TEXT = "Its text as it was cited is kept: open [{}]."
 PASSAGE_CHARS = 20_000  # of a passage, marked on its page
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
 NO_BREAKERS: Mapping[str, Breaker] = MappingProxyType({})
@@ -390,19 +391,44 @@ class Desk:
 
         `id_` names a source, one of its chunks, or a range of them. The window shows the requested `part`
         from its beginning. Without a part, it shows a source from the beginning, or is centred on the chunks.
-        A section, lines and the outline are those of the source, also if the id names a chunk.
+        A section, lines and the outline are those of the source, also if the id names a chunk. Chunks of a
+        revision (source_id@revision/seq) are those that stand in the place of these now; a note and
+        `Extract.standing` say what became of them.
 
         Raises:
             NotFoundError: nothing readable has this id.
-            InvalidRequestError: the source lacks the part, or its fields can't be combined.
+            InvalidRequestError: the source lacks the part, or its fields can't be combined, or the revision
+                is not known.
             BusyError: the source was replaced during each of `READS` attempts to read it.
         """
-        source_id, seqs = split_id(id_)
-        _, view = await self._locate(principal, source_id)
+        _, view = await self._locate(principal, split_citation(id_)[0])
         for _ in range(READS - 1):
             with suppress(BusyError):
-                return await extract(view, source_id, seqs, part, max_chars)
-        return await extract(view, source_id, seqs, part, max_chars)
+                return await self._extract(principal, view, id_, part, max_chars)
+        return await self._extract(principal, view, id_, part, max_chars)
+
+    async def _extract(
+        self, principal: Principal, view: View, id_: str, part: Part, max_chars: int
+    ) -> Extract:
+        window = await extract(view, id_, part, max_chars)
+        if window.standing is None or window.standing.verdict == "stands":
+            return window
+        tagged_id = await self._in_tag(principal, view.table.collection, id_)
+        notes = (*window.notes, CITED_TEXT.format(tagged_id)) if tagged_id else window.notes
+        return replace(window, notes=notes, cited_text=tagged_id)
+
+    async def _in_tag(self, principal: Principal, collection: Collection, id_: str) -> str | None:
+        """The id of cited passages in a tag of the collection that has the revision, if they are readable."""
+        source_id, revision, seqs = split_citation(id_)
+        for view in await self._all_views(principal):
+            if view.table.collection.tag_of != collection.name:
+                continue
+            for listed in await view.page("", 1):  # all ids of a tag have the same letters behind them
+                tagged_id = source_id + listed.stored.id[ID_CHARS:]
+                stored = (await view.table.sources([tagged_id])).get(tagged_id)
+                if stored and stored.source.revision == revision and view.admits(stored):
+                    return range_id(tagged_id, seqs[0], seqs[-1])
+        return None
 
     async def resolve_name(self, principal: Principal, name: str, *, by_id_alone: bool = False) -> str:
         """The id of the source, chunk or range that a name means (see `rag.search.requested_sources`).

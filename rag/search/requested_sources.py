@@ -24,7 +24,7 @@ from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.runtime import concurrently
 from rag.search.browse import display_name, display_parts, placed_documents
 from rag.search.reply.untrusted import label
-from rag.uris import SCHEME, is_surely_id, named_id, split_id
+from rag.uris import SCHEME, is_surely_id, named_id, split_citation
 
 if TYPE_CHECKING:
     from rag.search.search_plan import SearchPlan
@@ -138,9 +138,9 @@ async def resolve_ids(views: Sequence[View], names: Iterable[str]) -> dict[str, 
         missing = {name: labelled[name] for name in labelled if name not in ids}
         if not missing:
             break
-        stored = await view.table.sources({split_id(id_)[0] for _, id_ in missing.values()})
+        stored = await view.table.sources({split_citation(id_)[0] for _, id_ in missing.values()})
         for name, (collection, id_) in missing.items():
-            source = stored.get(split_id(id_)[0])
+            source = stored.get(split_citation(id_)[0])
             if source and collection in {None, view.table.collection.name} and view.admits(source):
                 ids[name] = id_
     return ids

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
+from anyio import to_thread
+
 from rag.answers import Extract, Part
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.untrusted import label
+from rag.text.revisions import Edited, Standing
 from rag.text.segments import Span, line_at, line_count, lines_span
-from rag.uris import NOT_FOUND
+from rag.uris import NOT_FOUND, range_id, split_citation
 
 if TYPE_CHECKING:
     from rag.corpus import Chunk, Heading
@@ -25,6 +28,19 @@ if TYPE_CHECKING:
     from rag.store.read.schema import StoredSource
 
 BEGINNING_CHARS = 300  # of a part, which tell its page: some lines
+NO_REVISION = (
+    "No revision of this document is recorded yet: the next refdesk-admin ingest does that. Open {} for its "
+    "present text."
+)
+UNKNOWN_REVISION = (
+    "The revision {} of this document is not known any more, so what was cited can't be found again. Open {} "
+    "for its present text."
+)
+DOCUMENT_CHANGED = "The document has changed since it was cited."
+STANDS = "The cited passage stands word for word."
+STANDS_ELSEWHERE = "The cited passage stands word for word, now [{}]."
+CHANGED = "The cited passage has changed since it was cited. In its place stands [{}]."
+GONE = "The cited passage is gone from the document. It stood near [{}]."
 MOST_NAMED = 8  # headings in an error, or positions in a note
 MOST_COMPARED = 2_000  # headings that an error is compared with to name the nearest; some 50 ms
 MOST_WORDS = 8  # of a requested heading that are compared
@@ -216,6 +232,31 @@ class OpenSource:
         """The readable chunks with the numbers from `first` to `last`."""
         return await self.view.table.chunks_between(self.stored, first, last, self.view.where)
 
+    async def standing(self, revision: str, seqs: range) -> Standing | None:
+        """What became of these passages of a revision; None of the whole source.
+
+        Raises:
+            InvalidRequestError: the revision isn't known.
+            NotFoundError: it has no such passages.
+        """
+        source = self.stored.source
+        if source.revision is None:
+            raise InvalidRequestError(NO_REVISION.format(source.id))
+        is_present = revision == source.revision
+        marks = None if is_present else (await self.view.table.former(self.stored)).get(revision)
+        if not (is_present or marks):
+            raise InvalidRequestError(UNKNOWN_REVISION.format(revision, source.id))
+        if not seqs:
+            return None
+        chunks = await self.between(0, source.chunk_count)
+        spans = [Span(chunk.start, chunk.end) for chunk in chunks]
+        count = len(spans if marks is None else marks)
+        if seqs[-1] >= count or not spans:
+            raise NotFoundError(NOT_FOUND)
+        if marks is None:
+            return Standing("stands", Span(spans[seqs[0]].start, spans[seqs[-1]].end), seqs)
+        return await to_thread.run_sync(Edited(self.text, spans, marks).standing, seqs)
+
     async def touching(self, start: int, end: int) -> tuple[Chunk, ...]:
         """The readable chunks that overlap `text[start:end]`."""
         return await self.view.table.chunks_touching(self.stored, start, end, self.view.where)
@@ -227,12 +268,19 @@ async def open_source(view: View, source_id: str) -> OpenSource | None:
     return OpenSource(view.of_all_sections, *outlined) if outlined and view.admits(outlined[0]) else None
 
 
-async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars: int) -> Extract:
+async def extract(view: View, id_: str, part: Part, max_chars: int) -> Extract:
     """A window on a source of the view; see `Desk.extract`."""
+    source_id, revision, seqs = split_citation(id_)
     _check(part, seqs)
     opened = await open_source(view, source_id)
     if opened is None:
         raise NotFoundError(NOT_FOUND)
+    standing = await opened.standing(revision, seqs) if revision else None
+    notes: tuple[str, ...] = ()
+    if standing:
+        notes, seqs = (standing_note(standing, source_id, seqs),), standing.seqs
+    elif revision and revision != opened.stored.source.revision:
+        notes = (DOCUMENT_CHANGED,)
     named_chunks = await opened.named(seqs) if seqs else None
     target = await _target(opened, named_chunks, part)
     window = _window(opened.text, target, part, max_chars)
@@ -250,7 +298,8 @@ async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars
         part=part,
         first_line=line_at(opened.text, window.start),
         line_count=line_count(opened.text),
-        notes=target.notes,
+        notes=(*notes, *target.notes),
+        standing=standing,
         passage=opened.text[
             target.middle.start : max(target.middle.end, target.middle.start + BEGINNING_CHARS)
         ],
@@ -263,6 +312,18 @@ def _page_at(start: int, chunks: Sequence[Chunk]) -> int | None:
     on_pages = [chunk for chunk in chunks if chunk.page]
     begun = [chunk for chunk in on_pages if chunk.start <= start]
     return next((chunk.page for chunk in begun[-1:] or on_pages), None)
+
+
+def standing_note(standing: Standing, source_id: str, cited: range) -> str:
+    """What became of the cited passages, for the reader."""
+    now = range_id(source_id, standing.seqs[0], standing.seqs[-1])
+    match standing.verdict:
+        case "stands":
+            return STANDS if standing.seqs == cited else STANDS_ELSEWHERE.format(now)
+        case "changed":
+            return CHANGED.format(now)
+        case "gone":
+            return GONE.format(now)
 
 
 def _headings(opened: OpenSource, whole: Span, part: Part) -> Iterable[Heading]:

@@ -37,7 +37,7 @@ from rag.errors import (
     RefdeskError,
 )
 from rag.runtime import install_command
-from rag.uris import SCHEME
+from rag.uris import REVISION_PATTERN, SCHEME
 from server.telemetry.logs import RequestInfo, current_request
 
 if TYPE_CHECKING:
@@ -70,8 +70,10 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     BusyError: "busy",
     TimeoutError: "late",
 }
-ID_OR_URI = re.compile(rf"(?:{SCHEME}[a-z0-9_-]+/)?([a-z2-7]{{16}}(?:/[0-9]{{1,9}})?)")
-"""An id, or a URI that ends in one. Only the id is logged: a collection's name in a URI could be any word."""
+ID_OR_URI = re.compile(
+    rf"(?:{SCHEME}[a-z0-9_-]+/)?([a-z2-7]{{16}})(?:{REVISION_PATTERN})?((?:/[0-9]{{1,9}})?)"
+)
+"""An id, or a URI that ends in one. Only the id is logged: the other names in it could be any words."""
 OTHER = "other"  # a method or tool that does not exist
 
 audit_log = logging.getLogger("refdesk.audit")
@@ -161,7 +163,7 @@ class CallRecorder:
         else:
             return None
         match = ID_OR_URI.fullmatch(requested or "")
-        return match[1] if match else None
+        return match[1] + match[3] if match else None
 
 
 def outcome_of(error: BaseException) -> Outcome:

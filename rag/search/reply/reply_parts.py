@@ -249,7 +249,9 @@ if TYPE_CHECKING:
 
 # A passage could contain "[<another source's id>/3]". A model would take it for that source's citation.
 # Backslashes before the bracket are replaced as well, because an even number of them escapes nothing.
-_CITATION = re.compile(r"(?<!\\)\\*+\[(?=[^\[\]]*(?<![a-z2-7])[a-z2-7]{16}/\d)", re.IGNORECASE)
+_CITATION = re.compile(
+    r"(?<!\\)\\*+\[(?=[^\[\]]*(?<![a-z2-7])[a-z2-7]{16}(?:@[a-z2-7]{8})?/\d)", re.IGNORECASE
+)
 BETWEEN_PASSAGES = "\n\n"
 
 

@@ -53,12 +53,14 @@ class HitRecord(Reply):
     document's own; where time was asked for, it may be that of its path or file, as `date_from` says.
     `header` is the header row, further up in the source, of the table that the text continues. `stale` says
     that the file has changed or gone since it was ingested, `flags` what the hit contains.
+    A citation lasts as source_id@revision/seq: `get_source` finds the passage again after an edit.
     In mode exact, `matches` are the line, the start and the end of the first matches in the passage,
     `match_count` the number of all that begin there.
     """
 
     id: str
     uri: str = ""
+    revision: str | None = None
     collection: str
     title: str | None = None
     cite_as: str
@@ -256,6 +258,7 @@ def hit_record(hit: Hit, *, vectors: bool, urls: bool = False, brief: bool = Fal
     return (BriefHitRecord if brief else HitRecord)(
         id=hit.cited,
         uri=uri,
+        revision=source.revision,
         collection=source.collection,
         title=label(source.title) if urls or not brief else None,
         cite_as=cite_as(hit),

@@ -132,6 +132,7 @@ class SourceReply(Reply):
 
     id: str
     uri: str
+    revision: str | None = None
     title: str
     url: str | None = None
     collection: str
@@ -207,6 +208,7 @@ def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
         "characters": f"{extract.start} to {extract.start + length} of {source.length}",
         "stale": extract.stale or "",
         "flags": ", ".join(extract.flags),
+        "notes": " ".join(extract.notes),
         "altered": " ".join(alteration_notes([(original, text)])),
         "trust": "untrusted",
     }
@@ -262,6 +264,7 @@ def _blank_reply(extract: Extract) -> SourceReply:
     return SourceReply(
         id=source.id,
         uri=resource_uri(source.collection, source.id),
+        revision=source.revision,
         title=label(source.title),
         url=shown_url(source),
         collection=source.collection,

@@ -42,7 +42,7 @@ from rag.store.read.schema import (
     chunk_of_row,
     stored_chunks,
 )
-from rag.store.read.sources_reader import NAMES_GROUP, AccessReader, SourcesReader
+from rag.store.read.sources_reader import NAMES_GROUP, REPLACED, AccessReader, SourcesReader
 from rag.store.read.word_analysis import (
     MAX_TERMS,
     Word,
@@ -325,7 +325,7 @@ class CollectionReader(SourcesReader):
                 self._chunks.query().where(f"{visible} AND {condition}").select(CHUNK_COLUMNS)
             )
         if not rows and await self._is_replaced(source):
-            raise BusyError("The source is being replaced. Try again.")
+            raise BusyError(REPLACED)
         return tuple(sorted((chunk_of_row(row) for row in rows), key=lambda chunk: chunk.seq))
 
     async def _is_replaced(self, source: StoredSource) -> bool:

@@ -20,6 +20,7 @@ from anyio import to_thread
 
 from rag.access.rule import narrower, predicate, same_access
 from rag.corpus import Access, AccessRecord, Collection, Heading, Language, Principal, Source, Value
+from rag.errors import BusyError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import LocalTable, engine_errors
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+REPLACED = "The source is being replaced. Try again."
 MAX_LISTED = 2**31 - 1  # all of them
 WALKED = 500  # sources that are converted at a time, in 10 ms
 ROWS_KEPT = 20_000  # of a table, some 4 MB
@@ -146,6 +148,19 @@ class SourcesReader:
         await self._access.refresh()  # after reading the text, so that a right revoked meanwhile counts
         stored = (await self._with_access(rows))[source_id]
         return stored, schema.outline_record(row["outline"]), row["text"]
+
+    async def former(self, source: StoredSource) -> Mapping[str, Sequence[bytes]]:
+        """The marks of a source's passages in former revisions, latest first (`rag.text.revisions`).
+
+        Raises:
+            BusyError: the source was replaced since it was read.
+        """
+        of_version = f"{schema.one_of('id', [source.id])} AND (generation = {literal(source.generation)})"
+        with engine_errors("reading a source"):
+            rows = await self._rows(self._sources.query().where(of_version).select(["fields"]))
+        if not rows:
+            raise BusyError(REPLACED)
+        return schema.former_record(rows[0]["fields"])
 
     async def attributes(self) -> Mapping[str, Mapping[str, Value]] | None:
         """Title, path and date of every source by id: what a filter can use undeclared.
