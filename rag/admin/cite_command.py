@@ -1,7 +1,8 @@
-"""`refdesk-admin cite`: check an answer's citations and quotes."""
+"""`refdesk-admin cite`: check an answer's citations and quotes; the form of answers that consist of them."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,6 +10,7 @@ from dataclasses import asdict
 from typing import IO, Any
 
 import click
+from pydantic import ValidationError
 
 from rag.access.tenants import local_principal
 from rag.admin.command_line import command
@@ -17,20 +19,28 @@ from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
 from rag.errors import NotFoundError
 from rag.report.text_and_html import counted, shortened
-from rag.search.answer_citations import CheckedAnswer, CheckedCitation, CheckedQuote, check_answer
+from rag.search.answer_citations import (
+    CheckedAnswer,
+    CheckedCitation,
+    CheckedQuote,
+    CitedAnswer,
+    check_answer,
+)
 from rag.search.desk import Desk
 from rag.search.reply.reply_parts import page_of
 from rag.search.reply.untrusted import label
-from rag.uris import split_id
+from rag.uris import split_citation, without_revision
 
 FAILED = 1
 WIDTH = 10  # of verdicts
+NOW = {"stands": "now", "changed": "in its place stands", "gone": "it stood near"}
+UNKNOWN = "this revision is not known any more"
 PARAGRAPH_WIDTH = 80  # characters of a paragraph that are shown
 
 
 @click.group("cite", cls=Group)
 def cite_command() -> None:
-    """Check the citations and quotes of an assistant's answer."""
+    """Check the citations and quotes of an assistant's answer, or print a schema for such answers."""
 
 
 @command("check", of_asker=True, on_bucket=True)
@@ -39,19 +49,24 @@ def cite_command() -> None:
 async def check_command(settings: Settings, *, answer: IO[bytes], require: bool, as_json: bool) -> int:
     """Check that citations are readable and quotes are verbatim.
 
-    FILE holds the answer as text; - or nothing is standard input. A citation is [source_id/seq], or
-    [source_id/seq-seq] for several passages in a row. A quote in quotation marks or a block quote belongs to
-    the next citation in its paragraph, whose passages must contain it verbatim. White space, invisible
-    characters, spaces that the tools insert into markup, and omissions marked by an ellipsis don't count.
-    Quotes without a citation are listed but not checked.
+    FILE holds the answer, as text, or as JSON by the schema that `cite schema` prints; - or nothing is
+    standard input. A citation is [source_id/seq], or [source_id/seq-seq] for several passages in a row. A
+    quote in quotation marks or a block quote belongs to the next citation in its paragraph, whose passages
+    must contain it verbatim. White space, invisible characters, spaces that the tools insert into markup, and
+    omissions marked by an ellipsis don't count. Quotes without a citation are listed but not checked.
+
+    A citation with the revision of a result, [source_id@revision/seq], is found again after the document was
+    edited: it stands word for word, has changed, or is gone. Quotes are looked for where it stands now.
 
     With --require, every paragraph, list item and table row that states something needs a citation, and every
-    quote. Headings, introductions that end with a colon, questions and code need none.
+    quote; of JSON, every statement. Headings, introductions that end with a colon, questions and code need
+    none.
 
-    Exits with 1 if the asker may not read a cited passage, if a quote is not in it, or if a citation that
-    --require asks for is missing.
+    Exits with 1 if the asker may not read a cited passage, if one with a revision has changed, is gone or
+    can't be found again, if a quote is not in its passage, or if a citation that --require asks for is
+    missing.
     """
-    text = _text(answer)
+    text = _answer(answer)
     async with Desk.open(settings, os.environ) as desk:
         checked = await check_answer(desk, local_principal(settings), text)
     hidden = await _existing_ids(
@@ -68,11 +83,30 @@ def _passes(checked: CheckedAnswer, *, require: bool) -> bool:
     return checked.grounded if require else checked.holds
 
 
-def _text(answer: IO[bytes]) -> str:
+def _answer(file: IO[bytes]) -> str | CitedAnswer:
+    """The answer, which is text unless it is a JSON object."""
     try:
-        return answer.read().decode("utf-8-sig")
+        text = file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise click.UsageError("The answer is not UTF-8.") from error
+    if not _is_object(text):
+        return text
+    try:
+        return CitedAnswer.model_validate_json(text)
+    except ValidationError as error:
+        (fault, *_) = error.errors(include_url=False, include_input=False)
+        place = ".".join(map(str, fault["loc"])) or "the answer"
+        raise click.UsageError(
+            f"The answer is JSON, but {label(place)} is wrong: {fault['msg']}. Run refdesk-admin cite schema "
+            "for its form."
+        ) from error
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return text.lstrip().startswith("{") and isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 async def _existing_ids(settings: Settings, ids: set[str]) -> set[str]:
@@ -85,13 +119,13 @@ async def _existing_ids(settings: Settings, ids: set[str]) -> set[str]:
 
 def _exists(id_: str, counts: Mapping[str, int]) -> bool:
     with suppress(NotFoundError):
-        source_id, seqs = split_id(id_)
-        return bool(seqs) and seqs[-1] < counts.get(source_id, 0)
+        source_id, revision, seqs = split_citation(id_)
+        return bool(seqs) and (seqs[-1] < counts.get(source_id, 0) or bool(revision and source_id in counts))
     return False
 
 
 def _source_id(id_: str) -> str:
-    return id_.partition("/")[0]
+    return without_revision(id_).partition("/")[0]
 
 
 def _json(checked: CheckedAnswer, hidden: set[str]) -> dict[str, Any]:
@@ -103,6 +137,7 @@ def _json(checked: CheckedAnswer, hidden: set[str]) -> dict[str, Any]:
                 "exists": citation.readable or citation.id in hidden,
                 "readable": citation.readable,
                 "title": citation.source and citation.source.title,
+                **(_standing_json(citation) if citation.standing else {}),
             }
             for citation in checked.citations
         ],
@@ -112,9 +147,22 @@ def _json(checked: CheckedAnswer, hidden: set[str]) -> dict[str, Any]:
     }
 
 
+def _standing_json(citation: CheckedCitation) -> dict[str, Any]:
+    """What became of a passage that was cited with a revision."""
+    return {
+        "standing": citation.standing,
+        "now": citation.now,
+        "cited_text_id": citation.cited_text_id,
+        "cited_text": citation.cited_text,
+    }
+
+
 def _print(checked: CheckedAnswer, hidden: set[str], *, require: bool) -> None:
     for citation in checked.citations:
         echo(_citation_line(citation, exists=citation.id in hidden))
+        if citation.cited_text is not None:
+            cited = shortened(label(citation.cited_text), PARAGRAPH_WIDTH)
+            echo(f"{'as cited':{WIDTH}}  [{citation.cited_text_id}]  “{cited}”")
     for quote in checked.quotes:
         echo(_quote_line(quote))
     lacking = checked.uncited if require else ()
@@ -133,7 +181,11 @@ def _citation_line(citation: CheckedCitation, *, exists: bool) -> str:
     if citation.source and citation.chunks:
         first = citation.chunks[0]
         page = f", {page_of(citation.source, first.page, first.page)}" if first.page else ""
-        return f"{'readable':{WIDTH}}  [{citation.id}]  {label(citation.source.title)}{page}"
+        now = f"; {NOW[citation.standing]} [{citation.now}]" if citation.standing in NOW else ""
+        verdict = citation.standing or "readable"
+        return f"{verdict:{WIDTH}}  [{citation.id}]  {label(citation.source.title)}{page}{now}"
+    if citation.source:
+        return f"{'unknown':{WIDTH}}  [{citation.id}]  {label(citation.source.title)}; {UNKNOWN}"
     if exists:
         return f"{'hidden':{WIDTH}}  [{citation.id}]  it exists, but the asker may not read it"
     return f"{'missing':{WIDTH}}  [{label(citation.id)}]  no such passage"
@@ -153,4 +205,14 @@ def _quote_line(quote: CheckedQuote) -> str:
     return f"{quote.verdict:{WIDTH}}  “{label(quote.text)}”  {where}"
 
 
+@click.command("schema")
+def schema_command() -> None:
+    """Print the JSON schema of answers that consist of statements with citations and quotes.
+
+    Give it to a model that answers in JSON. `cite check` takes such answers.
+    """
+    echo(json.dumps(CitedAnswer.model_json_schema(), indent=2))
+
+
 cite_command.add_command(check_command)
+cite_command.add_command(schema_command)

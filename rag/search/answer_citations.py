@@ -7,6 +7,9 @@ passages. Several can share a pair of brackets, as in [a/1, a/2] and [a/1; b/2-4
 citations, too. So is anything of this form, even with an invalid id: [notes.md/3] is a citation that names
 nothing. Numbers alone, as [3/4], are not.
 
+A citation with a revision, as [source_id@revision/seq], lasts: its passage is found again after the document
+was edited, and the check says whether it still stands word for word.
+
 A quote is in quotation marks ("…", “…”, „…“, «…», »…«, 「…」), or a block quote of Markdown. It cites the
 first citation after its opening mark in the same paragraph, list item or table row, and those that follow
 this one with only punctuation in between. A block quote without a citation of its own cites the first one of
@@ -25,20 +28,25 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from rag.errors import NotFoundError
+from pydantic import BaseModel, ConfigDict, Field
+
+from rag.answers import Part
+from rag.errors import InvalidRequestError, NotFoundError
 from rag.text.invisible import bare
-from rag.uris import parse_id, split_id
+from rag.uris import NOT_FOUND, parse_id, range_id, split_citation, without_revision
 
 if TYPE_CHECKING:
     from rag.answers import Extract
     from rag.corpus import Chunk, Principal, Source
     from rag.search.desk import Desk
+    from rag.text.revisions import Verdict
 
+AS_CITED = Part(around=0)
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(?<=\d)\s?[-\u2010-\u2013]\s?(?=\d)")  # as typography has it, too
 _SEPARATORS = re.compile(r"[\s,;]+")
@@ -51,6 +59,7 @@ _ELLIPSIS = re.compile(r"\[\s*(?:…|\.{3,})\s*\]|…|\.{3,}")
 _SPOILED = re.compile(r"(?<=<) (?=[A-Za-z/!?])|(?<=!)[ \\](?=\[)|(?<=\]) (?=:)")
 """What `rag.search.reply.untrusted` inserts into markup, now or in an earlier version: answers can be old."""
 _WORD = re.compile(r"\w")
+_NO_BRACKETS = str.maketrans("[]", "  ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,49 @@ class ParsedAnswer:
 
     citations: tuple[str, ...]
     quotes: tuple[Quote, ...]
+
+
+class Statement(BaseModel):
+    """What an answer says, and the passages that say so."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str = Field(min_length=1, description="One or a few sentences, without citations.")
+    citations: list[str] = Field(
+        description="The ids of the passages that say so: source_id/seq, source_id/seq-seq for several in a "
+        "row, or source_id@revision/seq."
+    )
+    quotes: list[str] = Field(description="Words of these passages, verbatim; empty without any.")
+
+
+class CitedAnswer(BaseModel):
+    """An answer as statements, each with its citations and quotes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    statements: list[Statement]
+
+    @property
+    def parsed(self) -> ParsedAnswer:
+        """Its citations and quotes, also those that its texts have. Quotes cite all of their statement."""
+        citations: list[str] = []
+        quotes: list[Quote] = []
+        for statement in self.statements:
+            in_text = parse_answer(statement.text)
+            cited = (*_ids_in(" ".join(statement.citations)), *in_text.citations)
+            citations += cited
+            quotes += [Quote(words, cited) for words in statement.quotes]
+            quotes += [replace(quote, cited=quote.cited or cited) for quote in in_text.quotes]
+        return ParsedAnswer(tuple(dict.fromkeys(citations)), tuple(quotes))
+
+    @property
+    def uncited(self) -> tuple[str, ...]:
+        """The texts of the statements that have no citation."""
+        return tuple(
+            statement.text
+            for statement in self.statements
+            if not (statement.citations or parse_answer(statement.text).citations)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +227,11 @@ def _is_citation(word: str) -> bool:
     return numbers and any(map(str.isalpha, name))
 
 
+def _ids_in(text: str) -> list[str]:
+    """The ids in a list of citations, with their brackets or without; other words stay as they are."""
+    return [_id(word) for word in _SEPARATORS.split(_RANGE.sub("-", text.translate(_NO_BRACKETS))) if word]
+
+
 def _id(word: str) -> str:
     """The id that a citation names; text that can't be an id stays as it is."""
     try:
@@ -227,22 +284,42 @@ def _items_of_cited_introductions(texts: list[tuple[str, bool]]) -> Iterator[int
             yield at
 
 
-Verdict: TypeAlias = Literal["verbatim", "elsewhere", "not found", "unchecked"]
+QuoteVerdict: TypeAlias = Literal["verbatim", "elsewhere", "not found", "unchecked"]
 BETWEEN = "\0"  # separates passages that don't follow each other; no text contains it
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedCitation:
-    """A citation, and the passages that it names if the principal can read all of them."""
+    """A citation, and the passages that it names if the principal can read all of them.
+
+    If it has a revision, they are those that stand in the place of the cited ones now. `standing` says what
+    became of these; it is "unknown" if the revision isn't known any more. `cited_text` is the text as it was
+    cited and `cited_text_id` where it is, if a tag keeps it.
+    """
 
     id: str
     source: Source | None = None
     chunks: tuple[Chunk, ...] = ()
+    standing: Verdict | Literal["unknown"] | None = None
+    cited_text_id: str | None = None
+    cited_text: str | None = None
 
     @property
     def readable(self) -> bool:
         """False if the id is unknown, another tenant's, denied or deleted, which are all answered alike."""
-        return bool(self.chunks)
+        return bool(self.chunks) or self.standing == "unknown"
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is readable, and, if it has a revision, stands word for word."""
+        return self.readable and self.standing in {None, "stands"}
+
+    @property
+    def now(self) -> str | None:
+        """The id of its passages today, if a revision was cited that is known."""
+        if self.source is None or self.standing is None or not self.chunks:
+            return None
+        return range_id(self.source.id, self.chunks[0].seq, self.chunks[-1].seq)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +332,7 @@ class CheckedQuote:
 
     text: str
     cited: tuple[str, ...]
-    verdict: Verdict
+    verdict: QuoteVerdict
     found: tuple[str, ...] = ()
 
 
@@ -269,8 +346,8 @@ class CheckedAnswer:
 
     @property
     def holds(self) -> bool:
-        """Whether all citations are readable, and all quotes that cite something are verbatim."""
-        return all(citation.readable for citation in self.citations) and all(
+        """Whether all citations are readable and stand, and all quotes that cite something are verbatim."""
+        return all(citation.holds for citation in self.citations) and all(
             quote.verdict in {"verbatim", "unchecked"} for quote in self.quotes
         )
 
@@ -281,7 +358,7 @@ class CheckedAnswer:
         return self.holds and bool(self.citations) and not self.uncited and all_quotes
 
 
-async def check_answer(desk: Desk, principal: Principal, text: str) -> CheckedAnswer:
+async def check_answer(desk: Desk, principal: Principal, answer: str | CitedAnswer) -> CheckedAnswer:
     """Check the citations and quotes of an answer with the access rights of this principal.
 
     This module defines what is a citation, what is a quote, and which paragraphs need a citation.
@@ -290,18 +367,22 @@ async def check_answer(desk: Desk, principal: Principal, text: str) -> CheckedAn
         BusyError: a source was replaced during each attempt to read it.
         StoreError: the storage failed.
     """
-    parsed = parse_answer(text)
+    parsed = parse_answer(answer) if isinstance(answer, str) else answer.parsed
+    uncited = uncited_paragraphs(answer) if isinstance(answer, str) else answer.uncited
     ids = dict.fromkeys(map(_source_id, parsed.citations))
     opened = {id_: extract for id_ in ids if (extract := await _open_source(desk, principal, id_))}
+    citations = {
+        id_: await _citation(desk, principal, id_, opened.get(_source_id(id_))) for id_ in parsed.citations
+    }
     return CheckedAnswer(
-        tuple(_citation(id_, opened.get(_source_id(id_))) for id_ in parsed.citations),
-        tuple(_quote(quote, opened) for quote in parsed.quotes),
-        uncited_paragraphs(text),
+        tuple(citations.values()),
+        tuple(_quote(quote, opened, citations) for quote in parsed.quotes),
+        uncited,
     )
 
 
 def _source_id(id_: str) -> str:
-    return id_.partition("/")[0]
+    return without_revision(id_).partition("/")[0]
 
 
 async def _open_source(desk: Desk, principal: Principal, source_id: str) -> Extract | None:
@@ -312,26 +393,53 @@ async def _open_source(desk: Desk, principal: Principal, source_id: str) -> Extr
         return None
 
 
-def _citation(id_: str, extract: Extract | None) -> CheckedCitation:
-    chunks = _named_chunks(extract, id_) if extract else ()
-    return CheckedCitation(id_, extract.source, chunks) if extract and chunks else CheckedCitation(id_)
-
-
-def _named_chunks(extract: Extract, id_: str) -> tuple[Chunk, ...]:
-    """The chunks that an id names; empty if it names another source or a missing chunk."""
+async def _citation(desk: Desk, principal: Principal, id_: str, extract: Extract | None) -> CheckedCitation:
+    if extract is None:
+        return CheckedCitation(id_)
     with suppress(NotFoundError):
-        source_id, seqs = split_id(id_)
-        chunks = tuple(chunk for chunk in extract.chunks if chunk.seq in seqs)
-        if source_id == extract.source.id and len(chunks) == len(seqs):
-            return chunks
-    return ()
+        _, revision, seqs = split_citation(id_)
+        if revision and seqs:
+            return await _lasting_citation(desk, principal, id_, extract)
+        if chunks := _chunks(extract, seqs):
+            return CheckedCitation(id_, extract.source, chunks)
+    return CheckedCitation(id_)
 
 
-def _quote(quote: Quote, opened: Mapping[str, Extract]) -> CheckedQuote:
+async def _lasting_citation(desk: Desk, principal: Principal, id_: str, extract: Extract) -> CheckedCitation:
+    """A citation with a revision, and what became of its passages."""
+    try:
+        now = await desk.extract(principal, id_, max_chars=sys.maxsize, part=AS_CITED)
+    except InvalidRequestError:
+        return CheckedCitation(id_, extract.source, standing="unknown")
+    if now.standing is None:
+        raise NotFoundError(NOT_FOUND)
+    cited = now.cited_text and await desk.extract(
+        principal, now.cited_text, max_chars=sys.maxsize, part=AS_CITED
+    )
+    return CheckedCitation(
+        id_,
+        extract.source,
+        _chunks(now, now.standing.seqs),
+        now.standing.verdict,
+        now.cited_text,
+        cited.text if cited else None,
+    )
+
+
+def _chunks(extract: Extract, seqs: range) -> tuple[Chunk, ...]:
+    """The chunks with these numbers; none if one is missing."""
+    chunks = tuple(chunk for chunk in extract.chunks if chunk.seq in seqs)
+    return chunks if len(chunks) == len(seqs) else ()
+
+
+def _quote(
+    quote: Quote, opened: Mapping[str, Extract], citations: Mapping[str, CheckedCitation]
+) -> CheckedQuote:
     if not quote.cited:
         return CheckedQuote(quote.text, (), "unchecked")
     sources = [opened[id_] for id_ in dict.fromkeys(map(_source_id, quote.cited)) if id_ in opened]
-    passages = [passage for extract in sources for passage in _passages(extract, quote.cited)]
+    cited = [citations[id_] for id_ in quote.cited]
+    passages = [passage for extract in sources for passage in _passages(extract, cited)]
     if contains_quote(BETWEEN.join(passages), quote.text):
         return CheckedQuote(quote.text, quote.cited, "verbatim")
     for extract in sources:
@@ -340,9 +448,11 @@ def _quote(quote: Quote, opened: Mapping[str, Extract]) -> CheckedQuote:
     return CheckedQuote(quote.text, quote.cited, "not found")
 
 
-def _passages(extract: Extract, cited: Sequence[str]) -> Iterator[str]:
+def _passages(extract: Extract, cited: Sequence[CheckedCitation]) -> Iterator[str]:
     """The cited passages of a source; consecutive ones as one text, because a quote may span them."""
-    cited_seqs = {chunk.seq for id_ in cited for chunk in _named_chunks(extract, id_)}
+    cited_seqs = {
+        chunk.seq for citation in cited for chunk in citation.chunks if chunk.source_id == extract.source.id
+    }
     for is_cited, chunks in groupby(extract.chunks, lambda chunk: chunk.seq in cited_seqs):
         if is_cited:
             yield _text_of(extract, list(chunks))
