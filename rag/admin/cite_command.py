@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Any
@@ -29,7 +28,8 @@ from rag.search.answer_citations import (
 from rag.search.desk import Desk
 from rag.search.reply.reply_parts import page_of
 from rag.search.reply.untrusted import label
-from rag.uris import split_citation, without_revision
+from rag.store.read.collection_reader import CollectionReader
+from rag.uris import split_citation
 
 FAILED = 1
 WIDTH = 10  # of verdicts
@@ -112,20 +112,20 @@ def _is_object(text: str) -> bool:
 async def _existing_ids(settings: Settings, ids: set[str]) -> set[str]:
     """The ids whose passages exist, regardless of access: for the operator only."""
     tables = await open_collections(settings, None)
-    stored = [source for table in tables for source in (await table.sources(map(_source_id, ids))).values()]
-    counts = {source.source.id: source.source.chunk_count for source in stored}
-    return {id_ for id_ in ids if _exists(id_, counts)}
+    return {id_ for id_ in ids for table in tables if await _exists(table, id_)}
 
 
-def _exists(id_: str, counts: Mapping[str, int]) -> bool:
+async def _exists(table: CollectionReader, id_: str) -> bool:
+    """Whether a collection has the passages of an id, or had them in the revision that it names."""
     with suppress(NotFoundError):
         source_id, revision, seqs = split_citation(id_)
-        return bool(seqs) and (seqs[-1] < counts.get(source_id, 0) or bool(revision and source_id in counts))
+        stored = (await table.sources([source_id])).get(source_id)
+        if stored and seqs:
+            count = stored.source.chunk_count
+            if revision and revision != stored.source.revision:
+                count = len((await table.former(stored)).get(revision, ()))
+            return seqs[-1] < count
     return False
-
-
-def _source_id(id_: str) -> str:
-    return without_revision(id_).partition("/")[0]
 
 
 def _json(checked: CheckedAnswer, hidden: set[str]) -> dict[str, Any]:

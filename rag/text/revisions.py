@@ -38,8 +38,9 @@ MOST_PLACES = 100  # that are compared with one mark: a text may repeat itself a
 
 Verdict: TypeAlias = Literal["stands", "changed", "gone"]
 """What became of a cited passage: it stands word for word, has changed, or nothing stands in its place."""
-Codes: TypeAlias = "npt.NDArray[np.uint64]"
+Codes: TypeAlias = "npt.NDArray[np.uint32]"
 """The characters of a text as numbers, each run of white space as one space."""
+Sums: TypeAlias = "npt.NDArray[np.uint64]"
 
 _MARK = struct.Struct(">II8s")
 _REVISION = struct.Struct(">8sI")
@@ -225,7 +226,7 @@ def _ends_here(passage: str, after: str) -> bool:
 
 def _codes(text: str) -> tuple[Codes, npt.NDArray[np.intp]]:
     """The characters of a text as numbers, with single spaces, and their positions."""
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint32)
     spaces = np.isin(codes, _SPACES)
     codes[spaces] = ord(" ")
     spaces[1:] &= spaces[:-1].copy()
@@ -242,12 +243,12 @@ def _rolling(codes: Codes) -> int:
     return int(_sums(codes)[-1]) >> 32 if len(codes) else 0
 
 
-def _sums(codes: Codes) -> Codes:
+def _sums(codes: Codes) -> Sums:
     """The sums of the characters up to each, the nth times the nth power of the base, modulo 2**64."""
     return np.concatenate([np.zeros(1, np.uint64), np.cumsum(codes * _powers(_BASE, len(codes)))])
 
 
-def _powers(base: int, count: int) -> Codes:
+def _powers(base: int, count: int) -> Sums:
     factors = np.full(count, base, np.uint64)
     factors[:1] = 1
     return np.cumprod(factors)

@@ -290,8 +290,11 @@ class CollectionWriter:
 
         Until then, searches look for them in what they show. A source that has no revision gets one.
         """
-        entries = f'"{schema.FLAGS}": ["{rules()}"', f'"{schema.REVISION}": ['
-        is_examined = " AND ".join(f"contains(fields, {literal(entry)})" for entry in entries)
+        flags, revision = (literal(f'"{name}": ["') for name in (schema.FLAGS, schema.REVISION))
+        is_examined = (
+            f"contains(fields, concat({flags}, {literal(rules())}))"
+            f" AND contains(fields, concat({revision}, split_part(digest, ' ', 1), '\"'))"
+        )
         outdated = self._sources.query().where(f"NOT ({is_examined})").select(["id"])
         with engine_errors("looking for flags"):
             ids = cast("list[str]", (await outdated.to_arrow())["id"].to_pylist())
