@@ -381,8 +381,9 @@ class Extract:
     are the declared fields of the source. The text begins on line `first_line` of `line_count`. The `outline`
     is that of the source, or of the requested section or lines. An extract of the outline alone has no text;
     its outline begins at `start`. `passage` is the text of the named chunks, or else the beginning of the
-    part, and `page` the one on which the chunk begins that it begins in. `standing` is what became of the passages if they were named as cited in a
-    former revision, and `cited_text` is the id of their text as it was cited, in a tag, if one keeps it.
+    part, and `page` the one on which the chunk begins that it begins in. `standing` is what became of the
+    passages if they were named as cited in a former revision, and `cited_text` is the id of their text as it
+    was cited, in a tag, if one keeps it.
     """
 
     source: Source

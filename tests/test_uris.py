@@ -9,19 +9,23 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from rag.errors import NotFoundError
+from rag.errors import InvalidRequestError, NotFoundError
 from rag.uris import (
+    NO_REVISION,
     NOT_FOUND,
     is_template,
     page_address,
     parse_id,
     range_id,
     resource_uri,
+    split_citation,
     split_id,
     web_address,
+    without_revision,
 )
 
-IDS = st.text("abcdefghijklmnopqrstuvwxyz234567", min_size=1, max_size=32)
+LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+IDS = st.text(LETTERS, min_size=1, max_size=32)
 SEQS = st.none() | st.integers(0, 999_999_999)
 COLLECTIONS = st.sampled_from(["documents", "a", "my-notes_2"])
 
@@ -47,6 +51,31 @@ def test_a_range_is_read_back_as_it_was_given_unless_it_runs_backwards(
     if first < last:
         with pytest.raises(NotFoundError):
             parse_id(f"{source_id}/{last}-{first}")
+
+
+@given(
+    COLLECTIONS, st.text(LETTERS, min_size=16, max_size=32), st.text(LETTERS, min_size=8, max_size=8), SEQS
+)
+def test_a_revision_is_read_only_where_it_is_asked_for_and_refused_elsewhere(
+    collection: str, source_id: str, revision: str, seq: int | None
+) -> None:
+    behind = "" if seq is None else f"/{seq}"
+    cited, bare = f"{source_id}@{revision}{behind}", f"{source_id}{behind}"
+    assert parse_id(resource_uri(collection, cited)) == cited
+    assert split_citation(cited) == (source_id, revision, range(0) if seq is None else range(seq, seq + 1))
+    assert split_citation(bare) == (source_id, None, split_id(bare)[1])
+    assert without_revision(cited) == bare
+    with pytest.raises(InvalidRequestError) as told:
+        split_id(cited)
+    assert str(told.value) == NO_REVISION.format(bare)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["mail@personal", "{id}@", "{id}@abc", "{id}@abcdefghi", "{id}@ABCDEFGH", "{id}/3@abcdefgh"]
+)
+def test_what_only_looks_like_a_revision_is_no_id(wrong: str) -> None:
+    with pytest.raises(NotFoundError):
+        parse_id(wrong.format(id="a" * 16))
 
 
 @given(st.text() | st.from_regex(r"(refdesk:)?/*[a-z2-7./%-]*[/0-9\s]*", fullmatch=True))

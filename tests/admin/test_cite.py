@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -169,6 +170,117 @@ def test_what_lacks_a_citation_fails_only_where_citations_are_required(case: Cas
         assert sum(line.startswith("uncited     ") for line in lines) == count
     assert f"uncited     {'word ' * 15}word…" in case.check("word " * 99, "--require", code=1)
     assert case.desk.json("cite", "check", case.file, "--require", code=1)["grounded"] is False
+
+
+def _revision(case: Case) -> str:
+    """The revision of the document, as a search shows it."""
+    return str(case.inside.json("search", "leave")["results"][0]["revision"])
+
+
+def _edit(case: Case, ingested: Path, text: str) -> None:
+    """Ingest another text of the document, and leave its file as other tests need it."""
+    file = ingested.parent / "leave.md"
+    file.write_text(text)
+    case.inside.run("ingest", file)
+    file.write_text(TEXT)
+
+
+def test_a_citation_with_a_revision_is_checked_where_its_passage_stands_now(
+    case: Case, ingested: Path
+) -> None:
+    cited = f"{case.id}@{_revision(case)}"
+    last = f"{cited}/{case.last}"
+    assert case.check(f'"August" [{last}]') == [
+        f"stands      [{last}]  Leave; now [{case.id}/{case.last}]",
+        f"verbatim    “August”  in [{last}]",
+        "1 citation, 1 readable; 1 quote, 1 verbatim.",
+    ]
+    case.inside.run("collection", "tag", "documents", "then")
+    _edit(
+        case, ingested, TEXT.replace("# Leave", f"# Why\n\n{HILLS}\n\n# Leave").replace("in August", "in May")
+    )
+    lines = case.check(f'"thirty" [{cited}/0], "in August" [{last}], [{case.id}@aaaaaaaa/0]', code=1)
+    (stands,) = [line for line in lines if line.startswith(f"stands      [{cited}/0]")]
+    assert not stands.endswith(f"[{case.id}/0]")
+    (changed,) = [line for line in lines if line.startswith(f"changed     [{last}]")]
+    assert "; in its place stands [" in changed
+    (as_cited,) = [line for line in lines if line.startswith("as cited") and "August" in line]
+    assert "Nobody works in August." in as_cited
+    assert f"unknown     [{case.id}@aaaaaaaa/0]  Why; this revision is not known any more" in lines
+    assert any(line.startswith("not found   “in August”") for line in lines)
+    _edit(case, ingested, TEXT.partition("\n\n# When")[0])
+    assert case.check(f"[{last}]", code=1)[0].startswith(f"gone        [{last}]  Leave; it stood near [")
+    _edit(case, ingested, TEXT)
+    assert case.check(f"[{last}]")[0].startswith("stands")
+
+
+def test_json_says_what_became_of_a_citation_with_a_revision(case: Case, ingested: Path) -> None:
+    cited = f"{case.id}@{_revision(case)}/{case.last}"
+    for text, standing, code in ((TEXT, "stands", 0), (TEXT.replace("August", "May"), "changed", 1)):
+        _edit(case, ingested, text)
+        case.file.write_text(f"[{cited}]")
+        shown = case.inside.json("cite", "check", case.file, code=code)
+        assert shown["holds"] == (code == 0)
+        assert shown["citations"] == [
+            {
+                "id": cited,
+                "exists": True,
+                "readable": True,
+                "title": "Leave",
+                "standing": standing,
+                "now": f"{case.id}/{case.last}",
+                "cited_text_id": None,
+                "cited_text": None,
+            }
+        ]
+
+
+def test_a_citation_with_a_revision_of_what_is_hidden_or_was_never_there_is_told_to_operators(
+    case: Case, ingested: Path
+) -> None:
+    cited = f"{case.id}@{_revision(case)}"
+    _edit(case, ingested, TEXT.replace("August", "May"))
+    case.inside.run("access", "set", case.id, "--allow", "user:ann")
+    ids = (f"{cited}/{case.last}", f"{cited}/{case.last + 1}", f"{case.id}@aaaaaaaa/0")
+    lines = case.check(" ".join(f"[{id_}]" for id_ in ids), code=1)
+    assert [line.partition(" ")[0] for line in lines] == ["hidden", "missing", "missing", "3"]
+    lines = case.check(" ".join(f"[{id_}]" for id_ in ids), "--user", "ann", code=1)
+    assert [line.partition(" ")[0] for line in lines] == ["changed", "missing", "unknown", "3"]
+
+
+def test_an_answer_by_the_schema_is_checked_like_text(case: Case) -> None:
+    schema = json.loads(case.desk.scripts.admin("cite", "schema").stdout)
+    assert schema["required"] == ["statements"]
+    statement = {"text": "All have leave.", "citations": [f"{case.id}/0"], "quotes": ["thirty days"]}
+    assert case.check(json.dumps({"statements": [statement]}), "--require") == [
+        f"readable    [{case.id}/0]  Leave",
+        f"verbatim    “thirty days”  in [{case.id}/0]",
+        "1 citation, 1 readable; 1 quote, 1 verbatim; 0 paragraphs without a citation.",
+    ]
+    uncited = statement | {"citations": [], "quotes": []}
+    assert "uncited     All have leave." in case.check(
+        json.dumps({"statements": [uncited]}), "--require", code=1
+    )
+    assert case.check(json.dumps({"statements": [statement | {"quotes": ["forty"]}]}), code=1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "place"),
+    [
+        ({}, "statements"),
+        ({"statements": [{"text": "", "citations": [], "quotes": []}]}, "statements.0.text"),
+        ({"statements": [{"text": "a", "quotes": []}]}, "statements.0.citations"),
+        ({"statements": [], "more": 1}, "more"),
+    ],
+)
+def test_json_of_another_form_is_misuse_that_names_the_place(
+    case: Case, answer: dict[str, object], place: str
+) -> None:
+    case.file.write_text(json.dumps(answer))
+    run = case.inside.run("cite", "check", case.file, code=2)
+    assert f"The answer is JSON, but {place} is wrong" in run.stderr
+    assert "cite schema" in run.stderr
+    assert case.check(f"{{It is no JSON}} [{case.id}/0]")
 
 
 @pytest.mark.parametrize("file", [[], ["-"]])

@@ -30,6 +30,7 @@ KEYS = {
     "title",
     "cite_as",
     "uri",
+    "revision",
     "collection",
     "text",
     "start",

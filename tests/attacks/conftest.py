@@ -84,7 +84,8 @@ NAMES = {value for one in PRINCIPALS.values() for value in one.values()}
 """Of tenants, users and groups: no answer holds one."""
 ENGINE = [
     *(b"lance", b"datafusion", b"cargo", b"__tenant_", b"__src_", b"_rowid", b"_distance", b"traceback"),
-    *(b'"%s":' % key for key in (b"allow", b"deny", b"visibility", b"revision", b"tenant", b"access")),
+    *(b'"%s":' % key for key in (b"allow", b"deny", b"visibility", b"tenant", b"access")),
+    *(b'"revision":%d' % digit for digit in range(10)),  # of an access record; that of a text is a string
     *(b'"vector":', b'"digest":', b'"generation":', b"file:///"),
 ]
 """What no answer holds but as the echo of a question."""
