@@ -99,6 +99,21 @@ def test_an_edit_is_told_from_a_removal_by_what_stands_around(
     assert (standing.verdict, standing.seqs) == (verdict, range(now[0], now[1] + 1))
 
 
+def test_what_has_changed_is_shown_alone_where_passages_are_cut_differently() -> None:
+    before = [_passage(name) for name in range(4)]
+    edited = _edited(before, [before[0], "Rule 1 is void.", *before[2:]], joined={0, 1, 2})
+    standing = edited.standing(range(1, 2))
+    assert (standing.verdict, _shown(edited, standing)) == ("changed", "Rule 1 is void.")
+
+
+def test_a_text_that_has_the_rolling_digest_of_a_passage_alone_is_not_that_passage() -> None:
+    text = "Rule 1 is void."
+    forged = mark(text)[:8] + mark(_passage(1))[8:]
+    edited = Edited(f"New.\n{text}", [Span(0, 20)], [forged])
+    assert edited.standing(range(1)).verdict == "changed"
+    assert Edited(f"New.\n{text}", [Span(0, 20)], [mark(text)]).standing(range(1)).verdict == "stands"
+
+
 def test_the_only_passage_of_a_text_has_changed_and_is_not_gone() -> None:
     assert _edited([_passage(1)], [_passage(2)]).standing(range(1)).verdict == "changed"
 

@@ -185,6 +185,7 @@ async def test_the_text_as_it_was_cited_is_named_in_a_tag_for_those_who_may_read
     rules = await shelf.put("rules", *PARAGRAPHS, access=FOR_BOTH)
     revision = await _cited(shelf, rules.id)
     id_ = f"{rules.id}@{revision}/1"
+    await shelf.put("others", "Rule 9 is for all.", access=FOR_BOTH)
     await _tag(shelf, "then")
     assert (await _opened(shelf, id_, BOB)).cited_text is None  # it stands
     await shelf.put("rules", "Rule 0 is new.", "Rule 1 is new.")
@@ -202,6 +203,7 @@ async def test_the_text_as_it_was_cited_is_named_in_a_tag_for_those_who_may_read
 
 
 async def test_a_former_text_that_somebody_may_never_have_read_stays_away(shelf: Shelf) -> None:
+    await shelf.put("others", "Rule 9 is for all.")
     rules = await shelf.put("rules", *PARAGRAPHS, access=FOR_ANN)
     id_ = f"{rules.id}@{await _cited(shelf, rules.id)}/1"
     await _tag(shelf, "then")
@@ -210,6 +212,15 @@ async def test_a_former_text_that_somebody_may_never_have_read_stays_away(shelf:
     extract = await _opened(shelf, id_, BOB)
     assert extract.standing
     assert (extract.standing.verdict, extract.cited_text, len(extract.notes)) == ("gone", None, 1)
+
+
+async def test_a_tag_of_another_revision_is_not_named(shelf: Shelf, rules: Source) -> None:
+    id_ = f"{rules.id}@{await _cited(shelf, rules.id)}/1"
+    await shelf.put("rules", "New.", *PARAGRAPHS)
+    await _tag(shelf, "later")
+    await shelf.put("rules", "New.")
+    extract = await _opened(shelf, id_)
+    assert (extract.cited_text, len(extract.notes)) == (None, 1)
 
 
 async def _tag(shelf: Shelf, name: str) -> None:
