@@ -128,7 +128,7 @@ STAGES_DESCRIPTION = """\
 Other stages than the profile's, for example {"of": "fresh", "without": ["dedupe"], "neighbors": 2}: those \
 of another profile, or all but some, with this number of chunks before and after each result.\
 """
-PICTURE = "Also the page as an image, for figures."
+PICTURE = "Also the page, as an image."
 LOADED = {"anthropic/alwaysLoad": True}  # for hosts that hide tools until a model looks for them
 MAX_HINT_CHARS = 120
 MAX_PATH_CHARS = 4_096  # as long as file systems allow
@@ -355,27 +355,19 @@ def tool_pair(
     if "related" not in search["properties"]:
         search["required"] = ["query"]
         search["properties"]["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."
-    search_replies, source_replies = reply_schema(SearchReply), reply_schema(SourceReply)
-    of_results = search_replies["properties"]["results"]["items"]["properties"]
-    left_out = () if server.full_results else FULL_ONLY + (() if server.openai_compat else ("title",))
-    for name in ("matches", "match_count", *left_out):  # those of mode exact say themselves what they are
-        del of_results[name]
-    if not server.include_vectors and "vectors" not in defaults.overrides:
-        del of_results["vector"]
-    if not server.full_results:
-        del search_replies["properties"]["searched"]
-    if "explain" not in search["properties"]:
-        del search_replies["properties"]["trace"]
     described = tool.description or SEARCH_DESCRIPTION.replace("get_source", opener.name)
     described += INCOMPLETE.format(first_ingestion.astimezone(UTC)) if first_ingestion else ""
     pair = [
-        _tool(tool.name, tool.title or "Search documents", described, search, search_replies),
+        _tool(
+            *(tool.name, tool.title or "Search documents", described, search),
+            _search_replies(server, defaults, search["properties"].keys()),
+        ),
         _tool(
             opener.name,
             opener.title or "Open a document",
             opener.description or SOURCE_DESCRIPTION,
             get_source,
-            source_replies,
+            reply_schema(SourceReply),
         ),
     ]
     if fetches(server, tool):
@@ -391,6 +383,23 @@ def tool_pair(
     pair[0].meta = LOADED | {"anthropic/searchHint": search_hint(overview)}
     pair[1].meta = dict(LOADED)
     return pair
+
+
+def _search_replies(server: ServerSettings, defaults: SearchPlan, offered: Iterable[str]) -> dict[str, Any]:
+    """The schema of the replies of a search tool that offers these arguments."""
+    schema = reply_schema(SearchReply)
+    of_results = schema["properties"]["results"]["items"]["properties"]
+    left_out = () if server.full_results else FULL_ONLY + (() if server.openai_compat else ("title",))
+    for name in ("matches", "match_count", *left_out):  # those of mode exact say themselves what they are
+        del of_results[name]
+    if not server.include_vectors and "vectors" not in defaults.overrides:
+        del of_results["vector"]
+    if not server.full_results:
+        del schema["properties"]["searched"]
+    for name, argument in (("context", "context"), ("trace", "explain")):
+        if argument not in offered:
+            del schema["properties"][name]
+    return schema
 
 
 def search_hint(overview: Sequence[CollectionOverview]) -> str:

@@ -56,14 +56,14 @@ as after.\
 """
 SEARCH = {
     "query": "The question, or words to find. Optional with related.",
-    "limit": "Maximum number of results.",
+    "limit": "Results at most.",
     "mode": "dense: by meaning; sparse: by words; hybrid: both; exact: as written.",
     "match": "For exact; regex is RE2.",
     "case": "For exact: letter case counts.",
     "profile": "Retrieval profile.",
     "collections": "Only these.",
     "exclude_collections": "All but these.",
-    "sources": "Only these: ids, paths or titles.",
+    "sources": "Only these ids, paths or titles.",
     "exclude_sources": "All but these.",
     "filter": 'Only what matches, like {"date": {"$gte": "2024-05-01"}, "path": {"$prefix": "hr/"}}.',
     "detail": "The sentence that answers, the passage, or its section.",
@@ -77,9 +77,9 @@ SOURCE = {
     "around": "Chunks to each side.",
     "section": "Its heading.",
     "lines": "Lines, as 120-180.",
-    "outline": "Only the headings.",
+    "outline": "Only headings.",
     "filter": "List what matches, as in search.",
-    "sort": "List them by path, title or date (newest first).",
+    "sort": "By path, title or date (newest first).",
     "after": "A list's next_after.",
 }
 """The arguments of `get_source` that are described to models."""
