@@ -34,7 +34,13 @@ from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundErro
 from rag.search.agents import open_document, open_or_list, reply_of_target
 from rag.search.browse import Folder
 from rag.search.reply.reply_parts import Reply
-from rag.search.reply.search_reply import NO_ROOM_CHARS, SearchReply, search_reply, with_trace
+from rag.search.reply.search_reply import (
+    NO_ROOM_CHARS,
+    SearchReply,
+    search_reply,
+    with_trace,
+    without_results,
+)
 from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
 from rag.uris import resource_uri
 from server import mcp_apps, resources, skills, tools
@@ -209,7 +215,7 @@ class App:
             asker = principal_through(principal, tool)
             if name == tool.name:
                 return partial(self._search, asker, tool, with_app=with_app)
-            if name == tool.opener.name:
+            if tool.opener and name == tool.opener.name:
                 return partial(self._get_source, asker)
             if name == FETCH and fetches(server, tool):
                 return partial(self._fetch, asker)
@@ -228,9 +234,8 @@ class App:
         self._check_offered(arguments, tool, principal)
         desk = await self._lazy_desk.desk()
         server = self._settings.server
-        answer = await desk.search(
-            principal, arguments.request(), trace=bool(arguments.explain or server.full_results)
-        )
+        request = arguments.request() if tool.sources else replace(arguments.request(), context=True)
+        answer = await desk.search(principal, request, trace=bool(arguments.explain or server.full_results))
         answer = await desk.with_warnings(answer)
         call_audit.current_call().steps = answer.steps
         call_audit.current_call().degraded = answer.degraded
@@ -240,10 +245,11 @@ class App:
         def render(max_chars: int) -> SearchReply:
             room = max_chars - NO_ROOM_CHARS if arguments.explain else max_chars
             reply = search_reply(answer, room, vectors=vectors, urls=urls, brief=brief)
+            reply = reply if tool.sources else without_results(reply)
             return with_trace(reply, answer, max_chars) if arguments.explain else reply
 
         result = await self._with_notes(render, arguments.max_chars or server.max_chars)
-        if with_app:
+        if with_app and tool.sources:
             result.meta = mcp_apps.search_meta(
                 tool, answer.hits, (result.structured_content or {})["results"]
             )

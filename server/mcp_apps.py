@@ -118,7 +118,13 @@ def search_meta(
     of_pdfs = {hit.cited for hit in hits if may_have_pages(hit.source)}
     pages = [at for at, result in enumerate(results) if result["id"] in of_pdfs]
     shown_titles = [titles[result["id"]] for result in results]
-    return {RESULT_META: {"opener": tool.opener.name, "titles": shown_titles, "pages": pages}}
+    return {
+        RESULT_META: {
+            "opener": tool.opener.name if tool.opener else None,
+            "titles": shown_titles,
+            "pages": pages,
+        }
+    }
 
 
 def image(page: Page) -> types.ImageContent:

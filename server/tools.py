@@ -40,11 +40,12 @@ from rag.corpus import (
 from rag.errors import ConfigurationError
 from rag.search.agents import (
     SEARCH,
-    SEARCH_DESCRIPTION,
     SOURCE,
     SOURCE_DESCRIPTION,
     Listing,
     line_range,
+    search_description,
+    without_opener,
 )
 from rag.search.browse import Sort
 from rag.search.planning import LIMITS, make_plan
@@ -294,19 +295,26 @@ def instructions(
     server: ServerSettings, tools: Sequence[ToolSettings], overview: Sequence[CollectionOverview] = ()
 ) -> str:
     """The instructions for a model: an introduction, how to use the tools, and the overview."""
-    text = f"{server.instructions or INTRODUCTION}\n{RULES.format_map(_names(tools))}"
+    text = f"{server.instructions or INTRODUCTION}\n{_with_names(RULES, tools)}"
     return with_overview(text, overview, MAX_TEXT_CHARS, server)
 
 
 def answer_prompt(tools: Sequence[ToolSettings], question: str) -> str:
     """The text of the prompt `answer`."""
-    return ANSWER_PROMPT.format(question=question, **_names(tools))
+    return _with_names(ANSWER_PROMPT, tools).replace("{question}", question)
+
+
+def _with_names(text: str, tools: Sequence[ToolSettings]) -> str:
+    """A text with the names of the tools in it; without what it says of openers if there are none."""
+    text = text if any(tool.opener for tool in tools) else without_opener(text)
+    return text.format_map({**_names(tools), "question": "{question}"})
 
 
 def _names(tools: Sequence[ToolSettings]) -> Mapping[str, str]:
     if len(tools) != 1:
         return SEVERAL
-    return {"search": tools[0].name, "opener": tools[0].opener.name}
+    opener = tools[0].opener
+    return {"search": tools[0].name} | ({"opener": opener.name} if opener else {})
 
 
 def with_overview(
@@ -355,21 +363,17 @@ def tool_pair(
     if "related" not in search["properties"]:
         search["required"] = ["query"]
         search["properties"]["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."
-    described = tool.description or SEARCH_DESCRIPTION.replace("get_source", opener.name)
+    described = tool.description or search_description(opener.name if opener else "", sources=tool.sources)
     described += INCOMPLETE.format(first_ingestion.astimezone(UTC)) if first_ingestion else ""
     pair = [
         _tool(
             *(tool.name, tool.title or "Search documents", described, search),
-            _search_replies(server, defaults, search["properties"].keys()),
-        ),
-        _tool(
-            opener.name,
-            opener.title or "Open a document",
-            opener.description or SOURCE_DESCRIPTION,
-            get_source,
-            reply_schema(SourceReply),
-        ),
+            _search_replies(server, defaults, search["properties"].keys(), sources=tool.sources),
+        )
     ]
+    if opener:
+        texts = opener.name, opener.title or "Open a document", opener.description or SOURCE_DESCRIPTION
+        pair.append(_tool(*texts, get_source, reply_schema(SourceReply)))
     if fetches(server, tool):
         fetch, fetch_replies = argument_schema(FetchArguments), reply_schema(FetchReply)
         pair.append(_tool(FETCH, "Fetch a document", FETCH_DESCRIPTION, fetch, fetch_replies))
@@ -381,12 +385,15 @@ def tool_pair(
         pair[0].input_schema["properties"]["filter"] = schema
     pair[0].description = with_overview(described, overview, OVERVIEW_CHARS, server, fields=filterable)
     pair[0].meta = LOADED | {"anthropic/searchHint": search_hint(overview)}
-    pair[1].meta = dict(LOADED)
+    for opening in pair[1:2] if opener else ():
+        opening.meta = dict(LOADED)
     return pair
 
 
-def _search_replies(server: ServerSettings, defaults: SearchPlan, offered: Iterable[str]) -> dict[str, Any]:
-    """The schema of the replies of a search tool that offers these arguments."""
+def _search_replies(
+    server: ServerSettings, defaults: SearchPlan, offered: Iterable[str], *, sources: bool
+) -> dict[str, Any]:
+    """The schema of the replies of a search tool that offers these arguments; without `sources`, one text."""
     schema = reply_schema(SearchReply)
     of_results = schema["properties"]["results"]["items"]["properties"]
     left_out = () if server.full_results else FULL_ONLY + (() if server.openai_compat else ("title",))
@@ -396,9 +403,12 @@ def _search_replies(server: ServerSettings, defaults: SearchPlan, offered: Itera
         del of_results["vector"]
     if not server.full_results:
         del schema["properties"]["searched"]
-    for name, argument in (("context", "context"), ("trace", "explain")):
-        if argument not in offered:
-            del schema["properties"][name]
+    if sources and "context" not in offered:
+        del schema["properties"]["context"]
+    if "explain" not in offered:
+        del schema["properties"]["trace"]
+    if not sources:
+        del schema["properties"]["results"]
     return schema
 
 

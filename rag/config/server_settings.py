@@ -11,7 +11,7 @@ from ipaddress import ip_network
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from rag.access.bindings import MAX_TOOLS, BoundTo, CredentialBoundTo, Name
 from rag.access.names import MAX_ENTRIES, bare_name
@@ -48,16 +48,22 @@ class OpenerSettings(Section):
     description: Description = ""
 
 
+def _none_if_false(value: object) -> object:
+    return None if value is False else value
+
+
 class ToolSettings(BoundTo):
     """A search tool, its opener, and what both are bound to. Empty texts stand for the built-in ones.
 
-    None for `arguments` takes all that the other settings allow.
+    `opener = false`, here None, is none. None for `arguments` takes all that the other settings allow.
+    Without `sources`, a reply is the passages as one text, each under its citation.
     """
 
     name: ToolName = SEARCH
     title: Title = ""
     description: Description = ""
-    opener: OpenerSettings = OpenerSettings()
+    opener: Annotated[OpenerSettings | None, BeforeValidator(_none_if_false)] = OpenerSettings()
+    sources: bool = True
     arguments: tuple[str, ...] | None = None
 
     @field_validator("arguments")
@@ -287,6 +293,6 @@ def search_names(server: ServerSettings) -> frozenset[str]:
 
 def opener_names(server: ServerSettings) -> frozenset[str]:
     """The names of all tools that open a document."""
-    names = frozenset(tool.opener.name for tool in server.tools)
+    names = frozenset(tool.opener.name for tool in server.tools if tool.opener)
     names |= {FETCH} if server.openai_compat else set()
     return names | {PAGE_PICTURE} if server.apps else names

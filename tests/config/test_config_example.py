@@ -70,6 +70,7 @@ def test_the_examples_of_a_tool_a_scope_and_a_client_show_all_that_can_be_set() 
     example = _uncommented()
     (tool,) = example["server"]["tools"]
     read = ToolSettings.model_validate(tool)
+    assert read.opener
     assert (set(tool), set(tool["opener"])) == (set(read.model_dump()), set(read.opener.model_dump()))
     (scope,) = example["oauth"]["scopes"].values()
     assert set(scope) == set(CredentialBoundTo.model_validate(scope).model_dump())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.config.server_settings import ToolSettings
 from rag.filters.grammar import check_form
+from rag.search.agents import skill
 from server.handlers import NO_TOOL
 from tests.refusals import refusal
 
@@ -267,3 +270,37 @@ def test_a_binding_that_was_edited_wrongly_lets_nobody_in_and_the_log_says_where
     assert f"bound_to.filter: {refusal(check_form, {'$where': '1=1'})}" in line["message"]
     file.write_text(right)
     assert remote.post(key).status_code == 200
+
+
+ALONE = """
+[server]
+apps = true
+
+[[server.tools]]
+opener = false
+sources = false
+arguments = ["limit", "mode"]
+"""
+
+
+def test_a_search_tool_can_stand_alone_and_answer_with_one_text(
+    start: Start, acorn: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(ALONE)
+    wire = start(acorn / "data", env={"REFDESK_CONFIG": str(config)})
+    instructions = wire.begin()["instructions"]
+    (search,) = wire.result("tools/list")["tools"]
+    assert set(search["inputSchema"]["properties"]) == {"query", "limit", "mode"}
+    assert set(search["outputSchema"]["properties"]) == {"notes", "degraded", "context", "trust"}
+    prompt = wire.result("prompts/get", {"name": "answer", "arguments": {"question": "{when}?"}})
+    asked = prompt["messages"][0]["content"]["text"]
+    texts = instructions, search["description"], asked, skill("desk", [ToolSettings(opener=None)])
+    assert not any(word in text for text in texts for word in ("get_source", "{opener}", "{search}"))
+    assert asked.endswith("Question: {when}?")
+    assert "4. Answer in at most" in asked
+    reply = wire.tool("search", {"query": "rules of travel"})["structuredContent"]
+    assert reply.keys() == {"notes", "context", "trust"}
+    assert "travel" in reply["context"]
+    assert re.search(r"\[[a-z2-7]{16}/0\]", reply["context"])
+    assert wire.error("tools/call", {"name": "get_source", "arguments": {}})

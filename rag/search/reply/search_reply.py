@@ -119,6 +119,12 @@ class SearchReply(Reply):
     trust: Literal["untrusted"] = "untrusted"
 
 
+class ContextReply(SearchReply):
+    """A reply whose passages are the context alone."""
+
+    results: list[SerializeAsAny[HitRecord]] = Field([], exclude=True)
+
+
 def search_reply(
     answer: Answer,
     max_chars: int | None,
@@ -158,6 +164,12 @@ def search_reply(
         count -= 1
         reply = _first_hits(count, answer, hits)
     return reply if size <= max_chars else _truncate(reply, max_chars)
+
+
+def without_results(reply: SearchReply) -> ContextReply:
+    """The reply with its context alone; an empty one if nothing was found."""
+    fields = {name: getattr(reply, name) for name in SearchReply.model_fields}
+    return ContextReply(**fields | {"results": [], "context": reply.context or ""})
 
 
 def _lists(answer: Answer, hit: Hit) -> list[ListingRecord]:
