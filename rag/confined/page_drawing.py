@@ -104,7 +104,7 @@ async def picture(data: bytes, number: int, passage: str, kind: Kind = "pdf", *,
 
 
 async def _ask_process(request: bytes, kind: Kind) -> bytes:
-    """The output of the process until it ends, or until it is too long."""
+    """The answer to a request."""
     where = [path for path in sys.path if Path(path).is_absolute()]
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, kind, str(MEMORY_BYTES), *where]
@@ -122,12 +122,14 @@ async def _ask_process(request: bytes, kind: Kind) -> bytes:
 
 
 async def _read_answer(process: Process) -> bytes:
+    """The output of the process until it ends, or until it is too long."""
     answer = b""
     assert process.stdout  # noqa: S101 the same
     async for part in process.stdout:
         answer += part
         if len(answer) > MOST_ANSWER_BYTES:
-            break
+            return answer
+    await process.wait()  # asyncio warns of a process that is killed just as it ends
     return answer
 
 

@@ -15,7 +15,7 @@ from rag.answers import Part
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.originals import ELSEWHERE, GONE, LARGE, OTHER, digest_of
+from rag.originals import ELSEWHERE, GONE, LARGE, OTHER, SCANNED, digest_of
 from rag.search.page_picture import NO_DECODER, NO_PAGES, may_have_pages
 from rag.store.write.change_collection import change_collection
 from rag.store.write.make_collection import ensure_collection
@@ -233,6 +233,15 @@ async def test_a_picture_file_is_its_own_page(shelf: Shelf, tmp_path: Path) -> N
     page = await seen(shelf, hit)
     assert (page.picture.width, page.picture.height, page.picture.pages) == (600, 400, 1)
     Image.new("L", (600, 400), 0).save(scan)
+    assert await why_not(shelf, hit) == OTHER
+
+
+async def test_a_pdf_that_ocr_may_have_read_has_its_page(shelf: Shelf, paper: Path) -> None:
+    digest = digest_of(paper.read_bytes() + SCANNED.encode())
+    await shelf.put("paper", TEXT, mime_type="application/pdf", uri=paper.as_uri(), digest=digest)
+    hit = await found(shelf)
+    assert await seen(shelf, hit)
+    paper.write_bytes(pdf("Another page"))
     assert await why_not(shelf, hit) == OTHER
 
 

@@ -260,3 +260,12 @@ def test_a_revocation_takes_the_picture_away_at_once(
     admin("purge", "--data", room.data)
     assert (room.papers / "leaving.pdf").exists()
     assert opened(bob, id=entry["id"], picture=True)["isError"]
+
+
+def test_drawing_says_nothing_on_standard_error(start: Start, room: Room) -> None:
+    wire = start(room.data, flags=("--user", "bob"))
+    wire.begin()
+    for _ in range(8):
+        assert png_of(opened(wire, id="open/open.pdf", picture=True))
+    assert wire.leave() == 0
+    assert wire.stderr() == ""
