@@ -36,8 +36,15 @@ LEVEL = 4  # of compression: 6 takes nearly twice the time, and saves 8 % of the
 AREA = 1_150_000  # pixels: A4 at 110 dots an inch
 LONGEST = 1_600  # pixels of a side
 WHITE = 0xFFFFFFFF
-ATTEMPTS = ((1.0, 16), (1.0, 8), (0.75, 8), (0.5, 8), (0.25, 4), (0.1, 4))
-"""Shares of the area, and levels of each colour, until a page is small enough. Text is it at once."""
+GREY, COLOURED = 1, 3  # channels
+ATTEMPTS = (
+    *((1.0, 16, COLOURED), (1.0, 8, COLOURED), (0.75, 8, COLOURED), (0.5, 8, COLOURED)),
+    *((0.75, 8, GREY), (0.5, 8, GREY), (0.25, 4, COLOURED), (0.1, 4, COLOURED)),
+)
+"""Shares of the area, levels of each colour, and channels, until a page is small enough.
+
+Text is it at once. A scan of coloured paper is it in grey, where one reads it better than coloured and smaller.
+"""
 
 SHINGLE = 3  # words in a row that a passage and a page share where it stands
 GAP = 8  # words between two such places that belong to it, too: cut at the end of a line, or cells
@@ -120,8 +127,12 @@ def _page_with_most(document: Any, indexes: Iterable[int], passage: str) -> int:
 
 def _within_bytes(draw: Callable[[float], PagePixels]) -> tuple[dict[str, Any], bytes]:
     """The first attempt that is small enough, with its size; nothing if none is."""
-    for share, levels in ATTEMPTS:
+    for share, levels, channels in ATTEMPTS:
         drawn = draw(AREA * share)
+        if channels < drawn.channels:
+            drawn = PagePixels(
+                drawn.width, drawn.height, GREY, drawn.pixels[1::COLOURED]
+            )  # green: the brightest
         packed = packed_lines(drawn, levels)
         if len(packed) <= MOST_BYTES:
             return {"width": drawn.width, "height": drawn.height, "channels": drawn.channels}, packed
@@ -146,8 +157,13 @@ def _answer_of_pictures(data: bytes, number: int) -> tuple[dict[str, Any], bytes
         image.seek(number - 1)
         if image.width * image.height > MOST_PICTURE_PIXELS:
             return {"pages": pages}, b""
-        upright = _upright(image)
-    facts, packed = _within_bytes(lambda area: _scaled(upright, area))
+        largest = _resized(_upright(image), AREA)  # a scan has ten times the pixels of any attempt
+
+    def draw(area: float) -> PagePixels:
+        smaller = _resized(largest, area)
+        return _with_channels(smaller.width, smaller.height, smaller.tobytes())
+
+    facts, packed = _within_bytes(draw)
     return {"pages": pages, **facts}, packed
 
 
@@ -163,11 +179,10 @@ def _upright(image: Any) -> Any:  # noqa: ANN401 of the extra
     return white.convert("RGB")
 
 
-def _scaled(image: Any, area: float) -> PagePixels:  # noqa: ANN401 the same
+def _resized(image: Any, area: float) -> Any:  # noqa: ANN401 the same
     """The picture in at most `area` pixels."""
     scale = min(_scale(image.width, image.height, area), 1.0)
-    width, height = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-    return _with_channels(width, height, image.resize((width, height)).tobytes())
+    return image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))))
 
 
 def _open_page(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have no types

@@ -302,6 +302,20 @@ async def test_a_scan_is_scaled_until_it_is_small_enough() -> None:
 
 
 @decoders
+async def test_a_scan_of_coloured_paper_is_grey_and_its_words_are_dark() -> None:
+    from PIL import Image  # noqa: PLC0415 of the extra
+
+    grain = Image.effect_noise((1654, 2339), 30)
+    paper = Image.merge("RGB", (grain.point(lambda light: light + 90), grain.rotate(180), grain.rotate(0)))
+    paper.paste((20, 20, 60), (0, 0, 1654, 300))
+    drawn = await picture(picture_file(paper, kind="JPEG"), 1, PASSAGE, "pictures")
+    channels, lines = pixels(drawn)
+    assert channels == 1
+    assert drawn.width > 600
+    assert max(lines[drawn.height // 20]) < min(lines[drawn.height // 2])
+
+
+@decoders
 async def test_what_is_no_picture_is_refused_and_a_huge_one_too() -> None:
     from PIL import Image  # noqa: PLC0415 of the extra
 
