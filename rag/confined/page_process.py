@@ -30,6 +30,9 @@ from rag.confined.confinement import allow_cpu, confine
 
 REQUEST = struct.Struct("!III")
 LENGTH = struct.Struct("!I")
+PICTURES = "pictures"  # what the process is started with for a file of pictures
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP")  # those that are read by OCR
+MOST_PICTURE_PIXELS = 16_000_000  # as OCR reads
 CPU_SECONDS = 5  # a page takes some 30 ms; a hostile one as long as it may
 MOST_BYTES = 149_000  # of compressed pixels; a PNG adds less than 100
 LEVEL = 4  # of compression: 6 takes nearly twice the time, and saves 8 % of the bytes
@@ -43,15 +46,11 @@ ATTEMPTS = (
 )
 """Shares of the area, levels of each colour, and channels, until a page is small enough.
 
-Text is it at once. A scan of coloured paper is it in grey, where one reads it better than coloured and smaller.
+Text is it at once. A scan of coloured paper is it in grey, and is easier to read so than coloured and smaller.
 """
 
 SHINGLE = 3  # words in a row that a passage and a page share where it stands
 GAP = 8  # words between two such places that belong to it, too: cut at the end of a line, or cells
-PICTURES = "pictures"  # what the process is started with for a file of pictures
-FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP")  # those that are read by OCR
-MOST_PICTURE_PIXELS = 16_000_000  # as OCR reads
-
 MOST_CHARACTERS = 20_000  # of a page that are looked at
 MOST_MARKS = 200
 HYPHEN = "\ufffe"  # what pdfium calls a hyphen at the end of a line
