@@ -46,7 +46,7 @@ ATTEMPTS = (
 )
 """Shares of the area, levels of each colour, and channels, until a page is small enough.
 
-Text is it at once. A scan of coloured paper is it in grey, and is easier to read so than coloured and smaller.
+Text is it at once. A scan of coloured paper is it in grey, and easier to read so than coloured and smaller.
 """
 
 SHINGLE = 3  # words in a row that a passage and a page share where it stands
