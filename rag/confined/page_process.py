@@ -128,10 +128,8 @@ def _within_bytes(draw: Callable[[float], PagePixels]) -> tuple[dict[str, Any], 
     """The first attempt that is small enough, with its size; nothing if none is."""
     for share, levels, channels in ATTEMPTS:
         drawn = draw(AREA * share)
-        if channels < drawn.channels:
-            drawn = PagePixels(
-                drawn.width, drawn.height, GREY, drawn.pixels[1::COLOURED]
-            )  # green: the brightest
+        if channels < drawn.channels:  # green is nearest to the grey that eyes see
+            drawn = PagePixels(drawn.width, drawn.height, GREY, drawn.pixels[1::COLOURED])
         packed = packed_lines(drawn, levels)
         if len(packed) <= MOST_BYTES:
             return {"width": drawn.width, "height": drawn.height, "channels": drawn.channels}, packed
