@@ -40,7 +40,7 @@ PARAGRAPH_WIDTH = 80  # characters of a paragraph that are shown
 
 @click.group("cite", cls=Group)
 def cite_command() -> None:
-    """Check the citations and quotes of an assistant's answer, or print a schema for such answers."""
+    """Check the citations and quotes of an answer; print its schema."""
 
 
 @command("check", of_asker=True, on_bucket=True)
@@ -205,13 +205,17 @@ def _quote_line(quote: CheckedQuote) -> str:
     return f"{quote.verdict:{WIDTH}}  “{label(quote.text)}”  {where}"
 
 
-@click.command("schema")
-def schema_command() -> None:
-    """Print the JSON schema of answers that consist of statements with citations and quotes.
+@command("schema", of_tenant=False, on_bucket=True)
+async def schema_command(_settings: Settings, *, as_json: bool) -> None:
+    """Print the JSON schema of answers with citations and quotes.
 
     Give it to a model that answers in JSON. `cite check` takes such answers.
     """
-    echo(json.dumps(CitedAnswer.model_json_schema(), indent=2))
+    schema = CitedAnswer.model_json_schema()
+    if as_json:
+        print_json(schema)
+    else:
+        echo(json.dumps(schema, indent=2))
 
 
 cite_command.add_command(check_command)

@@ -44,7 +44,7 @@ COMMANDS = {
     "doctor": ("doctor_command", "Diagnose a desk and repair it."),
     "console": ("web.console_command", "Show and administer this desk in a browser."),
     "storage": ("backup_command", "Keep a desk in a bucket of an object store."),
-    "cite": ("cite_command", "Check the citations and quotes of an assistant's answer."),
+    "cite": ("cite_command", "Check the citations and quotes of an answer; print its schema."),
     "eval": ("eval_command", "Measure retrieval quality on judged questions."),
     "bench": ("bench_command", "Measure the time of a start and of searches in your documents."),
     "plan": ("plan_command", "Compute what a desk of a given size needs."),

@@ -467,7 +467,8 @@ class Desk:
         from rag.search.page_picture import page_of  # noqa: PLC0415
 
         id_ = await self.resolve_name(principal, id_)
-        part = Part(around=0) if "/" in id_ else WHOLE
+        _, seqs = split_id(id_)  # refuses a revision: a picture can't say what became of a passage
+        part = Part(around=0) if seqs else WHOLE
         passage = await self.extract(principal, id_, max_chars=PASSAGE_CHARS, part=part)
         return await page_of(passage, number)
 

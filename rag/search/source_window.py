@@ -18,7 +18,6 @@ from anyio import to_thread
 from rag.answers import Extract, Part
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.untrusted import label
-from rag.text.revisions import Edited, Standing
 from rag.text.segments import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND, range_id, split_citation
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from rag.corpus import Chunk, Heading
     from rag.search.view import View
     from rag.store.read.schema import StoredSource
+    from rag.text.revisions import Standing
 
 BEGINNING_CHARS = 300  # of a part, which tell its page: some lines
 NO_REVISION = (
@@ -239,6 +239,9 @@ class OpenSource:
             InvalidRequestError: the revision isn't known.
             NotFoundError: it has no such passages.
         """
+        # Imported here, because the server must not wait for numpy before its first answer.
+        from rag.text.revisions import Edited, Standing  # noqa: PLC0415
+
         source = self.stored.source
         if source.revision is None:
             raise InvalidRequestError(NO_REVISION.format(source.id))

@@ -249,7 +249,8 @@ def test_a_citation_with_a_revision_of_what_is_hidden_or_was_never_there_is_told
 
 
 def test_an_answer_by_the_schema_is_checked_like_text(case: Case) -> None:
-    schema = json.loads(case.desk.scripts.admin("cite", "schema").stdout)
+    schema = json.loads(case.inside.run("cite", "schema").stdout)
+    assert schema == case.inside.json("cite", "schema")
     assert schema["required"] == ["statements"]
     statement = {"text": "All have leave.", "citations": [f"{case.id}/0"], "quotes": ["thirty days"]}
     assert case.check(json.dumps({"statements": [statement]}), "--require") == [

@@ -120,6 +120,9 @@ async def test_a_revision_is_refused_where_documents_are_searched(shelf: Shelf, 
                 await desk.search(ANN, "rule", **request)
             bare = rules.id if name == id_ else f"{rules.id}/1"
             assert str(told.value) == NO_REVISION.format(bare)
+        with pytest.raises(InvalidRequestError) as told:
+            await desk.page(ANN, name)
+        assert str(told.value) == NO_REVISION.format(bare)
     _, get_source = tool_functions(desk, ANN)
     assert source_window.STANDS in await get_source(f" [{id_}/1] ")
     assert source_window.STANDS in await get_source(f"refdesk://documents/{id_}/1")

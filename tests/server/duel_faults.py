@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rag.text.revisions import mark, revision_of
 from tests.server.duel_draw import TOOLS, behind
 from tests.server.duel_rules import COLLECTIONS, occurrences
 
@@ -186,6 +187,7 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
     known: Json = {
         "id": hit["id"],
         "uri": f"refdesk://{paper.collection}/{hit['id']}",
+        "revision": _revision(paper),
         "title": paper.title,
         "cite_as": f"{paper.title} › {paper.paragraphs[0]}, {pages}",
         "collection": paper.collection,
@@ -195,12 +197,16 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
     }
     if is_exact := duel.arguments.get("mode") == "exact":
         yield from _match_faults(paper, duel, hit)
-        known = {name: known[name] for name in ("id", "title", "collection", "page", "metadata")}
+        known = {name: known[name] for name in ("id", "revision", "title", "collection", "page", "metadata")}
     if text[hit["start"] : hit["end"]] != hit["text"]:
         yield f"shows other text {hit['text']}"
     if is_exact:
         hit = {name: value for name, value in hit.items() if name not in OF_EXACT}
     yield from _differences(_without_place(paper, hit), known, VARYING["search"])
+
+
+def _revision(paper: Paper) -> str:
+    return revision_of([mark(paragraph) for paragraph in paper.paragraphs])
 
 
 def _without_place(paper: Paper, hit: Json) -> Json:
@@ -252,6 +258,7 @@ def _opening_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]
         known |= {
             "id": paper.id,
             "uri": paper.uri,
+            "revision": _revision(paper),
             "title": paper.title,
             "collection": paper.collection,
             "metadata": paper.metadata,
