@@ -36,6 +36,7 @@ UNKNOWN_REVISION = (
     "The revision {} of this document is not known any more, so what was cited can't be found again. Open {} "
     "for its present text."
 )
+TOO_MANY = "At most {} passages of a former revision can be found again at once. Name fewer."
 DOCUMENT_CHANGED = "The document has changed since it was cited."
 STANDS = "The cited passage stands word for word."
 STANDS_ELSEWHERE = "The cited passage stands word for word, now [{}]."
@@ -240,7 +241,7 @@ class OpenSource:
             NotFoundError: it has no such passages.
         """
         # Imported here, because the server must not wait for numpy before its first answer.
-        from rag.text.revisions import Edited, Standing  # noqa: PLC0415
+        from rag.text.revisions import MOST_CITED, Edited, Standing  # noqa: PLC0415
 
         source = self.stored.source
         if source.revision is None:
@@ -258,6 +259,8 @@ class OpenSource:
             raise NotFoundError(NOT_FOUND)
         if marks is None:
             return Standing("stands", Span(spans[seqs[0]].start, spans[seqs[-1]].end), seqs)
+        if len(seqs) > MOST_CITED:
+            raise InvalidRequestError(TOO_MANY.format(MOST_CITED))
         return await to_thread.run_sync(Edited(self.text, spans, marks).standing, seqs)
 
     async def touching(self, start: int, end: int) -> tuple[Chunk, ...]:

@@ -32,7 +32,10 @@ from rag.text.segments import Span
 MAX_FORMER = 20  # revisions of a source that are kept
 MAX_PASSAGES = 10_000  # of a revision that is kept: two of them are compared in a second or two
 MAX_FORMER_CHARS = 65_536  # that they take in the source's row; some 3,600 different passages
-BLOCK = 1 << 20  # characters that are searched at once; each takes 50 bytes meanwhile
+BLOCK = 1 << 20  # characters that are searched at once
+MOST_CITED = (
+    50  # passages that are looked for at once, each in the whole text: 10 ms for a million characters
+)
 NEAR = 100  # characters around a place that tell whether a line or a sentence ends there
 MOST_PLACES = 100  # that are compared with one mark: a text may repeat itself as often as it likes
 
@@ -117,7 +120,7 @@ class Edited:
 
         They stand if each does, and nothing was put between them. They are gone if each is.
         """
-        parts = [self._of_one(seq) for seq in cited]
+        parts = [self._outcome(seq) for seq in cited]
         present = [span for verdict, span in parts if verdict != "gone"] or [span for _, span in parts]
         whole = Span(min(span.start for span in present), max(span.end for span in present))
         verdicts = {verdict for verdict, _ in parts}
@@ -129,13 +132,13 @@ class Edited:
         verdict = "changed" if verdict == "stands" and not in_a_row else verdict
         return Standing(verdict, whole, self._seqs(whole))
 
-    def _of_one(self, seq: int) -> tuple[Verdict, Span]:
+    def _outcome(self, seq: int) -> tuple[Verdict, Span]:
         edit = next(edit for edit in self._edits if edit.first <= seq < edit.last)
         if edit.stands:
             return "stands", self.spans[edit.now_first + seq - edit.first]
         gap = self._gap(edit)
-        if found := self._find(self.former[seq], gap):
-            return "stands", found
+        if span := self._find(self.former[seq], gap):
+            return "stands", span
         if seq > edit.first and (before := self._find(self.former[seq - 1], gap)):
             gap = Span(min(max(gap.start, before.end), gap.end), gap.end)
         if seq + 1 < edit.last and (after := self._find(self.former[seq + 1], gap)):
@@ -175,18 +178,28 @@ class Edited:
         return [_Edit(tag == "equal", *numbers) for tag, *numbers in codes]
 
     @cached_property
-    def _visible(self) -> tuple[Codes, npt.NDArray[np.intp]]:
-        return _codes(self.text)
+    def _visible(self) -> tuple[Codes, npt.NDArray[np.intp], Sums]:
+        codes, positions = _codes(self.text)
+        return codes, positions, _sums(codes)
+
+    @cached_property
+    def _spans_by_mark(self) -> dict[bytes, list[Span]]:
+        """Where passages stand as a whole, of those that were looked for."""
+        return {}
 
     def _find(self, of_passage: bytes, near: Span) -> Span | None:
         """Where a passage stands as a whole, as near as possible to a part of the text."""
-        codes, places = self._visible
+        if of_passage not in self._spans_by_mark:
+            self._spans_by_mark[of_passage] = [*filter(self._is_whole, self._equal_spans(of_passage))]
+        spans = self._spans_by_mark[of_passage]
+        return min(spans, key=lambda span: abs(span.start - near.start), default=None)
+
+    def _equal_spans(self, of_passage: bytes) -> Iterator[Span]:
+        codes, positions, sums = self._visible
         length, rolling, digest = _MARK.unpack(of_passage)
-        starts = islice(_candidates(codes, length, rolling), MOST_PLACES)
-        matching = (start for start in starts if _digest(codes[start : start + length]) == digest)
-        spans = [Span(int(places[start]), int(places[start + length - 1]) + 1) for start in matching]
-        whole = [span for span in spans if self._is_whole(span)]
-        return min(whole, key=lambda span: abs(span.start - near.start), default=None)
+        for start in islice(_candidates(sums, length, rolling), MOST_PLACES):
+            if _digest(codes[start : start + length]) == digest:
+                yield Span(int(positions[start]), int(positions[start + length - 1]) + 1)
 
     def _is_whole(self, span: Span) -> bool:
         """Whether lines or sentences begin and end there: a word more could change the sense."""
@@ -245,18 +258,24 @@ def _rolling(codes: Codes) -> int:
 
 def _sums(codes: Codes) -> Sums:
     """The sums of the characters up to each, the nth times the nth power of the base, modulo 2**64."""
-    return np.concatenate([np.zeros(1, np.uint64), np.cumsum(codes * _powers(_BASE, len(codes)))])
+    sums = np.zeros(len(codes) + 1, np.uint64)
+    for at in range(0, len(codes), BLOCK):
+        part = codes[at : at + BLOCK]
+        sums[at + 1 : at + 1 + len(part)] = np.cumsum(part * _powers(_BASE, at, len(part))) + sums[at]
+    return sums
 
 
-def _powers(base: int, count: int) -> Sums:
+def _powers(base: int, first: int, count: int) -> Sums:
+    """So many powers of the base, from the first on, modulo 2**64."""
     factors = np.full(count, base, np.uint64)
-    factors[:1] = 1
+    factors[:1] = pow(base, first, 1 << 64)
     return np.cumprod(factors)
 
 
-def _candidates(codes: Codes, length: int, rolling: int) -> Iterator[int]:
-    """Where `length` characters have this rolling digest, in order."""
-    for at in range(0, len(codes) - length + 1 if length else 0, BLOCK):
-        sums = _sums(codes[at : at + BLOCK + length - 1])
-        windows = (sums[length:] - sums[:-length]) * _powers(pow(_BASE, -1, 1 << 64), len(sums) - length)
+def _candidates(sums: Sums, length: int, rolling: int) -> Iterator[int]:
+    """Where `length` characters have this rolling digest, in order, by the sums of a text."""
+    inverse = pow(_BASE, -1, 1 << 64)
+    for at in range(0, len(sums) - length if length else 0, BLOCK):
+        ends = sums[at + length : at + length + BLOCK]
+        windows = (ends - sums[at : at + len(ends)]) * _powers(inverse, at, len(ends))
         yield from (at + int(start) for start in np.flatnonzero(windows >> np.uint64(32) == rolling))

@@ -17,7 +17,7 @@ from rag.search.answer_citations import CitedAnswer, check_answer
 from rag.store.read import schema
 from rag.store.write.change_collection import change_collection
 from rag.store.write.make_collection import tag_collection
-from rag.text.revisions import MAX_FORMER
+from rag.text.revisions import MAX_FORMER, MOST_CITED
 from rag.uris import NO_REVISION
 
 if TYPE_CHECKING:
@@ -96,6 +96,20 @@ async def test_what_no_revision_has_is_not_guessed(shelf: Shelf, rules: Source) 
     assert (await _opened(shelf, f"{rules.id}@{revision}/3-4")).text == "\n\n".join(PARAGRAPHS[3:])
     with pytest.raises(InvalidRequestError, match="not known"):
         await _opened(shelf, f"{rules.id}@{UNKNOWN}/3")
+
+
+async def test_a_long_range_of_a_former_revision_is_refused_because_each_passage_takes_a_search(
+    shelf: Shelf,
+) -> None:
+    many = [f"Rule {number}." for number in range(MOST_CITED + 2)]
+    source = await shelf.put("rules", *many)
+    revision = await _cited(shelf, source.id)
+    assert len((await _opened(shelf, f"{source.id}@{revision}/0-{MOST_CITED}")).chunks) == MOST_CITED + 1
+    await shelf.put("rules", "New.")
+    with pytest.raises(InvalidRequestError) as told:
+        await _opened(shelf, f"{source.id}@{revision}/0-{MOST_CITED}")
+    assert str(told.value) == source_window.TOO_MANY.format(MOST_CITED)
+    assert (await _opened(shelf, f"{source.id}@{revision}/1-{MOST_CITED}")).standing
 
 
 async def test_a_document_as_it_was_cited_opens_as_it_is_with_a_word_on_that(
