@@ -68,6 +68,7 @@ READING = {
 OTHERS = {
     "bench",
     "cite check",
+    "cite schema",
     "connect",
     "doctor",
     "init",
