@@ -34,7 +34,7 @@ from rag.uris import split_citation
 FAILED = 1
 WIDTH = 10  # of verdicts
 NOW = {"stands": "now", "changed": "in its place stands", "gone": "it stood near"}
-UNKNOWN = "this revision is not known any more"
+UNKNOWN = "what was cited can't be found again"
 PARAGRAPH_WIDTH = 80  # characters of a paragraph that are shown
 
 

@@ -293,8 +293,8 @@ class CheckedCitation:
     """A citation, and the passages that it names if the principal can read all of them.
 
     If it has a revision, they are those that stand in the place of the cited ones now. `standing` says what
-    became of these; it is "unknown" if the revision isn't known any more. `cited_text` is the text as it was
-    cited and `cited_text_id` where it is, if a tag keeps it.
+    became of these; "unknown" if they can't be found again, as of a revision that isn't known any more.
+    `cited_text` is the text as it was cited, and `cited_text_id` where it is, if a tag keeps it.
     """
 
     id: str

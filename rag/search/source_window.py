@@ -255,7 +255,7 @@ class OpenSource:
         chunks = await self.between(0, source.chunk_count)
         spans = [Span(chunk.start, chunk.end) for chunk in chunks]
         count = len(spans if marks is None else marks)
-        if seqs[-1] >= count or not spans:
+        if seqs[-1] >= count or not spans or len(spans) < source.chunk_count:
             raise NotFoundError(NOT_FOUND)
         if marks is None:
             return Standing("stands", Span(spans[seqs[0]].start, spans[seqs[-1]].end), seqs)

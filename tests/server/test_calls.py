@@ -143,6 +143,7 @@ def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, worl
         (chunk, chunk),
         (f"refdesk://documents/{hit['id']}", chunk),
         (unknown, unknown),
+        (f"{source}@password/0", f"{source}/0"),  # not the word that could be a revision
     ]:
         for body in (call("get_source", id=id_), asked("resources/read", uri=id_)):
             remote.post(world.bob, body)
