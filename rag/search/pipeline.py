@@ -18,7 +18,7 @@ from anyio import to_thread
 
 from rag.answers import Answer, Context, Hit, SubQuery
 from rag.errors import InvalidRequestError
-from rag.rank.editions import AskedTime, asked_time, prefer_editions
+from rag.rank.editions import AskedTime, asked_time, newer_where_they_differ, prefer_editions
 from rag.report.text_and_html import counted
 from rag.search.exact import find_exact, scan_deadline
 from rag.search.gate import WIDER, admit
@@ -69,6 +69,7 @@ CHANCE = (
     "Mode hybrid searches by words, too: {}."
 )
 NEWEST = "Of several editions of a document, the newest one is preferred."
+NEWER_FIRST = "Editions of a document have different numbers; the newer one comes first."
 OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
 RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
@@ -214,7 +215,8 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     state.spellings.update(lists[0].spellings)
     with state.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
-    asked = asked_time(queries[0].text, datetime.now(UTC).date())
+    today = datetime.now(UTC).date()
+    asked = asked_time(queries[0].text, today)
     # The gate reads the source of each candidate, so it stops at the limit, unless a later step drops hits.
     needs_all = plan.drops_distant or plan.hit_stages or asked
     enough = len(candidates) if needs_all else state.hits_to_check
@@ -228,10 +230,13 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     if state.steps.detailed:
         await record_lists(candidates, lists, hits, (recalled, fused, gate), queries[0], state)
     if asked:
+        preferred = await to_thread.run_sync(prefer_editions, hits, asked)
+    else:
+        preferred = newer_where_they_differ(hits, today)
+    changed = [hit.chunk.id for hit in hits] != [hit.chunk.id for hit in preferred]
+    if asked or changed:
         with state.steps.step("editions") as step:
-            preferred = await to_thread.run_sync(prefer_editions, hits, asked)
             step.record_hits(preferred, of=len(hits))
-        changed = [hit.chunk.id for hit in hits] != [hit.chunk.id for hit in preferred]
         hits = preferred
         state.note(_edition_notes(asked) if changed else [])
     if not plan.drops_distant:
@@ -245,8 +250,10 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     return near
 
 
-def _edition_notes(asked: AskedTime) -> list[str]:
+def _edition_notes(asked: AskedTime | None) -> list[str]:
     """A note on which editions come first."""
+    if asked is None:
+        return [NEWER_FIRST]
     return [OF_YEARS.format(" and ".join(map(str, sorted(asked.years)))) if asked.years else NEWEST]
 
 

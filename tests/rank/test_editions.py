@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from rag.answers import Hit
 from rag.corpus import Chunk, FileState, Source
 from rag.originals import Dating, dating
-from rag.rank.editions import OTHER_EDITION, AskedTime, asked_time, prefer_editions, without_copies
+from rag.rank.editions import (
+    OTHER_EDITION,
+    AskedTime,
+    asked_time,
+    newer_where_they_differ,
+    prefer_editions,
+    without_copies,
+)
 
 INGESTED = datetime(2026, 3, 1, tzinfo=UTC)
 SOURCE = Source("s", "documents", "file:///s", "Leave", "text/markdown", "d", 1, 1, INGESTED)
@@ -158,6 +165,33 @@ def test_an_edition_that_begins_after_tomorrow_is_not_the_present_one(today: dat
     of_2030 = replace(of_2030, source=replace(of_2030.source, date=datetime(2030, 1, 1, tzinfo=UTC)))
     of_three = prefer_editions([of_2030, *equal], AskedTime(today=today))
     assert _paths(of_three)[0] == ("2030/leave.md" if today == date.max else f"{first}/leave.md")
+
+
+TWENTY, THIRTY = (
+    _hit("2018/leave.md", 0.6, "Leave is 20 days."),
+    _hit("2023/leave.md", 0.5, "Leave is 30 days."),
+)
+
+
+def test_without_a_time_a_newer_edition_takes_the_place_of_one_with_other_numbers() -> None:
+    hits = newer_where_they_differ([TWENTY, UNRELATED, THIRTY], date(2026, 1, 1))
+    assert _paths(hits) == ["2023/leave.md", "2024/canteen.md", "2018/leave.md"]
+    assert [hit.score for hit in hits] == [0.6, 0.55, 0.5]
+    same = [TWENTY, replace(THIRTY, chunk=replace(THIRTY.chunk, text="Leave is 20 days."))]
+    assert newer_where_they_differ(same, date(2026, 1, 1)) == same  # there is nothing to choose
+    assert newer_where_they_differ([TWENTY, THIRTY], date(2022, 1, 1)) == [TWENTY, THIRTY]  # not yet
+    assert newer_where_they_differ([THIRTY, TWENTY], date(2026, 1, 1)) == [THIRTY, TWENTY]
+    better = [replace(TWENTY, score=0.9), THIRTY]
+    assert newer_where_they_differ(better, date(2026, 1, 1)) == better
+    other = [TWENTY, _hit("2023/leave.md", 0.5, "Sick pay ends after 30 weeks.")]
+    assert newer_where_they_differ(other, date(2026, 1, 1)) == other
+
+
+@given(st.permutations(["2016", "2018", "2023"]))
+def test_of_three_that_differ_the_newest_is_first_and_the_oldest_last(years: list[str]) -> None:
+    hits = [_hit(f"{year}/leave.md", 0.5, f"Leave is {year[2:]} days.") for year in years]
+    ordered = _paths(newer_where_they_differ(hits, date(2026, 1, 1)))
+    assert ordered == ["2023/leave.md", "2018/leave.md", "2016/leave.md"]
 
 
 def test_an_edition_that_answers_much_better_stays_first() -> None:
