@@ -138,9 +138,8 @@ def data(scripts: Scripts, clock_room: Path, tmp_path_factory: pytest.TempPathFa
 def doors(scripts: Scripts, data: Path, lasting_listen: Callable[..., Remote]) -> Doors:
     run = scripts.admin("key", "create", "--user", "ann", "--data", data, "--json")
     assert run.returncode == 0, run.stderr
-    return Doors(
-        scripts.forked_server, data, lasting_listen(data, http_sse="true"), json.loads(run.stdout)["key"]
-    )
+    remote = lasting_listen(data, http_sse="true", server_pictures="always")  # as over stdio
+    return Doors(scripts.forked_server, data, remote, json.loads(run.stdout)["key"])
 
 
 @pytest.fixture(scope="session")

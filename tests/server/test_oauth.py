@@ -801,6 +801,7 @@ def test_a_server_offers_clients_of_their_own_where_it_knows_some(
     for token in (own, _token()) if offered else (_token(),):
         assert _said_of_itself(remote, token).keys() == {
             f"{EXTENSIONS}/enterprise-managed-authorization",
+            f"{EXTENSIONS}/skills",  # whoever may connect
             *([f"{EXTENSIONS}/oauth-client-credentials"] if offered else []),
         }
     refused = remote.post(own, **HOST)
