@@ -1,4 +1,7 @@
-"""Serve one host over standard input and output, and exit when it is gone."""
+"""Serve one host over standard input and output, and exit when it is gone.
+
+`converse` is the conversation itself, which `server.shared_desk` holds with several hosts over sockets.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ import os
 import signal
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeAlias
 
 import anyio
 from anyio import to_thread
@@ -32,9 +36,26 @@ PARENT_CHECK_SECONDS = 0.5
 DRAIN_SECONDS = 10
 WRITE_SECONDS = 1  # for what is written at the end, if nobody reads it
 
+GREETING = frozenset({"initialize", "notifications/initialized"})
+
 WarmUp: TypeAlias = "Callable[[], Coroutine[Any, Any, None]]"
 Drain: TypeAlias = "Callable[[], Awaitable[None]]"
+NumberedLines: TypeAlias = AsyncIterable[tuple[int, str]]
+"""The lines of a host, each with a number by which `Output` refers to it."""
 log = logging.getLogger(__name__)
+
+
+class Output(Protocol):
+    """Where a host is answered."""
+
+    async def write(self, message: types.JSONRPCMessage, number: int | None) -> None:
+        """Write a message; `number` is the line that it answers, if it answers one."""
+
+    async def settle(self, number: int) -> None:
+        """Note that a line gets no answer."""
+
+    async def keep(self, number: int, method: str) -> None:
+        """Note that what the host says later depends on this line."""
 
 
 class StdinLines:
@@ -54,12 +75,12 @@ class StdinLines:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
-        """The next line, until the input ends."""
+    async def __anext__(self) -> tuple[int, str]:
+        """The next line, until the input ends. All have the same number: nobody refers to it."""
         line = await to_thread.run_sync(self._read)
         if not line:
             raise StopAsyncIteration
-        return line.decode("utf-8-sig", errors="replace")
+        return 0, line.decode("utf-8-sig", errors="replace")
 
     def _read(self) -> bytes:
         line = chunk = self._input.readline(MAX_MESSAGE_BYTES + 1)
@@ -76,13 +97,19 @@ class StdoutLines:
         self._one_at_a_time = anyio.Lock()
         os.dup2(STDERR, 1)
 
-    async def write(self, message: types.JSONRPCMessage) -> None:
+    async def settle(self, number: int) -> None:
+        """Nothing: only a host behind a bridge is told of it."""
+
+    async def keep(self, number: int, method: str) -> None:
+        """Nothing, likewise."""
+
+    async def write(self, message: types.JSONRPCMessage, number: int | None) -> None:  # noqa: ARG002 a host knows by the id
         """Write a message in a thread, because the host may be slow to read.
 
         Raises:
             OSError: the host has closed it.
         """
-        line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        line = json_line(message)
         async with self._one_at_a_time:
             await to_thread.run_sync(self._write, line)
 
@@ -92,29 +119,59 @@ class StdoutLines:
             sent += os.write(self._output, line[sent:])
 
 
-class Unanswered:
-    """Counts the requests that are neither answered nor cancelled yet."""
+def json_line(message: types.JSONRPCMessage) -> bytes:
+    """A message as it is written, with the end of its line."""
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
-    def __init__(self) -> None:
-        self.count = 0
+
+class Unanswered:
+    """The requests that are neither answered nor cancelled yet, and the numbers of their lines."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._numbers: defaultdict[str | int | None, deque[int]] = defaultdict(deque)  # a host may repeat ids
         self._settled = anyio.Event()
 
-    def noted(self, message: types.JSONRPCMessage) -> SessionMessage:
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return sum(map(len, self._numbers.values()))
+
+    def noted(self, message: types.JSONRPCMessage, number: int) -> SessionMessage:
         """A message for the SDK; a request counts from now on."""
         if not isinstance(message, types.JSONRPCRequest):
             return SessionMessage(message)
-        self.count += 1
-        return SessionMessage(message, ServerMessageMetadata(on_request_unanswered=self.settle))
+        self._numbers[message.id].append(number)
+        return SessionMessage(
+            message, ServerMessageMetadata(on_request_unanswered=partial(self._settle_unanswered, message.id))
+        )
 
-    async def settle(self) -> None:
-        """Stop counting a request that was answered."""
-        self.count -= 1
+    async def write(self, message: types.JSONRPCMessage) -> None:
+        """Write what the SDK says; a request that it answers counts no longer."""
+        if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            await self._output.write(message, None)
+            return
+        numbers = self._numbers.get(message.id)
+        await self._output.write(message, numbers[0] if numbers else None)
+        self._pop(message.id)
+
+    async def _settle_unanswered(self, id_: str | int) -> None:
+        """Stop counting a request that was cancelled."""
+        if (number := self._pop(id_)) is not None:
+            await self._output.settle(number)
+
+    def _pop(self, id_: str | int | None) -> int | None:
+        numbers = self._numbers.get(id_)
+        number = numbers.popleft() if numbers else None
+        if not numbers:
+            self._numbers.pop(id_, None)
         self._settled.set()
         self._settled = anyio.Event()
+        return number
 
     async def none(self) -> None:
         """Wait until no request counts."""
-        while self.count:
+        while self._numbers:
             await self._settled.wait()
 
 
@@ -128,26 +185,43 @@ async def serve(
     """
     _watch_signals(admission)
     threading.Thread(target=_watch_parent, daemon=True).start()
-    messages, readable = anyio.create_memory_object_stream[SessionMessage | Exception]()
-    replies, to_write = anyio.create_memory_object_stream[SessionMessage]()
-    unanswered = Unanswered()
-    lines, output = StdinLines(), StdoutLines()
-    drain = partial(_drain, messages, unanswered, exit_code)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(warm_up)
+        await converse(server, admission, StdinLines(), StdoutLines(), end=partial(_exit, exit_code))
+
+
+async def converse(
+    server: Server[Any],
+    admission: Admission,
+    lines: NumberedLines,
+    output: Output,
+    *,
+    end: Callable[[], None],
+) -> None:
+    """Serve a host until its lines end or `admission` shuts down, and answer what has been read.
+
+    `end` is called when there is nothing more to say or nobody to say it to. It ends all of this, even what
+    still runs in threads.
+    """
+    messages, readable = anyio.create_memory_object_stream[SessionMessage | Exception]()
+    replies, to_write = anyio.create_memory_object_stream[SessionMessage]()
+    unanswered = Unanswered(output)
+    drain = partial(_drain, messages, unanswered, end)
+    async with anyio.create_task_group() as tasks:
         tasks.start_soon(_drain_at_signal, admission, drain)
         # We read and write ourselves: the SDK drops invalid lines unanswered, and writes with two threads.
         tasks.start_soon(_relay, lines, messages, output, unanswered, drain)
         try:
             async with anyio.create_task_group() as writing:
-                writing.start_soon(_write_replies, to_write, output, unanswered)
+                writing.start_soon(_write_replies, to_write, unanswered)
                 try:
                     await server.run(readable, replies, server.create_initialization_options())
-                except anyio.get_cancelled_exc_class():  # the host has closed our standard output
-                    _exit(exit_code)
+                except anyio.get_cancelled_exc_class():  # the host has closed what it is answered on
+                    end()
+                    raise
         except* OSError:  # it has done so while the last replies were written
             pass
-        _exit(exit_code)
+        end()
 
 
 def fill_closed() -> None:
@@ -184,12 +258,14 @@ async def _drain_at_signal(admission: Admission, drain: Drain) -> None:
 
 
 async def _drain(
-    messages: MemoryObjectSendStream[SessionMessage | Exception], unanswered: Unanswered, exit_code: int
+    messages: MemoryObjectSendStream[SessionMessage | Exception],
+    unanswered: Unanswered,
+    end: Callable[[], None],
 ) -> None:
-    """Wait until every request is answered, for at most ten seconds, and end the process.
+    """Wait until every request is answered, for at most ten seconds, and end the conversation.
 
-    Then the SDK's input ends: it refuses what is still running, and `serve` exits when all is written. If
-    nobody reads what is written, this ends the process a second later.
+    Then the SDK's input ends: it refuses what is still running, and `converse` ends when all is written. If
+    nobody reads what is written, this ends it a second later.
     """
     with anyio.move_on_after(DRAIN_SECONDS):
         await unanswered.none()
@@ -197,39 +273,43 @@ async def _drain(
         log.warning("Requests not answered within %d s: %d.", DRAIN_SECONDS, unanswered.count)
     await messages.aclose()
     await anyio.sleep(WRITE_SECONDS)
-    _exit(exit_code)
+    end()
 
 
 async def _relay(
-    lines: AsyncIterable[str],
+    lines: NumberedLines,
     messages: MemoryObjectSendStream[SessionMessage | Exception],
-    output: StdoutLines,
+    output: Output,
     unanswered: Unanswered,
     drain: Drain,
 ) -> None:
     """Pass messages on to the SDK, and answer invalid lines: the host may be waiting."""
     # A line may come too late, and the host may have closed what an answer goes to.
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-        async for line in lines:
+        async for number, line in lines:
             if not line.strip():
+                await output.settle(number)
                 continue
             try:
                 message = read_message(line)
             except InvalidMessageError as invalid:
-                await output.write(invalid.answer)
-            else:
-                await messages.send(unanswered.noted(message))
+                await output.write(invalid.answer, number)
+                continue
+            if (
+                isinstance(message, types.JSONRPCRequest | types.JSONRPCNotification)
+                and message.method in GREETING
+            ):
+                await output.keep(number, message.method)
+            if not isinstance(message, types.JSONRPCRequest):
+                await output.settle(number)
+            await messages.send(unanswered.noted(message, number))
     await drain()
 
 
-async def _write_replies(
-    replies: MemoryObjectReceiveStream[SessionMessage], output: StdoutLines, unanswered: Unanswered
-) -> None:
+async def _write_replies(replies: MemoryObjectReceiveStream[SessionMessage], unanswered: Unanswered) -> None:
     """Write what the SDK says, until it has nothing more to say."""
     async for reply in replies:
-        await output.write(reply.message)
-        if isinstance(reply.message, types.JSONRPCResponse | types.JSONRPCError):
-            await unanswered.settle()
+        await unanswered.write(reply.message)
 
 
 def _watch_parent() -> None:
