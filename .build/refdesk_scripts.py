@@ -21,9 +21,21 @@ def refdesk() -> None:
     """Run the server."""
     with _ended_by_interruption():
         _search_pythonpath_last()
-        from server.main import main  # noqa: PLC0415 found once the path is in order
+        if os.name == "posix":
+            from server.bridge import serve_by_shared_desk  # noqa: PLC0415 found once the path is in order
+
+            serve_by_shared_desk()
+        from server.main import main  # noqa: PLC0415 the same
 
         main()
+
+
+def shared_desk() -> None:
+    """Run the desk that `refdesk` has started for all hosts of a person."""
+    _search_pythonpath_last()
+    from server.shared_desk import main  # noqa: PLC0415 found once the path is in order
+
+    main()
 
 
 def refdesk_admin() -> None:

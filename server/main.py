@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -21,7 +22,7 @@ def main() -> None:
     """Serve MCP over stdio, or over HTTP with --http."""
     flags, mistake = argparse.Namespace(http="--http" in sys.argv), None
     try:
-        flags = _read_flags()
+        flags = read_flags(sys.argv[1:])
     except ConfigurationError as error:
         mistake = error
     gc.disable()  # looking for garbage among what imports make, which all stays, is a tenth of a start
@@ -32,13 +33,13 @@ def main() -> None:
     start(flags, mistake)
 
 
-def _read_flags() -> argparse.Namespace:
-    """The flags of the command line.
+def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
+    """The flags of a command line.
 
     Raises:
         ConfigurationError: one of them is unknown or has an invalid value.
     """
-    flags, unparsed = _flags().parse_known_args()
+    flags, unparsed = _flags().parse_known_args(arguments)
     if unparsed:  # only named: what follows could be a password
         unknown = [argument.partition("=")[0] for argument in unparsed if argument.startswith("-")]
         mistake = f"no option {unknown[0]}" if unknown else "no arguments without an option"
@@ -81,6 +82,11 @@ def _flags() -> argparse.ArgumentParser:
     parser.add_argument("--user", metavar="NAME", help="user to serve as, instead of [principal]")
     parser.add_argument(
         "--group", metavar="NAME", action="append", default=[], help="group of that user; repeatable"
+    )
+    parser.add_argument(
+        "--alone",
+        action="store_true",
+        help="serve this host by a process of its own, instead of the desk that all your hosts share",
     )
     parser.add_argument("--http", action="store_true", help="serve remote clients over HTTP; see [http]")
     parser.add_argument("--host", metavar="HOST", help="address to listen on, with --http")

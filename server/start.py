@@ -92,8 +92,10 @@ def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None
     """
     if flags.env_file:
         load_env_file(flags.env_file)
+    if flags.http and flags.alone:
+        raise ConfigurationError("--alone is for one host over stdio. Leave it out with --http.")
     overrides = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
-    asker = {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
+    asker = _asker(flags)
     settings = load_settings(flags.config, os.environ, overrides | asker)
     intake = None
     if flags.documents is not None:
@@ -105,11 +107,33 @@ def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None
     serve = _remote(settings) if flags.http else _local(settings, intake)
     logs.set_up(settings.server.log_level, audit=flags.http)
     config, _ = config_path(flags.config, os.environ)
-    for warning in loose_permissions(config, settings.data, flags.env_file):
-        log.warning(warning)
-    if not intake and (problem := data_folder_problem(settings.home)):
-        log.warning(problem)
+    warn(settings, config, flags.env_file, fills=intake is not None)
     return serve
+
+
+def local_settings(
+    flags: argparse.Namespace, environment: Mapping[str, str], asker: Mapping[str, object] | None = None
+) -> tuple[Settings, Path]:
+    """The settings of a local server that was started so, and their file. `asker` replaces its flags' own.
+
+    Raises:
+        ConfigurationError: they are invalid.
+    """
+    overrides = {"data": flags.data} | dict(_asker(flags) if asker is None else asker)
+    config, _ = config_path(flags.config, environment)
+    return load_settings(flags.config, environment, overrides), config
+
+
+def _asker(flags: argparse.Namespace) -> dict[str, object]:
+    return {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
+
+
+def warn(settings: Settings, config: Path, env_file: Path | None = None, *, fills: bool = False) -> None:
+    """Log who else can change the settings or enter the data folder; and its problem, unless it `fills`."""
+    for warning in loose_permissions(config, settings.data, env_file):
+        log.warning(warning)
+    if not fills and (problem := data_folder_problem(settings.home)):
+        log.warning(problem)
 
 
 def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Settings, Intake]:

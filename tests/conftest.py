@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import psutil
 import pytest
 from filelock import FileLock
 from hypothesis import settings
@@ -107,6 +109,7 @@ class Scripts:
 
     folder: Path
     home: Path
+    sockets: Path
     forks: Forks
     server_forks: Forks
     store: ObjectStore | None = field(default=None, compare=False)
@@ -131,7 +134,17 @@ class Scripts:
 
     @property
     def environment(self) -> dict[str, str]:
-        return _environment(self.home)
+        return _environment(self.home, self.sockets)
+
+    def desks(self, environment: Mapping[str, str] | None = None) -> list[psutil.Process]:
+        """The desks that hosts in this environment share."""
+        folder = (environment or self.environment)["XDG_RUNTIME_DIR"]
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if any(f"desk of {folder}/" in each for each in process.info["cmdline"] or ())
+            and process.status() != psutil.STATUS_ZOMBIE
+        ]
 
     def admin(
         self, *arguments: str | Path, env: dict[str, str] | None = None
@@ -221,7 +234,8 @@ def parser() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def scripts(tmp_path_factory: pytest.TempPathFactory, parser: str) -> Iterator[Scripts]:
     home = tmp_path_factory.mktemp("home")
-    forks, environment = _beside("forks"), _environment(home)
+    sockets = Path(tempfile.mkdtemp(prefix="refdesk", dir="/tmp"))
+    forks, environment = _beside("forks"), _environment(home, sockets)
     folder = Path(sysconfig.get_path("scripts"))
     script = str(folder / "refdesk")
     commands = {f"rag.admin.{module}" for module, _ in rag.admin.main.COMMANDS.values()}
@@ -233,15 +247,21 @@ def scripts(tmp_path_factory: pytest.TempPathFactory, parser: str) -> Iterator[S
         ExitStack() as stack,
     ):
         store = stack.enter_context(_beside("bucket").object_store()) if "IN_BUCKET" in os.environ else None
-        yield Scripts(folder, home, admin, server, store)
+        scripts = Scripts(folder, home, sockets, admin, server, store)
+        yield scripts
+        for desk in scripts.desks():
+            with suppress(psutil.NoSuchProcess):
+                desk.kill()
+        shutil.rmtree(sockets)
 
 
-def _environment(home: Path) -> dict[str, str]:
+def _environment(home: Path, sockets: Path) -> dict[str, str]:
     # pytest sets another PYTEST_CURRENT_TEST for each test, and our code variables of the libraries that it
     # imports: a command that was started with those could not be forked (Forks.can_run).
     ours = ("REFDESK_", "PYTEST_", "ORT_DISABLE_TELEMETRY", "RAY_USAGE_STATS_ENABLED")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return kept | {"XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home)}
+    folders = {"XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home), "XDG_RUNTIME_DIR": str(sockets)}
+    return kept | folders
 
 
 @pytest.fixture(scope="session")

@@ -380,6 +380,8 @@ def _is_command(caller: socket.socket) -> bool:
     stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     vars(sys).update(stdout=stdout, __stdout__=stdout, stderr=stderr)  # the former streams began on files
     sys.argv = request["command"]
+    if Path(sys.argv[0]).name == "refdesk" and "--http" not in sys.argv:
+        sys.argv.append("--alone")  # a desk that it started would be no fork
     return True
 
 

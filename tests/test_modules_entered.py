@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
-from mcp.shared.message import SessionMessage
 
 import rag
 import server
@@ -136,8 +135,19 @@ class Output:
     def __init__(self, replies: MemoryObjectSendStream[str]) -> None:
         self._replies = replies
 
-    async def write(self, message: types.JSONRPCMessage) -> None:
+    async def write(self, message: types.JSONRPCMessage, number: int | None) -> None:  # noqa: ARG002 as it is called
         await self._replies.send(message.model_dump_json(by_alias=True, exclude_unset=True))
+
+    async def settle(self, number: int) -> None:
+        pass
+
+    async def keep(self, number: int, method: str) -> None:
+        pass
+
+
+async def _numbered(lines: MemoryObjectReceiveStream[str]) -> AsyncIterator[tuple[int, str]]:
+    async for line in lines:
+        yield 0, line
 
 
 @pytest.fixture
@@ -148,14 +158,11 @@ async def host(way: Way, clock_room: Path, small_desk: ModuleType) -> AsyncItera
     served = create_server(lazy_desk, settings, admission, lambda _context: asker.principal())
     to_server, lines = anyio.create_memory_object_stream[str](1)
     to_host, replies = anyio.create_memory_object_stream[str](1)
-    messages, readable = anyio.create_memory_object_stream[SessionMessage | Exception]()
-    answers, to_write = anyio.create_memory_object_stream[SessionMessage]()
-    output, unanswered = cast("stdio.StdoutLines", Output(to_host)), stdio.Unanswered()
-    with to_server, lines, to_host, replies, messages, readable, answers, to_write:
+    output = cast("stdio.StdoutLines", Output(to_host))
+    with to_server, lines, to_host, replies:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(stdio._relay, lines, messages, output, unanswered, anyio.sleep_forever))  # noqa: SLF001 without the file descriptors of this process
-            tasks.start_soon(stdio._write_replies, to_write, output, unanswered)  # noqa: SLF001 the same
-            tasks.start_soon(served.run, readable, answers, served.create_initialization_options())
+            end = tasks.cancel_scope.cancel
+            tasks.start_soon(partial(stdio.converse, served, admission, _numbered(lines), output, end=end))
             host = Host(to_server, replies)
             client = {"name": "test", "version": "1"}
             await host.request("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client)

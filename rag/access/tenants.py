@@ -99,6 +99,11 @@ class LocalAsker:
         self._settings = settings
         self._principal: Principal | None = None
 
+    @property
+    def fixed_tenant(self) -> str | None:
+        """The tenant that the settings name or that is fixed; None while it may still change."""
+        return self._principal.tenant if self._principal else self._settings.principal.tenant
+
     def principal(self) -> Principal:
         """The principal. It is fixed once there are tenants, even if more are created later.
 

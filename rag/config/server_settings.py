@@ -97,6 +97,7 @@ class ServerSettings(Section):
     apps: bool = False
     pictures: Literal["auto", "always", "never"] = "auto"
     traces: bool = False
+    idle_minutes: Annotated[float, Field(gt=0, le=1440)] = 15.0
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     tools: tuple[ToolSettings, ...] = (ToolSettings(),)
 

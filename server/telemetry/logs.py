@@ -86,9 +86,9 @@ def _error_fields(error: BaseException) -> dict[str, Any]:
     }
 
 
-def set_up(level: str, *, audit: bool) -> None:
+def set_up(level: str, *, audit: bool, handler: logging.Handler | None = None) -> None:
     """Log from `level` on. With `audit`, always log the audit and the startup messages."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = handler or logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
     for name in ("refdesk.audit", "refdesk.start") if audit else ():

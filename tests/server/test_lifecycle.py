@@ -38,8 +38,8 @@ class Gate:
     def find_spec(self, name, path=None, target=None):
         if name in os.environ["GATED"].split():
             sys.meta_path.remove(self)
-            os.write(int(os.environ["GATE_REACHED"]), b".")
-            os.read(int(os.environ["GATE_OPENED"]), 1)
+            os.write(os.open(os.environ["GATE_REACHED"], os.O_RDWR), b".")
+            os.read(os.open(os.environ["GATE_OPENED"], os.O_RDWR), 1)
         return None
 
 sys.meta_path.insert(0, Gate())
@@ -55,20 +55,18 @@ signal.pause()
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Holds up a server where it first imports one of some modules, for as long as a test likes."""
+    """Holds up a process where it first imports one of some modules, for as long as a test likes."""
 
     folder: Path
     reached: int
     opened: int
-    fds: tuple[int, int]
 
     def env(self, *modules: str) -> dict[str, str]:
-        reached, opened = self.fds
         return {
             "PYTHONPATH": str(self.folder),
             "GATED": " ".join(modules),
-            "GATE_REACHED": str(reached),
-            "GATE_OPENED": str(opened),
+            "GATE_REACHED": str(self.folder / "reached"),
+            "GATE_OPENED": str(self.folder / "opened"),
         }
 
     def is_reached(self, *, within: float = 0) -> bool:
@@ -85,18 +83,19 @@ class Gate:
 def gate(tmp_path: Path) -> Iterator[Gate]:
     (tmp_path / "sitecustomize.py").write_text(GATE)
     with ExitStack() as stack:
-        reached, reach = os.pipe()
-        opening, opened = os.pipe()
-        for fd in (reached, reach, opening, opened):
-            stack.callback(os.close, fd)
-        yield Gate(tmp_path, reached, opened, (reach, opening))
+        pipes = []
+        for name in ("reached", "opened"):
+            os.mkfifo(tmp_path / name)
+            pipes.append(os.open(tmp_path / name, os.O_RDWR))
+            stack.callback(os.close, pipes[-1])
+        yield Gate(tmp_path, *pipes)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_what_needs_no_documents_is_answered_before_the_engine_is_imported(
     cold_start: Start, clock_room: Path, gate: Gate, era: Era
 ) -> None:
-    wire = cold_start(clock_room, era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
+    wire = cold_start(clock_room, era=era, env=gate.env(*HEAVY))
     for _ in range(5):
         wire.write("no message, but a sign of life")
         assert wire.read()["error"]
@@ -117,14 +116,14 @@ def test_the_list_of_tools_waits_for_the_engine_only_where_nothing_else_says_wha
     cold_start: Start, clock_room: Path, tmp_path: Path, gate: Gate, era: Era
 ) -> None:
     env = gate.env(*HEAVY)
-    empty = cold_start(tmp_path / "empty", era=era, env=env, pass_fds=gate.fds)
+    empty = cold_start(tmp_path / "empty", era=era, env=env)
     empty.begin()
     assert len(empty.result("tools/list")["tools"]) == 2
-    wire = cold_start(clock_room, era=era, env=env, pass_fds=gate.fds)
+    wire = cold_start(clock_room, era=era, env=env)
     wire.begin()
     assert "documents here" in wire.result("tools/list")["tools"][0]["description"]
     copy = shutil.copytree(clock_room, tmp_path / "copy")  # its tables are other files, so nothing is kept
-    wire = cold_start(copy, era=era, env=env, pass_fds=gate.fds)
+    wire = cold_start(copy, era=era, env=env)
     wire.begin()
     wire.send(50, "tools/list")
     assert wire.result("prompts/list")["prompts"]
@@ -147,7 +146,7 @@ def test_input_that_ends_before_the_first_message_ends_the_server(start: Start, 
 def test_it_leaves_in_the_middle_of_its_warm_up(
     cold_start: Start, clock_room: Path, gate: Gate, signals: list[signal.Signals], *, calling: bool
 ) -> None:
-    wire = cold_start(clock_room, era="modern", env=gate.env(*HEAVY), pass_fds=gate.fds)
+    wire = cold_start(clock_room, era="modern", env=gate.env(*HEAVY))
     if calling:
         ask(wire)  # as the first message: the call itself begins the warm-up
     else:
@@ -165,7 +164,7 @@ def test_it_leaves_in_the_middle_of_its_warm_up(
 
 
 def test_a_second_signal_ends_it_at_once(cold_start: Start, clock_room: Path, gate: Gate) -> None:
-    wire = cold_start(clock_room, era="modern", env=gate.env(*HEAVY), pass_fds=gate.fds)
+    wire = cold_start(clock_room, era="modern", env=gate.env(*HEAVY))
     ask(wire)
     gate.expect_reached()
     wire.process.send_signal(signal.SIGTERM)
@@ -225,7 +224,7 @@ def test_it_leaves_when_nobody_reads_what_it_says(scripts: Scripts, clock_room: 
 def orphan(cold_start: Start, clock_room: Path, gate: Gate) -> Wire:
     """A server whose parent is the process of the wire; the test has the other ends of its pipes."""
     before = [sys.executable, "-c", PARENT]
-    return cold_start(clock_room, before=before, env=gate.env("mcp"), pass_fds=gate.fds)
+    return cold_start(clock_room, before=before, env=gate.env("mcp"))
 
 
 def test_it_leaves_when_its_parent_dies_though_the_pipes_stay_open(orphan: Wire, gate: Gate) -> None:

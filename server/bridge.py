@@ -1,0 +1,417 @@
+"""Connect a host to the desk that all hosts of a person share, and start that desk if there is none.
+
+Each host starts `refdesk`, which is this module alone, without imports that take long. It passes lines on
+between the host and a socket, behind which is one process with the model and the rows (`server.shared_desk`).
+
+That process may end at any time: by a fault, or when nobody has asked for a while. Then the next line starts
+another. Each line of the host has a number, by which the desk refers to it in what it says:
+
+    =CODE ASKER     the session has begun; CODE is the exit code at its end, ASKER on whose behalf it is
+    +NUMBER METHOD  say this line again to another desk, before all others
+    NUMBER ANSWER   the answer to this line; without an answer, that there will be none
+    -MESSAGE        a message that answers nothing
+    !WORDS          for standard error
+
+So no line is lost: what has no answer is said again, as all calls are reads. And none is answered twice: an
+answer counts only while its line has none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import sys
+import time
+from contextlib import suppress
+
+from server import EXIT_FORCED, PARENT
+
+OF_THE_ASKER, PATHS = ("--tenant", "--user", "--group"), ("--data", "--config")
+"""The flags of hosts that share a desk: who is asking may differ, these paths may not."""
+ASKER_VARIABLES = "REFDESK_PRINCIPAL_"
+COUNTED = (
+    *(
+        "REFDESK_",
+        "AWS_",
+        "AZURE_",
+        "GOOGLE_",
+        "OPENAI_",
+        "OTEL_",
+        "LANCE_",
+        "SSL_",
+        "PYTHON",
+        "LD_",
+        "DYLD_",
+    ),
+    *("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "OMP_", "ORT_", "MALLOC_", "TZ", "TMPDIR"),
+)
+"""How the names of variables begin that make a desk another one, besides those of proxies. The desk looks at
+those that the settings name."""
+MAX_LINE = (1 << 20) + 1  # a byte more than a message may have, so that the desk refuses it
+MAX_BEHIND = 1 << 20  # bytes that one side has not taken yet; until it has, the other is not read
+BLOCK = 1 << 16
+ATTEMPTS = 3  # to get an answer from a desk
+CONNECT_SECONDS, WELCOME_SECONDS = 5, 30
+WAIT_SECONDS = 0.5  # between two looks whether the host is still there
+SETTLING_SECONDS = 0.1  # after a signal, for what was written before it
+DRAIN_SECONDS, WRITE_SECONDS = 10, 1  # as in `server.stdio`, which is behind the socket
+MAX_LOG_BYTES = 1 << 20
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+NO_DESK = (FileNotFoundError, ConnectionRefusedError)  # its socket may have stayed
+DESK = "from refdesk_scripts import shared_desk; shared_desk()"
+
+
+def serve_by_shared_desk() -> None:
+    """Serve the host at standard input, and end the process; or return, if this process must do it alone.
+
+    It must for everything but a host over stdio, and if no shared desk can be had: standard error says why.
+    """
+    arguments = _arguments(sys.argv[1:])
+    if arguments is None or not _has_host():
+        return
+    try:
+        bridge = Bridge(arguments)
+        bridge.begin()
+    except OSError as error:
+        _say(f"refdesk serves this host alone, because there is no shared desk: {error}.")
+        return
+    sys.exit(bridge.run())
+
+
+def _has_host() -> bool:
+    """Whether no standard stream is closed, and no person sits at a terminal."""
+    try:
+        return not os.isatty(0) and all(os.fstat(stream) for stream in (0, 1, 2))
+    except OSError:
+        return False
+
+
+def _arguments(arguments: list[str]) -> list[str] | None:
+    """The arguments with absolute paths; None if others are among them, or wrong ones.
+
+    Example: --user ann --data=x in /home/ann -> --user ann --data /home/ann/x
+    """
+    whole, rest = list[str](), iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        value = value if equals else next(rest, "-")
+        if name not in OF_THE_ASKER + PATHS or value.startswith("-"):
+            return None
+        whole += (name, os.path.abspath(value) if name in PATHS and value[:1] not in {"", "~"} else value)
+    return whole
+
+
+class Bridge:
+    """A host's connection with its desk. Another desk takes the place of one that has ended."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        """For a host that started `refdesk` with these arguments.
+
+        Raises:
+            OSError: there is no folder for sockets that is safe from others.
+        """
+        self._address = f"{_folder()}/{_key(arguments)}.sock"
+        self._call = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
+        self._asker: object = None
+        self._exit_code: int | None = None
+        self._desk: socket.socket | None = None
+        self._is_alone = False
+        self._failures = 0  # since a line was answered
+        self._number = 0
+        self._unanswered: dict[int, bytes] = {}
+        self._greeting: dict[bytes, tuple[int, bytes]] = {}
+        self._from_host = self._from_desk = b""  # the beginning of a line
+        self._to_desk, self._to_host = bytearray(), bytearray()
+        self._ends_at: float | None = None  # from then on the host says nothing more
+        self._is_told = False  # that is, the desk
+
+    def begin(self) -> None:
+        """Begin the session, before anything is read of the host.
+
+        Raises:
+            OSError: no desk can be had.
+        """
+        ends = time.monotonic() + WELCOME_SECONDS
+        while self._exit_code is None:
+            if self._failures == ATTEMPTS or time.monotonic() > ends:
+                raise OSError(f"it doesn't answer; {_log_of(self._address)} may say why")
+            if not self._desk:
+                self._connect()
+            self._exchange()
+
+    def run(self) -> int:
+        """Pass lines on until the host is gone or a signal arrives; the exit code."""
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake)
+        for number in SIGNALS:
+            signal.signal(number, self._end_soon)
+        try:
+            while not self._is_over():
+                if self._unanswered and not self._desk:
+                    self._replace_desk()
+                self._exchange(0, woken)
+        except BrokenPipeError:  # the host has closed our standard output
+            return self._exit_code or 0
+        except OSError as error:
+            _say(f"refdesk ends: {error}.")
+            return 1
+        return self._exit_code or 0
+
+    def _end_soon(self, *_: object) -> None:
+        """After a signal, answer what has been read. Another one ends the process at once."""
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: os._exit(EXIT_FORCED))
+        self._ends_at = self._ends_at or time.monotonic() + SETTLING_SECONDS
+
+    @property
+    def _late(self) -> float:
+        """The seconds since the host said its last word; negative as long as it may say more."""
+        return time.monotonic() - self._ends_at if self._ends_at else -1
+
+    def _is_over(self) -> bool:
+        """Whether the host is gone, all is answered, or the time for answers is up."""
+        if os.getppid() != PARENT or self._late > DRAIN_SECONDS + WRITE_SECONDS:
+            return True
+        given_up = self._late > DRAIN_SECONDS - WRITE_SECONDS  # by a desk that is gone then
+        return self._late >= 0 and not (self._desk or self._to_host or (self._unanswered and not given_up))
+
+    def _connect(self) -> None:
+        """Begin a session with a desk, and say again what has no answer.
+
+        Raises:
+            OSError: no desk can be had.
+        """
+        self._desk = _own_desk() if self._is_alone else _shared_desk(self._address)
+        self._desk.setblocking(False)  # noqa: FBT003 the method's own
+        self._is_told = False
+        lines = dict(self._greeting.values()) | self._unanswered
+        self._to_desk[:] = json.dumps(self._call | {"asker": self._asker}).encode() + b"\n"
+        self._to_desk += b"".join(b"%d %s\n" % line for line in sorted(lines.items()))
+
+    def _replace_desk(self) -> None:
+        """Connect to another desk, and after several failures to one of this host's own.
+
+        Raises:
+            OSError: that one has failed, too.
+        """
+        why = f"it ended {ATTEMPTS} times without an answer"
+        if self._failures < ATTEMPTS:
+            try:
+                self._connect()
+            except OSError as error:
+                why = str(error)
+            else:
+                return
+        if self._is_alone:
+            raise OSError(why)
+        _say(f"refdesk serves this host alone, because the shared desk is lost: {why}.")
+        self._is_alone, self._failures = True, 0
+
+    def _exchange(self, *inputs: int) -> None:
+        """Read and write what can be read and written, or wait for it a little.
+
+        Raises:
+            OSError: standard output is closed.
+        """
+        is_behind = max(len(self._to_desk), len(self._to_host)) > MAX_BEHIND
+        readers: list[int | socket.socket] = [
+            each for each in inputs if each or not (is_behind or self._late >= 0)
+        ]
+        writers: list[int | socket.socket] = [1] if self._to_host else []
+        if self._desk:
+            readers += [self._desk] if len(self._to_host) <= MAX_BEHIND else []
+            writers += [self._desk] if self._to_desk else []
+        seconds = SETTLING_SECONDS if self._ends_at else WAIT_SECONDS
+        ready, open_, _ = select.select(readers, writers, [], seconds)
+        for each in inputs:
+            if each in ready:
+                os.read(each, BLOCK) if each else self._hear_host()
+        if 1 in open_:
+            with suppress(BlockingIOError):
+                del self._to_host[: os.write(1, self._to_host[: select.PIPE_BUF])]  # so much never blocks
+        if self._desk:
+            with suppress(BlockingIOError):
+                self._exchange_with(self._desk, heard=self._desk in ready)
+
+    def _exchange_with(self, desk: socket.socket, *, heard: bool) -> None:
+        try:
+            if heard:
+                self._hear_desk(desk.recv(BLOCK))
+            if self._to_desk:
+                del self._to_desk[: desk.send(self._to_desk[:BLOCK])]
+            elif self._late >= 0 and not self._is_told:
+                desk.shutdown(socket.SHUT_WR)
+                self._is_told = True
+        except BlockingIOError:
+            raise
+        except OSError:
+            desk.close()
+            self._desk, self._from_desk = None, b""
+            self._to_desk.clear()
+            self._failures += 1
+
+    def _hear_host(self) -> None:
+        try:
+            block = os.read(0, BLOCK)
+        except BlockingIOError:
+            return
+        except OSError:
+            block = b""
+        *lines, rest = (self._from_host + (block or b"\n")).split(b"\n")
+        self._from_host = rest[:MAX_LINE]
+        for line in filter(bytes.strip, lines):
+            self._number += 1
+            self._unanswered[self._number] = line[:MAX_LINE]
+            if self._desk:
+                self._to_desk += b"%d %s\n" % (self._number, line[:MAX_LINE])
+        if not block:
+            self._ends_at = self._ends_at or time.monotonic()
+
+    def _hear_desk(self, block: bytes) -> None:
+        """Do what the desk says, in the form that the head of this module describes."""
+        if not block:
+            raise ConnectionResetError
+        *frames, self._from_desk = (self._from_desk + block).split(b"\n")
+        for frame in frames:
+            head, _, tail = frame.partition(b" ")
+            match frame[:1]:
+                case b"=":
+                    self._begun(int(head[1:]), tail)
+                case b"+":
+                    if line := self._unanswered.get(int(head[1:])):
+                        self._greeting[tail] = (int(head[1:]), line)
+                case b"-":
+                    self._to_host += frame[1:] + b"\n"
+                case b"!":
+                    _say(frame[1:].decode(errors="replace"))
+                case _:
+                    if self._unanswered.pop(int(head), None) is not None:
+                        self._to_host += tail + b"\n" if tail else b""
+                        self._failures = 0
+
+    def _begun(self, exit_code: int, asker: bytes) -> None:
+        if self._exit_code is None:
+            self._failures = 0
+        self._exit_code = exit_code
+        self._asker = self._asker or json.loads(asker)  # the first, for all of the session
+
+
+def _say(words: str) -> None:
+    with suppress(OSError):
+        os.write(2, f"{words}\n".encode(errors="backslashreplace"))
+
+
+def _folder() -> str:
+    """The folder of the sockets, which nobody else can enter.
+
+    Raises:
+        OSError: it can't be made, belongs to somebody else, or is open to others.
+    """
+    user = os.geteuid()
+    above = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}"
+    if not os.path.isdir(above):
+        above = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
+    folder = f"{above}/refdesk"
+    os.makedirs(folder, 0o700, exist_ok=True)
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder that you alone can open")
+    return folder
+
+
+def _key(arguments: list[str]) -> str:
+    """A digest of all that makes a desk another one: the installation, the user, the sources of settings."""
+    agreed = [pair for pair in zip(arguments[::2], arguments[1::2], strict=True) if pair[0] in PATHS]
+    variables = [
+        (name, value)
+        for name, value in sorted(os.environ.items())
+        if (name.startswith(COUNTED) or name.upper().endswith("_PROXY"))
+        and not name.startswith(ASKER_VARIABLES)
+    ]
+    parts = (os.geteuid(), sys.executable, _installation(), agreed, variables)
+    return hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def _installation() -> list[tuple[str, int]]:
+    """What changes with refdesk and with what it needs: its files, and the folders of packages."""
+    paths = [folder for folder in sys.path if folder.endswith("-packages")]
+    own = os.path.dirname(os.path.dirname(__file__))
+    for package in ("server", "rag"):
+        for folder, _, names in os.walk(f"{own}/{package}"):
+            paths += [f"{folder}/{name}" for name in names if name.endswith(".py")]
+    return [(path, os.stat(path).st_mtime_ns) for path in sorted(paths) if os.path.exists(path)]
+
+
+def _shared_desk(address: str) -> socket.socket:
+    """A connection to the desk at this address, which is started if nobody listens there.
+
+    Raises:
+        OSError: something else is there, or no desk can be started.
+    """
+    with suppress(*NO_DESK):
+        return _connected(address)
+    lock = os.open(address.removesuffix("sock") + "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(*NO_DESK):  # another bridge may have started it meanwhile
+            return _connected(address)
+        with suppress(FileNotFoundError):
+            os.unlink(address)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address)
+            os.chmod(address, 0o600)
+            listener.listen()
+            _start(listener, _opened_log(address), address)
+        return _connected(address)
+    finally:
+        os.close(lock)  # it goes with the process, too
+
+
+def _connected(address: str) -> socket.socket:
+    status = os.lstat(address)
+    if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+        raise PermissionError(f"{address} is not a socket of yours")
+    desk = socket.socket(socket.AF_UNIX)
+    desk.settimeout(CONNECT_SECONDS)
+    try:
+        desk.connect(address)
+    except OSError:
+        desk.close()
+        raise
+    return desk
+
+
+def _own_desk() -> socket.socket:
+    """A connection to a desk of this host alone, which ends with it."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _start(theirs, os.dup(2), "one host")
+    return ours
+
+
+def _log_of(address: str) -> str:
+    return address.removesuffix("sock") + "log"
+
+
+def _opened_log(address: str) -> int:
+    log = os.open(_log_of(address), os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    if os.fstat(log).st_size > MAX_LOG_BYTES:
+        os.truncate(log, 0)
+    return log
+
+
+def _start(channel: socket.socket, log: int, name: str) -> None:
+    """Start a desk that listens on this socket, or talks to one host over it. Its process shows the name."""
+    import subprocess  # noqa: PLC0415 takes 8 ms
+
+    command = [sys.executable, "-P", "-c", DESK, f"desk of {name}"]
+    input_, null = channel.fileno(), subprocess.DEVNULL
+    subprocess.Popen(command, stdin=input_, stdout=null, stderr=log, cwd="/", start_new_session=True)  # noqa: S603 ours
+    os.close(log)

@@ -1,0 +1,320 @@
+"""The desk that all hosts of a person share: a process of its own, to which each host has a bridge.
+
+`server.bridge` starts it, with a socket as standard input, and its head says what both say to each other.
+Each connection is a session with a server, an admission and a principal of its own. All share the desk, which
+opens once. So they have the same settings, but for who is asking. A session with other settings, as after a
+change of the file, isn't begun: nobody can connect to this desk any more, and the bridge starts another.
+
+The process ends when no host has said anything for some minutes, even if bridges are connected.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import re
+import socket
+import struct
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import chdir, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+from anyio.abc import SocketAttribute, SocketListener, SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from rag.access.tenants import LocalAsker
+from rag.config.server_settings import LimitSettings, ServerSettings
+from rag.errors import ConfigurationError
+from rag.runtime import share_arenas
+from rag.text.invisible import for_people
+from server.admission import Admission
+from server.handlers import create_server
+from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_LONG
+from server.lazy_desk import LazyDesk
+from server.main import read_flags
+from server.start import EXIT_USAGE, create_misconfigured_server, local_settings, warn
+from server.stdio import converse, json_line
+from server.telemetry import call_audit, logs
+
+if TYPE_CHECKING:
+    from mcp import types
+    from mcp.server.lowlevel import Server
+
+    from rag.config.settings import Settings
+
+CALL_SECONDS = 10.0  # in which a connection must say how its host started refdesk
+MAX_SESSIONS = 64
+MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + 32  # a line with its number
+MAX_CALL_BYTES = 1 << 22  # more than systems let an environment have
+NO_CALL = (OSError, ValueError, TypeError, anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound)
+CREDENTIALS = struct.Struct("3i")  # of a peer, on Linux: process, user, group
+
+Asker: TypeAlias = "dict[str, object]"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a host started `refdesk`. `asker` is on whose behalf, if the session began with another desk."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+    asker: Asker | None = None
+
+
+class Session:
+    """A connection: the lines of a host, and what is said to its bridge."""
+
+    def __init__(self, stream: SocketStream, touch: Callable[[], None]) -> None:
+        self._stream = stream
+        self._received = BufferedByteReceiveStream(stream)
+        self._touch = touch
+        self._one_at_a_time = anyio.Lock()
+        self._logged: list[bytes] = []
+        self.is_open = True
+        self.unanswered: set[int] = set()
+
+    async def call(self) -> Call:
+        """The first line."""
+        line = await self._received.receive_until(b"\n", MAX_CALL_BYTES)
+        return Call(**json.loads(line))
+
+    async def lines(self) -> AsyncIterator[tuple[int, str]]:
+        """The lines of the host, until it or its bridge is gone."""
+        with suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
+            while True:
+                frame = await self._received.receive_until(b"\n", MAX_FRAME_BYTES)
+                self._touch()
+                head, _, line = frame.partition(b" ")
+                self.unanswered.add(int(head))
+                too_long = len(line) > MAX_MESSAGE_BYTES
+                yield int(head), TOO_LONG if too_long else line.decode("utf-8-sig", errors="replace")
+
+    async def begin(self, exit_code: int, asker: Asker | None) -> None:
+        """Tell the bridge that the session has begun."""
+        await self._say(b"=%d %s\n" % (exit_code, json.dumps(asker).encode()))
+
+    async def write(self, message: types.JSONRPCMessage, number: int | None) -> None:
+        """Write a message, as `stdio.Output` has it.
+
+        Raises:
+            OSError: the bridge is gone.
+        """
+        head = b"-" if number is None else b"%d " % number
+        await self._say(head + json_line(message))
+        self._settled(number)
+
+    async def settle(self, number: int) -> None:
+        """Tell the bridge that a line gets no answer."""
+        await self._say(b"%d\n" % number)
+        self._settled(number)
+
+    async def keep(self, number: int, method: str) -> None:
+        """Tell the bridge to say a line again to the next desk."""
+        await self._say(b"+%d %s\n" % (number, method.encode()))
+
+    def log(self, line: str) -> None:
+        """Have the bridge write a line to standard error, before what is said next. Any thread may."""
+        self._logged.append(b"!%s\n" % line.encode(errors="backslashreplace"))
+
+    async def end(self) -> None:
+        """Say what was logged last."""
+        self.is_open = False
+        with suppress(OSError):
+            await self._say(b"")
+
+    def _settled(self, number: int | None) -> None:
+        self._touch()
+        if number is not None:
+            self.unanswered.discard(number)
+
+    async def _say(self, frame: bytes) -> None:
+        async with self._one_at_a_time:
+            logged, self._logged = self._logged, []
+            try:
+                await self._stream.send(b"".join((*logged, frame)))
+            except anyio.BrokenResourceError as error:
+                raise BrokenPipeError from error
+
+
+current_session: ContextVar[Session | None] = ContextVar("session", default=None)
+
+
+class SessionLog(logging.StreamHandler[Any]):
+    """Sends what a session logs to its host, as if the host had a server of its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log to the session of this task or thread; to this process's own log if there is none."""
+        session = current_session.get()
+        if session and session.is_open:
+            session.log(self.format(record))
+        else:
+            super().emit(record)
+
+
+class SharedDesk:
+    """The desk and its sessions. The first session with valid settings says which they are."""
+
+    def __init__(self, listener: SocketListener | None) -> None:
+        self._listener = listener
+        self._settings: Settings | None = None
+        self._lazy_desk: LazyDesk | None = None
+        self._sessions: set[Session] = set()
+        self._touched = time.monotonic()
+        self._tasks = anyio.create_task_group()
+
+    async def serve(self) -> None:
+        """Serve whoever connects, until nobody has said anything for a while."""
+        assert self._listener  # noqa: S101 it is for those that connect
+        async with self._tasks:
+            self._tasks.start_soon(self._end_when_idle)
+            with suppress(anyio.ClosedResourceError):
+                await self._listener.serve(self.attend, self._tasks)
+            await anyio.sleep_forever()
+
+    async def serve_alone(self, stream: SocketStream) -> None:
+        """Serve one host, and end with it."""
+        async with self._tasks:
+            await self.attend(stream)
+
+    def _touch(self) -> None:
+        self._touched = time.monotonic()
+
+    async def _end_when_idle(self) -> None:
+        while True:
+            minutes = (self._settings.server if self._settings else ServerSettings()).idle_minutes
+            left = self._touched + 60 * minutes - time.monotonic()
+            if left <= 0 and not any(session.unanswered for session in self._sessions):
+                _end()
+            await anyio.sleep(min(max(left, 0.1), CALL_SECONDS))
+
+    async def attend(self, stream: SocketStream) -> None:
+        """Hold a session with a connection; a failure ends no other."""
+        session = Session(stream, self._touch)
+        async with stream:
+            if len(self._sessions) == MAX_SESSIONS or not _is_own(stream):
+                return
+            self._sessions.add(session)
+            try:
+                await self._converse(session)
+            except NO_CALL as error:
+                log.info("A connection ended before its session: %s", type(error).__name__)
+            except Exception:
+                session.is_open = False
+                log.exception("a session crashed")
+            finally:
+                session.is_open = False
+                self._sessions.discard(session)
+        if self._listener is None and not self._sessions:
+            _end()
+
+    async def _converse(self, session: Session) -> None:
+        with anyio.fail_after(CALL_SECONDS):
+            call = await session.call()
+        current_session.set(session)
+        admission, exit_code, asker = Admission(LimitSettings()), 0, None
+        try:
+            settings = self._settings_of(call)
+            if not self._shares(settings, call.environment):
+                await self._retire()
+                return
+            server, admission, asker = self._server(settings)
+        except ConfigurationError as error:
+            message = for_people(str(error))
+            session.log(message)
+            server, exit_code = create_misconfigured_server(message), EXIT_USAGE
+        await session.begin(exit_code, asker)
+        with anyio.CancelScope() as scope:
+            await converse(server, admission, session.lines(), session, end=scope.cancel)
+        await session.end()
+
+    def _settings_of(self, call: Call) -> Settings:
+        """The settings as the host's own process would have them.
+
+        Raises:
+            ConfigurationError: they are invalid.
+        """
+        with chdir(call.folder):  # paths in settings may go from there
+            flags = read_flags(call.arguments)
+            settings, config = local_settings(flags, call.environment, call.asker)
+        warn(settings, config)
+        return settings
+
+    def _shares(self, settings: Settings, environment: Mapping[str, str]) -> bool:
+        """Whether a session with these settings can share the desk, which opens with the first."""
+        if self._settings is None:
+            logging.getLogger().setLevel(settings.server.log_level.upper())
+            if settings.server.traces:
+                call_audit.export_spans()
+            self._settings, self._lazy_desk = settings, LazyDesk(settings)
+            self._tasks.start_soon(self._lazy_desk.warm_up)
+        if settings.model_copy(update={"principal": self._settings.principal}) != self._settings:
+            return False
+        names = environment.keys() | os.environ.keys()
+        dumped = settings.model_dump_json()
+        if not re.search(r'"call":"[^"]', dumped):  # else the operator's own code may read any variable
+            names &= set(re.findall(r"\w+", dumped))
+        return all(environment.get(name) == os.environ.get(name) for name in names)
+
+    def _server(self, settings: Settings) -> tuple[Server[Any], Admission, Asker]:
+        """A server for one session.
+
+        Raises:
+            ConfigurationError: the principal's tenant is wrong.
+        """
+        assert self._lazy_desk  # noqa: S101 the settings are those of the desk
+        asker = LocalAsker(settings)
+        asker.principal()
+        admission = Admission(settings.limits, wait_forever=True)
+        server = create_server(self._lazy_desk, settings, admission, lambda _context: asker.principal())
+        user, groups = settings.principal.user, [*settings.principal.groups]
+        fixed = {"tenant": asker.fixed_tenant, "user": user, "groups": groups}
+        return server, admission, {f"principal.{name}": value for name, value in fixed.items()}
+
+    async def _retire(self) -> None:
+        """Let nobody connect any more: the next bridge starts another desk."""
+        listener, self._listener = self._listener, None
+        if listener:
+            await listener.aclose()
+
+
+def _is_own(stream: SocketStream) -> bool:
+    """Whether the process at the other end is this user's, where the system says whose it is."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 not Django's
+    _, user, _ = CREDENTIALS.unpack(raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return bool(user == os.geteuid())
+
+
+def _end() -> None:
+    """End at once: threads may still run. Only spans need flushing."""
+    call_audit.flush_spans()
+    os._exit(0)
+
+
+async def _serve(channel: socket.socket) -> None:
+    if channel.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        await SharedDesk(await SocketListener.from_socket(channel)).serve()
+    else:
+        await SharedDesk(None).serve_alone(await SocketStream.from_socket(channel))
+
+
+def main() -> None:
+    """Serve over the socket that is standard input."""
+    channel = socket.socket(fileno=os.dup(0))
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)  # else processes that this one starts would have the socket
+    os.close(empty)
+    gc.freeze()  # what imports made stays
+    share_arenas()
+    logs.set_up("warning", audit=False, handler=SessionLog(sys.stderr))
+    anyio.run(_serve, channel)
