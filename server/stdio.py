@@ -207,7 +207,7 @@ async def converse(
     replies, to_write = anyio.create_memory_object_stream[SessionMessage]()
     unanswered = Unanswered(output)
     drain = partial(_drain, messages, unanswered, end)
-    async with anyio.create_task_group() as tasks:
+    async with messages, readable, replies, to_write, anyio.create_task_group() as tasks:
         tasks.start_soon(_drain_at_signal, admission, drain)
         # We read and write ourselves: the SDK drops invalid lines unanswered, and writes with two threads.
         tasks.start_soon(_relay, lines, messages, output, unanswered, drain)
