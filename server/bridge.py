@@ -56,7 +56,7 @@ those that the settings name."""
 MAX_LINE = (1 << 20) + 1  # a byte more than a message may have, so that the desk refuses it
 MAX_BEHIND = 1 << 20  # bytes that one side has not taken yet; until it has, the other is not read
 BLOCK = 1 << 16
-ATTEMPTS = 3  # to get an answer from a desk
+ATTEMPTS = 5  # to get an answer: a desk that dies costs two if its socket outlives the connection
 CONNECT_SECONDS, WELCOME_SECONDS = 5, 30
 WAIT_SECONDS = 0.5  # between two looks whether the host is still there
 SETTLING_SECONDS = 0.1  # after a signal, for what was written before it
@@ -116,7 +116,7 @@ class Bridge:
         Raises:
             OSError: there is no folder for sockets that is safe from others.
         """
-        self._address = f"{_folder()}/{_key(arguments)}.sock"
+        self._address = f"{_folder()}/{_key(arguments)}"
         self._call = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
         self._asker: object = None
         self._exit_code: int | None = None
@@ -140,7 +140,7 @@ class Bridge:
         ends = time.monotonic() + WELCOME_SECONDS
         while self._exit_code is None:
             if self._failures == ATTEMPTS or time.monotonic() > ends:
-                raise OSError(f"it doesn't answer; {_log_of(self._address)} may say why")
+                raise OSError(f"it doesn't answer; {self._address}.log may say why")
             if not self._desk:
                 self._connect()
             self._exchange()
@@ -201,18 +201,15 @@ class Bridge:
         Raises:
             OSError: that one has failed, too.
         """
-        why = f"it ended {ATTEMPTS} times without an answer"
-        if self._failures < ATTEMPTS:
-            try:
-                self._connect()
-            except OSError as error:
-                why = str(error)
-            else:
-                return
-        if self._is_alone:
-            raise OSError(why)
-        _say(f"refdesk serves this host alone, because the shared desk is lost: {why}.")
-        self._is_alone, self._failures = True, 0
+        try:
+            if self._failures >= ATTEMPTS:
+                raise OSError(f"it ended {ATTEMPTS} times without an answer")  # noqa: TRY301 as if it couldn't be started
+            self._connect()
+        except OSError as error:
+            if self._is_alone:
+                raise
+            _say(f"refdesk serves this host alone, because the shared desk is lost: {error}.")
+            self._is_alone, self._failures = True, 0
 
     def _exchange(self, *inputs: int) -> None:
         """Read and write what can be read and written, or wait for it a little.
@@ -220,10 +217,8 @@ class Bridge:
         Raises:
             OSError: standard output is closed.
         """
-        is_behind = max(len(self._to_desk), len(self._to_host)) > MAX_BEHIND
-        readers: list[int | socket.socket] = [
-            each for each in inputs if each or not (is_behind or self._late >= 0)
-        ]
+        listens = max(len(self._to_desk), len(self._to_host)) <= MAX_BEHIND and self._late < 0
+        readers: list[int | socket.socket] = [each for each in inputs if each or listens]
         writers: list[int | socket.socket] = [1] if self._to_host else []
         if self._desk:
             readers += [self._desk] if len(self._to_host) <= MAX_BEHIND else []
@@ -255,7 +250,7 @@ class Bridge:
             desk.close()
             self._desk, self._from_desk = None, b""
             self._to_desk.clear()
-            self._failures += 1
+            self._failures = self._failures + 1 if self._unanswered or self._exit_code is None else 0
 
     def _hear_host(self) -> None:
         try:
@@ -283,7 +278,9 @@ class Bridge:
             head, _, tail = frame.partition(b" ")
             match frame[:1]:
                 case b"=":
-                    self._begun(int(head[1:]), tail)
+                    self._failures = 0 if self._exit_code is None else self._failures
+                    self._exit_code = int(head[1:])
+                    self._asker = self._asker or json.loads(tail)  # the first, for all of the session
                 case b"+":
                     if line := self._unanswered.get(int(head[1:])):
                         self._greeting[tail] = (int(head[1:]), line)
@@ -295,12 +292,6 @@ class Bridge:
                     if self._unanswered.pop(int(head), None) is not None:
                         self._to_host += tail + b"\n" if tail else b""
                         self._failures = 0
-
-    def _begun(self, exit_code: int, asker: bytes) -> None:
-        if self._exit_code is None:
-            self._failures = 0
-        self._exit_code = exit_code
-        self._asker = self._asker or json.loads(asker)  # the first, for all of the session
 
 
 def _say(words: str) -> None:
@@ -357,31 +348,34 @@ def _shared_desk(address: str) -> socket.socket:
     """
     with suppress(*NO_DESK):
         return _connected(address)
-    lock = os.open(address.removesuffix("sock") + "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    lock = os.open(f"{address}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with suppress(*NO_DESK):  # another bridge may have started it meanwhile
             return _connected(address)
         with suppress(FileNotFoundError):
-            os.unlink(address)
+            os.unlink(f"{address}.sock")
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(address)
-            os.chmod(address, 0o600)
+            listener.bind(f"{address}.sock")
+            os.chmod(f"{address}.sock", 0o600)
             listener.listen()
-            _start(listener, _opened_log(address), address)
+            log = os.open(f"{address}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            if os.fstat(log).st_size > MAX_LOG_BYTES:
+                os.truncate(log, 0)
+            _start(listener, log, address)
         return _connected(address)
     finally:
         os.close(lock)  # it goes with the process, too
 
 
 def _connected(address: str) -> socket.socket:
-    status = os.lstat(address)
+    status = os.lstat(f"{address}.sock")
     if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
-        raise PermissionError(f"{address} is not a socket of yours")
+        raise PermissionError(f"{address}.sock is not a socket of yours")
     desk = socket.socket(socket.AF_UNIX)
     desk.settimeout(CONNECT_SECONDS)
     try:
-        desk.connect(address)
+        desk.connect(f"{address}.sock")
     except OSError:
         desk.close()
         raise
@@ -394,17 +388,6 @@ def _own_desk() -> socket.socket:
     with theirs:
         _start(theirs, os.dup(2), "one host")
     return ours
-
-
-def _log_of(address: str) -> str:
-    return address.removesuffix("sock") + "log"
-
-
-def _opened_log(address: str) -> int:
-    log = os.open(_log_of(address), os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-    if os.fstat(log).st_size > MAX_LOG_BYTES:
-        os.truncate(log, 0)
-    return log
 
 
 def _start(channel: socket.socket, log: int, name: str) -> None:

@@ -78,12 +78,15 @@ import _socket, array, json, os, re, sys
 script, early, late = {script!r}, {early!r}, re.compile({late!r})
 given = {{name: value for name, value in os.environ.items() if not late.match(name)}}
 given.pop("LC_CTYPE", None)  # Python sets it where there is no locale
+command = [script, *sys.argv[1:]]
+if script.endswith("/refdesk") and "--http" not in command:
+    command.append("--alone")  # a desk that it started would be no fork
 if not given.items() <= early.items():
-    os.execv(script, [script, *sys.argv[1:]])
+    os.execv(script, command)
 caller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 if caller.connect_ex({address!r}):
-    os.execv(script, [script, *sys.argv[1:]])
-request = {{"command": [script, *sys.argv[1:]], "environment": dict(os.environ), "cwd": os.getcwd()}}
+    os.execv(script, command)
+request = {{"command": command, "environment": dict(os.environ), "cwd": os.getcwd()}}
 streams = array.array("i", (0, 1, 2))
 caller.sendmsg([json.dumps(request).encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 for stream in streams:
@@ -380,8 +383,8 @@ def _is_command(caller: socket.socket) -> bool:
     stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     vars(sys).update(stdout=stdout, __stdout__=stdout, stderr=stderr)  # the former streams began on files
     sys.argv = request["command"]
-    if Path(sys.argv[0]).name == "refdesk" and "--http" not in sys.argv:
-        sys.argv.append("--alone")  # a desk that it started would be no fork
+    if Path(sys.argv[0]).name == "refdesk" and not {"--http", "--alone"} & {*sys.argv}:
+        sys.argv.append("--alone")
     return True
 
 

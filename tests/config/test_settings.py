@@ -163,6 +163,7 @@ EVERY_SETTING = {
     "server.openai_compat": ("true", True),
     "server.apps": ("true", True),
     "server.traces": ("true", True),
+    "server.idle_minutes": ("2.5", 2.5),
     "server.log_level": ("debug", "debug"),
 }
 """A value for each as it is written in the environment, and as it is understood."""
