@@ -122,7 +122,12 @@ class Scripts:
 
     @property
     def forked_server(self) -> str:
-        """A program that runs the server in a fork, for clients that must start it themselves."""
+        """A program that runs the server in a fork, for clients that must start it themselves.
+
+        With the variable BRIDGED it is the server itself, which the clients of a data folder share.
+        """
+        if "BRIDGED" in os.environ:
+            return self.server
         self.server_forks.begin()
         return self.server_forks.stand_in(self.server)
 

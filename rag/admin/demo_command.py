@@ -89,8 +89,9 @@ async def _keep_only(settings: Settings, report: Report) -> None:
 
 
 async def _ask(server: StdioServerParameters, questions: tuple[str, ...]) -> list[tuple[str, SearchReply]]:
-    """The server's reply to each question, over stdio."""
-    async with Client(server) as client:
+    """The server's reply to each question, over stdio; it ends with the last."""
+    alone = server.model_copy(update={"args": [*server.args, "--alone"]})
+    async with Client(alone) as client:
         echo(f"Started {server.command} (MCP {client.protocol_version})", err=True)
         usual = {"limit": RESULTS, "collections": [DEFAULT_COLLECTION]}
         results = [await client.call_tool("search", {"query": question} | usual) for question in questions]

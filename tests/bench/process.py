@@ -117,7 +117,7 @@ async def served(command: Sequence[str]) -> AsyncIterator[Server]:
 @asynccontextmanager
 async def connected(data: Path) -> AsyncIterator[Server]:
     """Our server on this data folder, after the handshake."""
-    async with served(script("refdesk", data)) as server:
+    async with served(script("refdesk", data, "--alone")) as server:
         await server.begin()
         yield server
 

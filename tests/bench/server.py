@@ -48,7 +48,7 @@ async def measure_start(bench: Bench) -> list[Measure]:
 
 async def started(bench: Bench, data: Path, name: str) -> list[Measure]:
     """The starts on a data folder."""
-    commands = {"ours": script("refdesk", data), "bare": bare_server(data)}
+    commands = {"ours": script("refdesk", data, "--alone"), "bare": bare_server(data)}
     bench.say(f"starting each server {bench.sizes.starts + 1} times")
     starts = await _starts(commands, bench.sizes.starts)
     ours, bare = starts["ours"], starts["bare"]
@@ -105,7 +105,7 @@ async def held(bench: Bench, data: Path, name: str) -> list[Measure]:
     values: dict[str, list[float]] = {state: [] for state in ("idle", "working", "bare", "bare working")}
     for at in range(bench.sizes.rounds):
         bench.say(f"watching the servers' memory, {at + 1} of {bench.sizes.rounds}")
-        async with served(script("refdesk", data)) as server:
+        async with served(script("refdesk", data, "--alone")) as server:
             await server.begin()
             values["idle"].append(await _settled(server))
             values["working"].append(await _worked(server, bench))
@@ -145,7 +145,7 @@ async def measure_tables(bench: Bench) -> list[Measure]:
     took = {"search": await interleaved(desks, QUESTIONS, bench.sizes.searches)}
     times = (bench.sizes.starts + 1) // 2
     bench.say(f"starting the server {times + 1} times with each number of tenants")
-    commands = {count: script("refdesk", data) for count, data in folders.items()}
+    commands = {count: script("refdesk", data, "--alone") for count, data in folders.items()}
     starts = await _starts(commands, times)
     took["start"] = {count: _answers(some) for count, some in starts.items()}
     took["first search"] = {count: _searches(some) for count, some in starts.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import random
 import shutil
@@ -220,7 +221,7 @@ def _start(scripts: Scripts, stack: ExitStack, *, forked: bool = True) -> Start:
         command: list[str | Path] = [*before, scripts.server, *named, *flags]
         serving = scripts.serving(data) if data else {}
         environment = scripts.environment | serving | dict(env or {})
-        forks = scripts.server_forks if forked and not before else None
+        forks = scripts.server_forks if forked and not before and "BRIDGED" not in os.environ else None
         return stack.enter_context(Wire(command, environment, era=era, pass_fds=pass_fds, forks=forks))
 
     return begin
