@@ -53,7 +53,7 @@ COUNTED = (
 )
 """How the names of variables begin that make a desk another one, besides those of proxies. The desk looks at
 those that the settings name."""
-MAX_LINE = (1 << 20) + 1  # a byte more than a message may have, so that the desk refuses it
+MAX_LINE = 1 << 20  # with its end a byte more than a message may have, so that the desk refuses it
 MAX_BEHIND = 1 << 20  # bytes that one side has not taken yet; until it has, the other is not read
 BLOCK = 1 << 16
 ATTEMPTS = 5  # to get an answer: a desk that dies costs two if its socket outlives the connection
@@ -93,9 +93,9 @@ def _has_host() -> bool:
 
 
 def _arguments(arguments: list[str]) -> list[str] | None:
-    """The arguments with absolute paths; None if others are among them, or wrong ones.
+    """The arguments in pairs; None if others are among them than a shared desk takes, or wrong ones.
 
-    Example: --user ann --data=x in /home/ann -> --user ann --data /home/ann/x
+    Example: --user ann --data=x -> --user ann --data x
     """
     whole, rest = list[str](), iter(arguments)
     for argument in rest:
@@ -103,7 +103,7 @@ def _arguments(arguments: list[str]) -> list[str] | None:
         value = value if equals else next(rest, "-")
         if name not in OF_THE_ASKER + PATHS or value.startswith("-"):
             return None
-        whole += (name, os.path.abspath(value) if name in PATHS and value[:1] not in {"", "~"} else value)
+        whole += (name, value)
     return whole
 
 
@@ -232,8 +232,7 @@ class Bridge:
             with suppress(BlockingIOError):
                 del self._to_host[: os.write(1, self._to_host[: select.PIPE_BUF])]  # so much never blocks
         if self._desk:
-            with suppress(BlockingIOError):
-                self._exchange_with(self._desk, heard=self._desk in ready)
+            self._exchange_with(self._desk, heard=self._desk in ready)
 
     def _exchange_with(self, desk: socket.socket, *, heard: bool) -> None:
         try:
@@ -245,7 +244,7 @@ class Bridge:
                 desk.shutdown(socket.SHUT_WR)
                 self._is_told = True
         except BlockingIOError:
-            raise
+            pass
         except OSError:
             desk.close()
             self._desk, self._from_desk = None, b""
@@ -320,13 +319,14 @@ def _folder() -> str:
 def _key(arguments: list[str]) -> str:
     """A digest of all that makes a desk another one: the installation, the user, the sources of settings."""
     agreed = [pair for pair in zip(arguments[::2], arguments[1::2], strict=True) if pair[0] in PATHS]
+    folder = "" if all(os.path.isabs(path) for _, path in agreed) else os.getcwd()
     variables = [
         (name, value)
         for name, value in sorted(os.environ.items())
         if (name.startswith(COUNTED) or name.upper().endswith("_PROXY"))
         and not name.startswith(ASKER_VARIABLES)
     ]
-    parts = (os.geteuid(), sys.executable, _installation(), agreed, variables)
+    parts = (os.geteuid(), sys.executable, _installation(), agreed, folder, variables)
     return hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
@@ -395,6 +395,6 @@ def _start(channel: socket.socket, log: int, name: str) -> None:
     import subprocess  # noqa: PLC0415 takes 8 ms
 
     command = [sys.executable, "-P", "-c", DESK, f"desk of {name}"]
-    input_, null = channel.fileno(), subprocess.DEVNULL
-    subprocess.Popen(command, stdin=input_, stdout=null, stderr=log, cwd="/", start_new_session=True)  # noqa: S603 ours
+    input_ = channel.fileno()
+    subprocess.Popen(command, stdin=input_, stdout=log, stderr=log, cwd="/", start_new_session=True)  # noqa: S603 ours
     os.close(log)

@@ -95,7 +95,7 @@ class Session:
                 self._touch()
                 head, _, line = frame.partition(b" ")
                 self.unanswered.add(int(head))
-                too_long = len(line) > MAX_MESSAGE_BYTES
+                too_long = len(line) >= MAX_MESSAGE_BYTES  # its end counts
                 yield int(head), TOO_LONG if too_long else line.decode("utf-8-sig", errors="replace")
 
     async def begin(self, exit_code: int, asker: Asker | None) -> None:
@@ -242,10 +242,10 @@ class SharedDesk:
         Raises:
             ConfigurationError: they are invalid.
         """
-        with chdir(call.folder):  # paths in settings may go from there
+        with chdir(call.folder):  # paths may go from there
             flags = read_flags(call.arguments)
             settings, config = local_settings(flags, call.environment, call.asker)
-        warn(settings, config)
+            warn(settings, config)
         return settings
 
     def _shares(self, settings: Settings, environment: Mapping[str, str]) -> bool:

@@ -51,9 +51,9 @@ class Timing:
 async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_json: bool) -> None:
     """Measure the time of a start and of searches in your documents.
 
-    It starts the server as an assistant's host does, but with --alone, and asks each QUESTION as the principal
-    of the settings, or as --user and --group. Without a QUESTION, it asks sentences and titles of your
-    documents. Nothing is changed. Each question is asked seven times: a remote model may cost money.
+    It starts the server as an assistant's host does, but with --alone, and asks each QUESTION as the
+    principal of the settings, or as --user and --group. Without a QUESTION, it asks sentences and titles of
+    your documents. Nothing is changed. Each question is asked seven times: a remote model may cost money.
     """
     principal = local_principal(settings)
     async with Desk.open(settings, os.environ) as desk:

@@ -509,6 +509,35 @@ def test_a_desk_that_always_fails_is_replaced_by_one_of_the_hosts_own(
     assert wire.stderr().count("\n") == 1
 
 
+def test_paths_go_from_the_folder_in_which_the_host_started_it(
+    scripts: Scripts, folder: Path, clock_room: Path, world: World
+) -> None:
+    """So the same arguments can mean two desks, also by a path in the settings file."""
+    (folder / "config.toml").write_text('data = "desk"\n')
+    call = {"name": "search", "arguments": {"query": "clock pendulum"}}
+    call_line = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
+    greeting = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": GREETING})
+    found = set()
+    for flags in (("--data", "desk"), ("--config", str(folder / "config.toml"))):
+        for data, tenant in ((clock_room, "default"), (world.data, "acorn")):
+            (folder / tenant).mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                (folder / tenant / "desk").symlink_to(data)
+            run = subprocess.run(
+                [scripts.server, *flags, "--tenant", tenant],
+                input=f"{greeting}\n{call_line}\n",
+                cwd=folder / tenant,
+                env=scripts.environment | {"XDG_RUNTIME_DIR": str(folder)},
+                capture_output=True,
+                timeout=SECONDS,
+                check=True,
+                text=True,
+            )
+            assert run.stderr == ""
+            found.add((tenant, titles(json.loads(run.stdout.splitlines()[1])) == {"open"}))
+    assert found == {("default", False), ("acorn", True)}
+
+
 def test_a_host_that_is_killed_disturbs_no_other(host: Start, clock_room: Path) -> None:
     killed, other = host(clock_room), host(clock_room)
     for wire in (killed, other):

@@ -446,7 +446,7 @@ def test_spans_of_a_server_on_standard_input_are_sent_before_it_leaves(
     start: Start, clock_room: Path
 ) -> None:
     with collecting() as collector:
-        wire = start(clock_room, env=tracing_to(collector))
+        wire = start(clock_room, flags=["--alone"], env=tracing_to(collector))
         wire.begin()
         wire.tool("search", {"query": CANARY})
         assert wire.leave() == 0

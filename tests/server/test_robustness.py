@@ -208,7 +208,7 @@ sys.meta_path.insert(0, Noisy())
 
 def test_what_libraries_print_goes_to_standard_error(start: Start, clock_room: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(NOISY)
-    wire = start(clock_room, env={"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": ""})
+    wire = start(clock_room, flags=["--alone"], env={"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": ""})
     wire.begin()
     assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
     assert wire.leave() == 0
