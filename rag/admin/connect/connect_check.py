@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rag.admin.connect.known_hosts import Host
 
 PATIENCE_SECONDS = 120  # a cold start on a slow disk takes some; mcp-remote is fetched first
+SOCKETS = ("XDG_RUNTIME_DIR",)  # the variable by which hosts find the desk that they share
 QUESTION = "What are these documents about?"
 _REFERENCE = re.compile(r"\$\{(?P<kind>env:|input:)?(?P<name>\w+)\}")
 
@@ -151,7 +152,8 @@ async def _client(entry: dict[str, Any], key: Callable[[], str], log: TextIO) ->
         server = StdioServerParameters(
             command=str(command),
             args=[str(argument) for argument in entry.get("args") or ()],
-            env={
+            env={name: os.environ[name] for name in SOCKETS if name in os.environ}
+            | {
                 str(name): str(value) for name, value in (entry.get("env") or entry.get("envs") or {}).items()
             },
             cwd=Path.home().anchor,  # a host starts it anywhere, and relative paths lead nowhere then
