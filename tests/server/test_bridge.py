@@ -369,6 +369,48 @@ def test_what_is_no_call_begins_no_session(host: Start, folder: Path, clock_room
     leave_silently(wire)
 
 
+CONNECTING = """
+import json, socket, sys
+desk = socket.socket(socket.AF_UNIX)
+desk.settimeout(60)
+desk.connect(sys.argv[1])
+try:
+    desk.sendall(sys.stdin.buffer.read())
+    print(desk.recv(1))
+except ConnectionError:
+    print(b"")
+"""
+ANYBODY = Path("/usr/bin/python3")  # which others than its owner can run
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not ANYBODY.exists(), reason="only root can be somebody else")
+def test_another_user_begins_no_session_even_if_the_folder_is_opened(
+    scripts: Scripts, host: Start, folder: Path, clock_room: Path
+) -> None:
+    wire = host(clock_room)
+    wire.begin()
+    (address,) = addresses(folder)
+    for path, mode in ((folder, 0o711), (address.parent, 0o711), (address, 0o666)):
+        path.chmod(mode)
+    environment = scripts.environment | {"XDG_RUNTIME_DIR": str(folder)}
+    call = {"arguments": ["--data", str(clock_room)], "environment": environment, "folder": "/"}
+    told = [
+        subprocess.run(
+            [ANYBODY, "-c", CONNECTING, str(address)],
+            input=f"{json.dumps(call)}\n",
+            cwd="/",
+            user=user,
+            capture_output=True,
+            timeout=SECONDS,
+            text=True,
+            check=True,
+        ).stdout
+        for user in (0, 65534)
+    ]
+    assert told == ["b'='\n", "b''\n"]
+    leave_silently(wire)
+
+
 def test_another_installation_or_variable_or_folder_makes_another_desk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
