@@ -311,6 +311,10 @@ def test_where_each_request_says_who_asks_such_flags_are_refused(
     assert "Leave them out" in said
 
 
+def test_a_server_for_many_clients_is_not_started_alone(scripts: Scripts, world: World) -> None:
+    assert "--alone is for one host" in _refusal(scripts, world.data, "--http", "--alone")
+
+
 def test_an_entry_where_a_name_is_wanted_is_refused(scripts: Scripts, world: World) -> None:
     assert "without a prefix: hr, not group:hr" in _refusal(scripts, world.data, "--group", "group:hr")
 
