@@ -165,6 +165,7 @@ class SharedDesk:
 
     def __init__(self, listener: SocketListener | None) -> None:
         self._listener = listener
+        self._environment = dict(os.environ)  # before libraries add to it
         self._settings: Settings | None = None
         self._lazy_desk: LazyDesk | None = None
         self._sessions: set[Session] = set()
@@ -206,7 +207,7 @@ class SharedDesk:
             try:
                 await self._converse(session)
             except NO_CALL as error:
-                log.info("A connection ended before its session: %s", type(error).__name__)
+                log.warning("A connection ended before its session: %s", type(error).__name__)
             except Exception:
                 session.is_open = False
                 log.exception("a session crashed")
@@ -258,11 +259,11 @@ class SharedDesk:
             self._tasks.start_soon(self._lazy_desk.warm_up)
         if settings.model_copy(update={"principal": self._settings.principal}) != self._settings:
             return False
-        names = environment.keys() | os.environ.keys()
+        names = environment.keys() | self._environment.keys()
         dumped = settings.model_dump_json()
         if not re.search(r'"call":"[^"]', dumped):  # else the operator's own code may read any variable
             names &= set(re.findall(r"\w+", dumped))
-        return all(environment.get(name) == os.environ.get(name) for name in names)
+        return all(environment.get(name) == self._environment.get(name) for name in names)
 
     def _server(self, settings: Settings) -> tuple[Server[Any], Admission, Asker]:
         """A server for one session.
