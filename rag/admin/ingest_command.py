@@ -386,19 +386,13 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     before = f"{origin}: " if only_news else ""
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(_connection(on))
-        make = partial(
-            ensure_collection,
-            settings.data,
-            tenant,
-            name,
-            language=language,
-            visibility=first_visibility(settings),
-            created_at=began,
-        )
+        make = partial(ensure_collection, settings.data, tenant, name, language=language, created_at=began)
+        make = partial(make, visibility=first_visibility(settings))
         choose = partial(chosen_embedder, settings, tenant, name, paths, embedder_name)
         choice, embedder, target = await _target(settings, stack, choose, make)
         model = settings.embedder_named(choice.name)
         usual = usual_visibility(settings, target)
+        summary = partial(print_summary, collection=name, usual=usual, quiet=quiet, before=before)
         rights = replace(rights or rights_of(settings), usual=usual)
         around = partial(_log_changed_access, settings.data, act, tenant)
         async with (
@@ -421,7 +415,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                             report = await ingest(writer, cached, run or paths, instructions, progress)
                     except InterruptedRunError as error:  # what was committed counts, and was paid for
                         error.report = entry.report = with_bill(error.report, cached, model)
-                        print_summary(error.report, name, usual, quiet=quiet, before=before)
+                        summary(error.report)
                         raise
                     report = await _with_notes(settings, writer, report)
                     report = replace(report, embedder=choice.reason)
@@ -432,7 +426,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
         await drop_if_empty(settings.data, target)
     await keep_overview(settings.data, tenant)  # a watch, or the console, goes on after it
     if not only_news or report.has_news:
-        print_summary(report, name, usual, quiet=quiet, before=before)
+        summary(report)
     return report
 
 

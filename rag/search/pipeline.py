@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -92,13 +92,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     plan = state.plan
     state.note(await to_thread.run_sync(_truncation_notes, text, queries[0], state))
     state.note(_chance_notes(queries[0], state))
-    planned = narrowed_by_plan(queries, state) if plan.query_stages else queries
-    chosen = in_other_words(planned, state) if plan.query_stages else planned
-    hits = await find(chosen, state)
-    if not hits and chosen is not queries:  # the planner narrowed too much, say
-        state.note([PLAN_FINDS_NOTHING if planned is not queries else PARAPHRASES_FIND_NOTHING])
-        state.left_out.clear()
-        hits = await find(queries, state)
+    hits = await find_by_stages(queries, state) if plan.query_stages else await find(queries, state)
     if not hits and not state.is_late:
         with state.steps.step("explain"):
             relaxed = await explain_nothing(queries[0], state, _finds_any)
@@ -201,6 +195,18 @@ async def embed(state: SearchState) -> tuple[SearchState, list[Query]]:
     return state, queries
 
 
+async def find_by_stages(queries: Sequence[Query], state: SearchState) -> list[Hit]:
+    """As `find`, by the queries to which query stages narrow the search, or by all if these find nothing."""
+    planned = narrowed_by_plan(queries, state)
+    chosen = in_other_words(planned, state)
+    hits = await find(chosen, state)
+    if hits or chosen is queries:
+        return hits
+    state.note([PLAN_FINDS_NOTHING if planned is not queries else PARAPHRASES_FIND_NOTHING])
+    state.left_out.clear()
+    return await find(queries, state)
+
+
 async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     """The hits of these queries, best first: enough for the plan's limit, or all if later steps select.
 
@@ -229,16 +235,7 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
         gate.record_count(len(hits))
     if state.steps.detailed:
         await record_lists(candidates, lists, hits, (recalled, fused, gate), queries[0], state)
-    if asked:
-        preferred = await to_thread.run_sync(prefer_editions, hits, asked)
-    else:
-        preferred = newer_where_they_differ(hits, today)
-    changed = [hit.chunk.id for hit in hits] != [hit.chunk.id for hit in preferred]
-    if asked or changed:
-        with state.steps.step("editions") as step:
-            step.record_hits(preferred, of=len(hits))
-        hits = preferred
-        state.note(_edition_notes(asked) if changed else [])
+    hits = await _in_order_of_editions(hits, asked, today, state)
     if not plan.drops_distant:
         return hits
     with state.steps.step("thresholds") as step:
@@ -248,6 +245,23 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
         step.record_hits(near, of=len(hits))
     state.count_left_out(DISTANT, hits, near)
     return near
+
+
+async def _in_order_of_editions(
+    hits: list[Hit], asked: AskedTime | None, today: date, state: SearchState
+) -> list[Hit]:
+    """The hits with the editions first that the question asks for, or newer ones where they differ."""
+    if asked:
+        preferred = await to_thread.run_sync(prefer_editions, hits, asked)
+    else:
+        preferred = newer_where_they_differ(hits, today)
+    changed = [hit.chunk.id for hit in hits] != [hit.chunk.id for hit in preferred]
+    if not (asked or changed):
+        return hits
+    with state.steps.step("editions") as step:
+        step.record_hits(preferred, of=len(hits))
+    state.note(_edition_notes(asked) if changed else [])
+    return preferred
 
 
 def _edition_notes(asked: AskedTime | None) -> list[str]:

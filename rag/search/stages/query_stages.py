@@ -109,7 +109,7 @@ def _sub_query(query: PlannedQuery, collections: Sequence[Collection]) -> SubQue
     return SubQuery(query.query, query.weight, query.reason, tuple(query.collections), filter_, planned=True)
 
 
-def narrowed_by_plan(queries: list[Query], state: SearchState) -> list[Query]:
+def narrowed_by_plan(queries: Sequence[Query], state: SearchState) -> Sequence[Query]:
     """The queries; if the planner narrowed one, those that it didn't plan search nothing.
 
     They would find what a planned condition excludes. A note says what the search was narrowed to.
@@ -122,7 +122,7 @@ def narrowed_by_plan(queries: list[Query], state: SearchState) -> list[Query]:
     return [query if sub_query.planned else replace(query, views=()) for query, sub_query in pairs]
 
 
-def in_other_words(queries: list[Query], state: SearchState) -> list[Query]:
+def in_other_words(queries: Sequence[Query], state: SearchState) -> Sequence[Query]:
     """The queries; if a stage searches for paraphrases alone and made some, the others search nothing."""
     alone = any(
         isinstance(stage, MultiQueryStage) and not stage.question for stage in state.plan.query_stages
