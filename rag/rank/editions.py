@@ -128,43 +128,44 @@ def prefer_editions(hits: Sequence[Hit], asked: AskedTime) -> list[Hit]:
 
 
 def newer_where_they_differ(hits: Sequence[Hit], today: date) -> list[Hit]:
-    """The hits, with newer editions in the places and with the scores of older ones that have other numbers.
+    """The hits, with newer editions in the ranks and with the scores of older ones that have other numbers.
 
     For a question without a time: "20 days" of 2018 and "25 days" of 2023 can't both be right now. These are
     near copies in documents of one title or path, without dates and versions. One that answers much better
-    keeps its place. Hits whose places change say when they are from. Where no two documents have one name,
+    keeps its rank. Hits whose ranks change say when they are from. Where no two documents have one name,
     this takes microseconds.
     """
-    placed, asked = list(hits), AskedTime(today=today)
-    for places in _of_one_name(hits):
-        bags = [frozenset(words(hits[place].text)) for place in places]
-        datings, common = [dating(hits[place].source) for place in places], jaccard(bags)
-        order = list(range(len(places)))
-        for first, second in combinations(order, 2):
+    ranked, present = list(hits), AskedTime(today=today)
+    for ranks in _ranks_of_one_name(hits):
+        group = [hits[rank] for rank in ranks]
+        bags = [frozenset(words(hit.text)) for hit in group]
+        datings, common = [dating(hit.source) for hit in group], jaccard(bags)
+        order = list(range(len(group)))
+        for first, second in combinations(range(len(group)), 2):
             older, newer = order[first], order[second]
             if (
                 common[older, newer] >= NEAR_COPY
-                and asked.prefers(datings[newer], datings[older])
-                and hits[places[newer]].score >= hits[places[older]].score * OTHER_EDITION
+                and present.prefers(datings[newer], datings[older])
+                and group[newer].score >= group[older].score * OTHER_EDITION
                 and _numbers(bags[older] ^ bags[newer])
             ):
                 order[first], order[second] = newer, older
-        for place, chosen in zip(places, order if order != sorted(order) else (), strict=False):
-            score = hits[place].score
-            placed[place] = replace(hits[places[chosen]], score=score, dating=datings[chosen])
-    return placed
+        if order != sorted(order):
+            for rank, index in zip(ranks, order, strict=True):
+                ranked[rank] = replace(group[index], score=hits[rank].score, dating=datings[index])
+    return ranked
 
 
-def _of_one_name(hits: Sequence[Hit]) -> list[list[int]]:
-    """The places of hits of several documents that have one title or path, without dates and versions."""
-    groups: dict[str, list[int]] = {}
-    for place, hit in enumerate(hits):
+def _ranks_of_one_name(hits: Sequence[Hit]) -> list[list[int]]:
+    """The ranks of hits of several documents that have one title or path, without dates and versions."""
+    ranks_by_name: dict[str, list[int]] = {}
+    for rank, hit in enumerate(hits):
         names = (_undated(hit.source.title), _undated(hit.source.name))
-        group = next((groups[name] for name in names if name in groups), [])
-        group.append(place)
-        groups |= {name: group for name in names if name}
-    several = {id(group): group for group in groups.values() if len({hits[at].source.id for at in group}) > 1}
-    return list(several.values())
+        ranks = next((ranks_by_name[name] for name in names if name in ranks_by_name), [])
+        ranks.append(rank)
+        ranks_by_name |= {name: ranks for name in names if name}
+    groups = {id(ranks): ranks for ranks in ranks_by_name.values()}.values()
+    return [ranks for ranks in groups if len({hits[rank].source.id for rank in ranks}) > 1]
 
 
 def _editions(hits: Sequence[Hit]) -> npt.NDArray[np.bool_]:
