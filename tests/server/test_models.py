@@ -40,7 +40,8 @@ WATCH = """
 import os, sys
 
 def note(event, arguments):
-    if event in {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}:
+    own_desk = event == "socket.connect" and isinstance(arguments[1], str)
+    if event in {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"} and not own_desk:
         with open(os.environ["CONNECTIONS"], "a") as file:
             file.write(f"{event} {arguments[1:]}\\n")
 
