@@ -40,8 +40,9 @@ WATCH = """
 import os, sys
 
 def note(event, arguments):
-    own_desk = event == "socket.connect" and isinstance(arguments[1], str)
-    if event in {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"} and not own_desk:
+    if event == "socket.connect" and isinstance(arguments[1], str):
+        return  # to the desk that hosts of this machine share
+    if event in {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}:
         with open(os.environ["CONNECTIONS"], "a") as file:
             file.write(f"{event} {arguments[1:]}\\n")
 
