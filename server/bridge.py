@@ -36,23 +36,16 @@ OF_THE_ASKER, PATHS = ("--tenant", "--user", "--group"), ("--data", "--config")
 """The flags of hosts that share a desk: who is asking may differ, these paths may not."""
 ASKER_VARIABLES = "REFDESK_PRINCIPAL_"
 COUNTED = (
-    *(
-        "REFDESK_",
-        "AWS_",
-        "AZURE_",
-        "GOOGLE_",
-        "OPENAI_",
-        "OTEL_",
-        "LANCE_",
-        "SSL_",
-        "PYTHON",
-        "LD_",
-        "DYLD_",
-    ),
-    *("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "OMP_", "ORT_", "MALLOC_", "TZ", "TMPDIR"),
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
 )
-"""How the names of variables begin that make a desk another one, besides those of proxies. The desk looks at
-those that the settings name."""
+"""The variables that make a desk another one, besides refdesk's own. The desk compares the others that its
+settings go by: hosts differ in what they pass on, as for certificates."""
 MAX_LINE = 1 << 20  # with its end a byte more than a message may have, so that the desk refuses it
 MAX_BEHIND = 1 << 20  # bytes that one side has not taken yet; until it has, the other is not read
 BLOCK = 1 << 16
@@ -323,8 +316,7 @@ def _key(arguments: list[str]) -> str:
     variables = [
         (name, value)
         for name, value in sorted(os.environ.items())
-        if (name.startswith(COUNTED) or name.upper().endswith("_PROXY"))
-        and not name.startswith(ASKER_VARIABLES)
+        if name in COUNTED or (name.startswith("REFDESK_") and not name.startswith(ASKER_VARIABLES))
     ]
     parts = (os.geteuid(), sys.executable, _installation(), agreed, folder, variables)
     return hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()[:32]

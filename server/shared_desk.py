@@ -19,7 +19,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import chdir, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -54,6 +54,7 @@ MAX_SESSIONS = 64
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + 32  # a line with its number
 MAX_CALL_BYTES = 1 << 22  # more than systems let an environment have
 NO_CALL = (OSError, ValueError, TypeError, anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound)
+OF_STORES, OF_SPANS, OF_CERTIFICATES = ("AWS_", "AZURE_", "GOOGLE_"), ("OTEL_",), ("SSL_", "REQUESTS_CA_")
 CREDENTIALS = struct.Struct("3i")  # of a peer, on Linux: process, user, group
 
 Asker: TypeAlias = "dict[str, object]"
@@ -259,10 +260,7 @@ class SharedDesk:
             self._tasks.start_soon(self._lazy_desk.warm_up)
         if settings.model_copy(update={"principal": self._settings.principal}) != self._settings:
             return False
-        names = environment.keys() | self._environment.keys()
-        dumped = settings.model_dump_json()
-        if not re.search(r'"call":"[^"]', dumped):  # else the operator's own code may read any variable
-            names &= set(re.findall(r"\w+", dumped))
+        names = variables_that_count(settings, environment.keys() | self._environment.keys())
         return all(environment.get(name) == self._environment.get(name) for name in names)
 
     def _server(self, settings: Settings) -> tuple[Server[Any], Admission, Asker]:
@@ -285,6 +283,33 @@ class SharedDesk:
         listener, self._listener = self._listener, None
         if listener:
             await listener.aclose()
+
+
+def variables_that_count(settings: Settings, names: Iterable[str]) -> set[str]:
+    """Those of the variables by which a desk with these settings goes.
+
+    It goes by those that the settings name, and by what reaches a store, an endpoint or a collector. Code of
+    the operator's own may read any.
+    """
+    dumped = settings.model_dump_json()
+    if re.search(r'"call":"[^"]', dumped):
+        return {*names}
+    embedders = settings.embedders_by_name.values()
+    has_endpoint = (
+        settings.chat.model
+        or settings.reranker.provider not in {"none", "onnx"}
+        or any(embedder.provider == "openai" for embedder in embedders)
+    )
+    prefixes: tuple[str, ...] = OF_STORES if settings.storage.uri else ()
+    prefixes += OF_SPANS if settings.server.traces else ()
+    reaches_out = has_endpoint or bool(prefixes)
+    prefixes += OF_CERTIFICATES if reaches_out else ()
+    named = set(re.findall(r"\w+", dumped))
+    return {
+        name
+        for name in names
+        if name in named or name.startswith(prefixes) or (reaches_out and name.upper().endswith("_PROXY"))
+    }
 
 
 def _is_own(stream: SocketStream) -> bool:

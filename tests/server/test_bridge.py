@@ -426,10 +426,13 @@ def test_another_installation_or_variable_or_folder_makes_another_desk(
     os.utime(packages, ns=(1, 1))
     keys.append(bridge._key(["--data", "/a"]))  # noqa: SLF001 the same
     keys.append(bridge._key(["--data", "/b"]))  # noqa: SLF001 the same
-    for name in ("REFDESK_SEARCH_LIMIT", "https_proxy", "AWS_PROFILE", "HOME"):
+    for name in ("REFDESK_SEARCH_LIMIT", "PYTHONPATH", "HOME"):
         monkeypatch.setenv(name, "5")
         keys.append(bridge._key(["--data", "/b"]))  # noqa: SLF001 the same
     assert len(set(keys)) == len(keys)
+    for name in ("https_proxy", "AWS_PROFILE", "SSL_CERT_FILE", "HOMEBREW_PREFIX"):  # the desk looks at these
+        monkeypatch.setenv(name, "5")
+    assert bridge._key(["--data", "/b"]) == keys[-1]  # noqa: SLF001 the same
 
 
 def settings_file(path: Path, text: str) -> dict[str, str]:
@@ -454,16 +457,34 @@ def test_changed_settings_count_for_the_next_host(
     leave_silently(second, third)
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_variable_that_the_settings_name_makes_another_desk(
-    host: Start, desks: Callable[[], list[psutil.Process]], clock_room: Path, *, named: bool
+NAMED, REMOTE = {"REFDESK_RERANKER_API_KEY_ENV": "MY_KEY"}, {"REFDESK_CHAT_MODEL": "m"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "env", "desk_count"),
+    [
+        ("MY_KEY", NAMED, 2),
+        ("MY_KEY", {}, 1),
+        ("SSL_CERT_FILE", REMOTE, 2),
+        ("SSL_CERT_FILE", {}, 1),
+        ("https_proxy", REMOTE, 2),
+        ("AWS_PROFILE", REMOTE, 1),
+    ],
+)
+def test_a_variable_that_the_settings_go_by_makes_another_desk(
+    host: Start,
+    desks: Callable[[], list[psutil.Process]],
+    clock_room: Path,
+    variable: str,
+    env: dict[str, str],
+    desk_count: int,
 ) -> None:
-    env = {"REFDESK_RERANKER_API_KEY_ENV": "MY_KEY"} if named else {}
-    wires = [host(clock_room, env=env | {"MY_KEY": value}) for value in ("a", "b")]
+    key = {"OPENAI_API_KEY": "k"}
+    wires = [host(clock_room, env=env | key | {variable: value}) for value in ("/a", "/b")]
     for wire in wires:
         wire.begin()
         assert asked(wire, "clock")
-    assert len(desks()) == 1 + named
+    assert len(desks()) == desk_count
     leave_silently(*wires)
 
 
