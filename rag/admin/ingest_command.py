@@ -75,17 +75,6 @@ def _end_after(pipe: int) -> None:
     os._exit(1)
 
 
-def leave_machine_to_others(
-    _context: click.Context,
-    _option: click.Parameter,
-    is_gentle: bool,  # noqa: FBT001 click's
-) -> bool:
-    """A click callback: use one processor at the lowest priority, before any thread starts."""
-    if is_gentle:
-        be_gentle()
-    return is_gentle
-
-
 def _tell_battery(event: Literal["paused", "resumed"], *, as_log: bool) -> None:
     if as_log:
         log_line(event, reason="battery")
@@ -133,7 +122,6 @@ known_ok_option = click.option(
 @click.option(
     "--gentle",
     is_flag=True,
-    callback=leave_machine_to_others,
     help="Use one processor at the lowest priority, and begin no file while the machine runs on battery.",
 )
 @click.option(
@@ -208,6 +196,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         raise click.UsageError("--estimate can't be combined with --report, --verbose or --log.")
     _check_exclusive(estimate, dry_run, watches, bool(page))
     _check_cluster(settings, on, alone=not (estimate or dry_run or watches or gentle))
+    if gentle:
+        be_gentle()
     if estimate:
         return exit_code(
             await run_estimate(

@@ -20,9 +20,10 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from rag.config.settings import Settings
 from server import bridge
 from server.jsonrpc import MAX_MESSAGE_BYTES
-from server.shared_desk import MAX_SESSIONS
+from server.shared_desk import MAX_SESSIONS, variables_that_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -457,35 +458,36 @@ def test_changed_settings_count_for_the_next_host(
     leave_silently(second, third)
 
 
-NAMED, REMOTE = {"REFDESK_RERANKER_API_KEY_ENV": "MY_KEY"}, {"REFDESK_CHAT_MODEL": "m"}
-
-
-@pytest.mark.parametrize(
-    ("variable", "env", "desk_count"),
-    [
-        ("MY_KEY", NAMED, 2),
-        ("MY_KEY", {}, 1),
-        ("SSL_CERT_FILE", REMOTE, 2),
-        ("SSL_CERT_FILE", {}, 1),
-        ("https_proxy", REMOTE, 2),
-        ("AWS_PROFILE", REMOTE, 1),
-    ],
-)
-def test_a_variable_that_the_settings_go_by_makes_another_desk(
-    host: Start,
-    desks: Callable[[], list[psutil.Process]],
-    clock_room: Path,
-    variable: str,
-    env: dict[str, str],
-    desk_count: int,
+@pytest.mark.parametrize("named", [True, False])
+def test_a_variable_that_the_settings_name_makes_another_desk(
+    host: Start, desks: Callable[[], list[psutil.Process]], clock_room: Path, *, named: bool
 ) -> None:
-    key = {"OPENAI_API_KEY": "k"}
-    wires = [host(clock_room, env=env | key | {variable: value}) for value in ("/a", "/b")]
+    env = {"REFDESK_RERANKER_API_KEY_ENV": "MY_KEY"} if named else {}
+    wires = [host(clock_room, env=env | {"MY_KEY": value, "SSL_CERT_DIR": value}) for value in ("/a", "/b")]
     for wire in wires:
         wire.begin()
         assert asked(wire, "clock")
-    assert len(desks()) == desk_count
+    assert len(desks()) == 1 + named
     leave_silently(*wires)
+
+
+@pytest.mark.parametrize(
+    ("settings", "counted"),
+    [
+        ({}, set()),
+        ({"chat": {"model": "m", "api_key_env": "MY_KEY"}}, {"MY_KEY", "SSL_CERT_FILE", "https_proxy"}),
+        ({"reranker": {"provider": "tei", "base_url": "u"}}, {"SSL_CERT_FILE", "https_proxy"}),
+        ({"storage": {"uri": "s3://desk"}}, {"AWS_PROFILE", "SSL_CERT_FILE", "https_proxy"}),
+        ({"server": {"traces": True}}, {"OTEL_A", "SSL_CERT_FILE", "https_proxy"}),
+        ({"retrievers": {"own": {"call": "own:Own"}}}, None),
+    ],
+)
+def test_a_desk_compares_the_variables_that_its_settings_go_by(
+    settings: dict[str, object], counted: set[str] | None
+) -> None:
+    names = {"MY_KEY", "AWS_PROFILE", "SSL_CERT_FILE", "https_proxy", "OTEL_A", "TERM"}
+    compared = variables_that_count(Settings.model_validate(settings), names)
+    assert compared == (names if counted is None else counted)
 
 
 def test_wrong_settings_are_told_as_by_a_process_of_its_own(
