@@ -31,7 +31,7 @@ NAMES = {
     for name in (collection, *fields)
 }
 VARYING = {
-    "search": {"score", "similarity", "start", "end", "tokens"},
+    "search": {"score", "similarity", "start", "end", "tokens", "lists"},
     "get_source": {
         "mime_type",
         "indexed_at",
