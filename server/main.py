@@ -73,8 +73,8 @@ def _flags() -> argparse.ArgumentParser:
     parser.add_argument(
         "--documents",
         metavar="DIR",
-        help="read the documents of this folder at the start, into a data folder of its own unless --data "
-        "names one",
+        help="read the documents of this folder at the start and whenever they change, into a data folder of "
+        "its own unless --data names one",
     )
     parser.add_argument(
         "--tenant", metavar="NAME", help="tenant whose documents to serve, instead of [principal]"
