@@ -327,8 +327,8 @@ documents and lists folders. Both only read.
 
 - A passage is a part of its document. If it is cut short, or refers to what stands around it, call
   `{opener}` with its `id`.
-- For a long document, ask for its `outline`, then for a `section`. If the reply has `next_start`, the
-  document goes on: call again with that as `start`.
+- Of a long document, ask `{opener}` for the `outline`, then for a `section`. If the reply has `next_start`,
+  the document goes on: call again with that as `start`.
 - Quote only what you have read, word for word.
 
 ## Cite
