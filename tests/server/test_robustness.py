@@ -386,5 +386,5 @@ def test_no_reply_is_larger_than_its_text_lets_one_expect(pieces: list[str]) -> 
         assert (
             handlers.size_on_the_wire(called)
             <= handlers.most_bytes(called)
-            < 7 * len(called.model_dump_json()) + 2_000
+            < 7 * len(called.model_dump_json().encode()) + 2_000
         )
