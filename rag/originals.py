@@ -1,5 +1,8 @@
 """The file that a source was made from: whether it is still as it was, when it expires, and its bytes.
 
+`changes_in` watches folders of such files. watchfiles gets changes from the operating system. Where that
+reports none, as on network drives, the environment variable WATCHFILES_FORCE_POLLING=1 makes it poll.
+
 Whether it has changed or gone is known without reading it. A document is of the date that it states, or else
 of the one in its path, or else of the last change of its file. It expires at the moment that it states, or a
 number of days after its date. Moments are in UTC. A date without a time is its first moment, and a time
@@ -19,7 +22,7 @@ import stat
 import time
 import weakref
 from calendar import monthrange
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from queue import SimpleQueue
@@ -35,6 +38,49 @@ from rag.errors import InvalidRequestError
 
 Staleness: TypeAlias = Literal["changed", "gone"]
 """What became of a source's file since it was ingested."""
+
+
+LOOK_MS = 2_000  # how often to see whether a folder is still there
+CALM_MS, LONGEST_MS = 1_000, 30_000  # without changes (editors write in steps), and the longest wait for that
+
+
+def identity(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """The device and inode of a folder, which tell it from its successor; None if it can't be reached."""
+    try:
+        status = os.stat(folder)  # noqa: PTH116 a plain string
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+async def changes_in(folders: Iterable[str], *, without: str) -> AsyncGenerator[set[str], None]:
+    """The paths that have changed in folders, once it is calm; first none, when the watch is active.
+
+    From time to time it yields none again, so that one can see whether the folders are still there. Changes
+    in the folder `without` don't count.
+
+    Raises:
+        OSError, RuntimeError: the system watches no more folders, or one of them is gone.
+    """
+    from watchfiles import awatch  # noqa: PLC0415 only to watch
+
+    batches = awatch(
+        *folders,
+        watch_filter=lambda _change, path: not is_below(path, without),
+        debounce=LONGEST_MS,
+        step=CALM_MS,
+        rust_timeout=LOOK_MS,
+        yield_on_timeout=True,
+        raise_interrupt=False,
+        ignore_permission_denied=True,
+    )
+    async for batch in batches:
+        yield {path for _, path in batch}
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it; both are real paths."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def local_path(uri: str) -> str:

@@ -20,6 +20,9 @@ RunResult = Literal["running", "complete", "partial", "failed", "interrupted"]
 _FILE = re.compile(r"(?P<id>[0-9]{6,})\.(?P<collection>[^/]+)\.json")
 
 
+FIRST = 1  # the id of a tenant's first run
+
+
 class FailedFile(BaseModel):
     """A file that a run could not read, with the reason for people and its cause for statistics."""
 
@@ -80,13 +83,15 @@ def first_run_began(data: Home, tenant: str, shown: Collection[str]) -> datetime
     """When the first ingestion of a shown collection began, if it has not ended; None if all have.
 
     With nothing shown, the first ingestion of the tenant counts. A run that was killed has not ended either.
+    A history that has lost its oldest runs can't tell.
 
     Raises:
         StoreError: the bucket can't be read.
     """
+    by_id = sorted(collections_by_run(data, tenant).items())
     began: dict[str, datetime] = {}
     ended: set[str] = set()
-    for id_, collection in sorted(collections_by_run(data, tenant).items()):
+    for id_, collection in by_id if by_id and by_id[0][0] == FIRST else ():
         if collection in ended or (shown and collection not in shown):
             continue
         run = read_run(data, tenant, id_, collection)

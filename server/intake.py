@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from rag.errors import ConfigurationError
+from rag.originals import LOOK_MS, changes_in, identity
 from rag.text.invisible import in_one_line
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ BUSY, BUSY_PAUSE_SECONDS = 4, 5.0  # exit code: another process, such as another
 STORED = ("added", "replaced", "moved", "unchanged")
 NOT_COUNTED = {"removed", "missing"}  # outcomes of files that don't exist
 WORTH_A_NOTE = 5  # changed documents; while a few are read, replies say nothing
-LOOK_MS = 2_000  # how often to see whether the folder is still there
-CALM_MS, LONGEST_MS = 1_000, 30_000  # without changes before a run begins, and the longest wait for that
 NAME_CHARS = 40
 SHOWN_CHARS = 200  # of the folder's path
 REASON_CHARS = 300
@@ -133,43 +132,28 @@ class Intake:
     async def _changes(self) -> AsyncGenerator[None, None]:
         """Once the folder is watched or found missing, and whenever it, or something in it, has changed."""
         while True:
-            if (identity := _identity(self._folder)) is None:
+            if (known := identity(self._folder)) is None:
                 yield
-                while _identity(self._folder) is None:  # noqa: ASYNC110 no event comes of what isn't there
+                while identity(self._folder) is None:  # noqa: ASYNC110 no event comes of what isn't there
                     await anyio.sleep(LOOK_MS / 1000)
                 continue
+            is_active = False
             try:
-                async with aclosing(self._watch()) as watched:
-                    async for changed in watched:
-                        if _identity(self._folder) != identity:
+                async with aclosing(self._watch()) as changes:
+                    async for paths in changes:
+                        if identity(self._folder) != known:
                             break
-                        if changed:
+                        if paths or not is_active:
                             yield
-            except (OSError, RuntimeError) as error:  # of watchfiles: the system watches no more folders, say
-                if _identity(self._folder) == identity:
+                        is_active = True
+            except (OSError, RuntimeError) as error:
+                if identity(self._folder) == known:
                     log.warning("Changes in %s are noticed within an hour only: %s", self._folder, error)
                     yield
                     await anyio.sleep(LONGEST_PAUSE_SECONDS)
 
-    async def _watch(self) -> AsyncGenerator[bool, None]:
-        """True once the watch is active and for each change, else False from time to time."""
-        from watchfiles import awatch  # noqa: PLC0415 only to watch
-
-        own = f"{self._data}{os.sep}"  # may lie within the folder
-        changes = awatch(
-            self._folder,
-            watch_filter=lambda _change, path: not f"{os.path.realpath(path)}{os.sep}".startswith(own),
-            debounce=LONGEST_MS,
-            step=CALM_MS,
-            rust_timeout=LOOK_MS,
-            yield_on_timeout=True,
-            raise_interrupt=False,
-            ignore_permission_denied=True,
-        )
-        is_active = False
-        async for changed in changes:
-            yield bool(changed) or not is_active
-            is_active = True
+    def _watch(self) -> AsyncGenerator[set[str], None]:
+        return changes_in([os.path.realpath(self._folder)], without=self._data)
 
     async def run(self) -> None:
         """Run the command until it succeeds, with growing pauses, or the folder is gone."""
@@ -253,15 +237,6 @@ def data_of(folder: Path, settings: Settings) -> Path:
     digest = hashlib.sha256(os.path.normcase(folder).encode(errors="surrogateescape")).hexdigest()[:8]
     name = re.sub(r"[^\w-]+", "-", folder.name)[:NAME_CHARS]
     return settings.data.with_name(f"{settings.data.name}-folders") / f"{name}-{digest}".lstrip("-")
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    """The device and inode of a folder, which tell it from its successor; None if it can't be reached."""
-    try:
-        status = folder.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 async def _lines(stream: ByteReceiveStream) -> AsyncIterator[str]:

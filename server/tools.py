@@ -135,7 +135,7 @@ MAX_HINT_CHARS = 120
 MAX_PATH_CHARS = 4_096  # as long as file systems allow
 MAX_HEADING_CHARS = 500  # of a path of headings
 INCOMPLETE = (
-    "\nDocuments are missing still: the first ingestion began at {:%Y-%m-%d %H:%M} UTC and has not ended. "
+    "\nDocuments are still missing: the first ingestion began at {:%Y-%m-%d %H:%M} UTC and has not ended. "
     "If you don't find what you need, say so to the user."
 )
 MAX_TEXT_CHARS = 2_048  # hosts cut instructions and descriptions there without a word
@@ -301,13 +301,13 @@ def instructions(
 
 def answer_prompt(tools: Sequence[ToolSettings], question: str) -> str:
     """The text of the prompt `answer`."""
-    return _with_names(ANSWER_PROMPT, tools).replace("{question}", question)
+    return _with_names(ANSWER_PROMPT, tools, question=question)
 
 
-def _with_names(text: str, tools: Sequence[ToolSettings]) -> str:
-    """A text with the names of the tools in it; without what it says of openers if there are none."""
+def _with_names(text: str, tools: Sequence[ToolSettings], **values: str) -> str:
+    """A text with the names of the tools and other values; without items about openers if there are none."""
     text = text if any(tool.opener for tool in tools) else without_opener(text)
-    return text.format_map({**_names(tools), "question": "{question}"})
+    return text.format_map({**_names(tools), **values})
 
 
 def _names(tools: Sequence[ToolSettings]) -> Mapping[str, str]:
@@ -385,8 +385,8 @@ def tool_pair(
         pair[0].input_schema["properties"]["filter"] = schema
     pair[0].description = with_overview(described, overview, OVERVIEW_CHARS, server, fields=filterable)
     pair[0].meta = LOADED | {"anthropic/searchHint": search_hint(overview)}
-    for opening in pair[1:2] if opener else ():
-        opening.meta = dict(LOADED)
+    if opener:
+        pair[1].meta = dict(LOADED)
     return pair
 
 

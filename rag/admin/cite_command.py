@@ -95,9 +95,9 @@ def _answer(file: IO[bytes]) -> str | CitedAnswer:
         return CitedAnswer.model_validate_json(text)
     except ValidationError as error:
         (fault, *_) = error.errors(include_url=False, include_input=False)
-        place = ".".join(map(str, fault["loc"])) or "the answer"
+        field = ".".join(map(str, fault["loc"])) or "the answer"
         raise click.UsageError(
-            f"The answer is JSON, but {label(place)} is wrong: {fault['msg']}. Run refdesk-admin cite schema "
+            f"The answer is JSON, but {label(field)} is wrong: {fault['msg']}. Run refdesk-admin cite schema "
             "for its form."
         ) from error
 

@@ -1,8 +1,4 @@
-"""`--watch`: runs again whenever something changes in folders, until SIGINT or SIGTERM.
-
-watchfiles (Rust, MIT, 1.4 MB) gets changes from the operating system. Where that reports none, as on network
-drives, the environment variable WATCHFILES_FORCE_POLLING=1 makes it poll.
-"""
+"""`--watch`: runs again whenever something changes in folders, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -15,10 +11,7 @@ import anyio
 
 from rag.admin.terminal import echo
 from rag.errors import RefdeskError
-
-LOOK_MS = 2000  # how often to see whether a folder is still there
-CALM_MS = 1000  # without changes before a run begins (debounce): editors and copies write in steps
-LONGEST_MS = 30_000  # to wait for calm
+from rag.originals import LOOK_MS, changes_in, identity, is_below
 
 
 async def watch(
@@ -49,27 +42,14 @@ async def _watch_once(
     folders: Mapping[str, str], run: Callable[[list[str]], Awaitable[object]], due: list[str], without: str
 ) -> list[str]:
     """Watch until a folder appears or disappears. Returns all names: changes in between were not seen."""
-    from watchfiles import awatch  # noqa: PLC0415 only to watch
-
     there = _existing(folders)
     if not there:
         await _run(run, due)
         while not _existing(folders):  # noqa: ASYNC110 no event comes of what isn't there
             await anyio.sleep(LOOK_MS / 1000)
         return list(dict.fromkeys(folders.values()))
-    changes = awatch(
-        *there,
-        watch_filter=lambda _change, path: not _is_below(path, without),
-        debounce=LONGEST_MS,
-        step=CALM_MS,
-        rust_timeout=LOOK_MS,
-        yield_on_timeout=True,
-        raise_interrupt=False,
-        ignore_permission_denied=True,
-    )
-    async for changed in changes:
+    async for paths in changes_in(there, without=without):
         # The first turn comes once the watch is active, so no change between it and the run is missed.
-        paths = {path for _, path in changed}
         await _run(
             run,
             [*due, *(name for name in _names(folders, _changed_folders(folders, paths)) if name not in due)],
@@ -95,28 +75,18 @@ async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) 
 
 
 def _existing(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """The existing folders with their device and inode, which tell a folder from its successor."""
-    identities = {}
-    for path in folders:
-        try:
-            status = os.stat(path)  # noqa: PTH116 a plain string
-        except OSError:
-            continue
-        identities[path] = status.st_dev, status.st_ino
-    return identities
+    """The existing folders with what tells each from its successor."""
+    identities = {path: identity(path) for path in folders}
+    return {path: known for path, known in identities.items() if known}
 
 
 def _changed_folders(folders: Iterable[str], paths: Iterable[str]) -> set[str]:
-    return {folder for folder in folders if any(_is_below(path, folder) for path in paths)}
+    return {folder for folder in folders if any(is_below(path, folder) for path in paths)}
 
 
 def _names(folders: Mapping[str, str], paths: Iterable[str]) -> list[str]:
     path_set = {*paths}
     return list(dict.fromkeys(name for path, name in folders.items() if path in path_set))
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _real(path: Path) -> str:

@@ -116,7 +116,7 @@ def config_path(config: Path | None, environment: Mapping[str, str]) -> tuple[Pa
 
 def _read(path: Path, *, required: bool, kind: str = "settings file") -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # Notepad puts a mark first
     except FileNotFoundError as error:
         if not required:
             return ""

@@ -107,8 +107,8 @@ def _tool_contradictions(settings: Settings) -> Iterator[Contradiction]:
     used_names |= {PAGE_PICTURE} if server.apps else set()
     for index, tool in enumerate(server.tools):
         keys = ("server", "tools", str(index))
-        named = [(keys, tool.name)] + ([((*keys, "opener"), tool.opener.name)] if tool.opener else [])
-        for above, name in named:
+        names = [(keys, tool.name)] + ([((*keys, "opener"), tool.opener.name)] if tool.opener else [])
+        for above, name in names:
             if name.casefold() in used_names:
                 yield (*above, "name"), f"there is already a tool {name!r}; give each one a name of its own."
             used_names.add(name.casefold())

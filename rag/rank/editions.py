@@ -30,7 +30,8 @@ OTHER_EDITION = 0.7
 """The factor for the score of an edition that isn't asked for (rag/evaluate/measuring.md)."""
 NEAR_COPY = 0.5  # the share of common words from which two passages are editions of one another
 SAME_TITLE = 0.2  # the same, of documents with one title
-LAST_DAY = date.max - timedelta(days=1)
+NO_FUTURE = date.max - timedelta(days=1)
+"""As today: no date is after tomorrow then."""
 _PRESENT = re.compile(
     r"""\b(?:
       current(?:ly)? | latest | newest | now(?:adays)? | today | (?:most\ )?recent(?:ly)? | up[- ]to[- ]date
@@ -56,7 +57,7 @@ class AskedTime:
     """The years that a question asks for; none for the present, which is `today`."""
 
     years: frozenset[int] = frozenset()
-    today: date = date.max
+    today: date = NO_FUTURE
 
     def prefers(self, first: Dating | None, second: Dating | None) -> bool:
         """Whether it asks for a document of the `first` date rather than for one of the `second`.
@@ -71,7 +72,7 @@ class AskedTime:
         return self._years_away(first) < self._years_away(second)
 
     def _is_newer(self, first: Dating, second: Dating) -> bool:
-        tomorrow = min(self.today, LAST_DAY) + timedelta(days=1)  # it is already tomorrow somewhere
+        tomorrow = self.today + timedelta(days=1)  # it is already tomorrow somewhere
         upcoming = first.first > tomorrow
         if upcoming != (second.first > tomorrow):
             return not upcoming
@@ -94,11 +95,10 @@ class AskedTime:
         return (now.date() - last).days if isinstance(moment, Dating) else (now - moment) / DAY
 
 
-def asked_time(question: str, today: date = date.max) -> AskedTime | None:
+def asked_time(question: str, today: date = NO_FUTURE) -> AskedTime | None:
     """The time that a question asks for, in the usual words of a dozen languages; None if for none.
 
     Without `today`, no date counts as one of the future.
-
     Examples: "the current fee" -> `AskedTime()`; "the fee in 2018" -> {2018}; "the fee" -> None.
     """
     if years := _YEAR.findall(question):

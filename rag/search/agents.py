@@ -62,7 +62,7 @@ as after.\
 """
 SEARCH = {
     "query": "The question, or words to find. Optional with related.",
-    "limit": "Results at most.",
+    "limit": "Maximum number of results.",
     "mode": "dense: by meaning; sparse: by words; hybrid: both; exact: as written.",
     "match": "For exact; regex is RE2.",
     "case": "For exact: letter case counts.",
@@ -367,8 +367,8 @@ def without_opener(text: str) -> str:
     """
     numbers = count(1)
     without_clause = text.replace(AND_OPENER, "")
-    kept = _ITEM.sub(lambda item: "" if "{opener}" in item[0] else item[0], without_clause)
-    return _NUMBER.sub(lambda _number: f"{next(numbers)}. ", kept)
+    shorter = _ITEM.sub(lambda item: "" if "{opener}" in item[0] else item[0], without_clause)
+    return _NUMBER.sub(lambda _number: f"{next(numbers)}. ", shorter)
 
 
 def skill_name(server: str) -> str:
@@ -382,14 +382,14 @@ def skill_name(server: str) -> str:
 
 def skill(server: str, tools: Sequence[ToolSettings]) -> str:
     """The text that teaches an agent to use these tools of a server, which hosts know by this name."""
-    first, *others = tools
+    first, *more = tools
     name = "".join(filter(str.isprintable, server))
     text = SKILL if first.opener else without_opener(SKILL)
     opener = first.opener.name if first.opener else ""
     text = text.format(skill=skill_name(server), name=name, search=first.name, opener=opener)
-    if not others:
+    if not more:
         return text
     other_tools = (
-        f"`{tool.name}` with `{tool.opener.name}`" if tool.opener else f"`{tool.name}`" for tool in others
+        f"`{tool.name}` with `{tool.opener.name}`" if tool.opener else f"`{tool.name}`" for tool in more
     )
     return f"{text}\nIn the same way, for other documents: {', '.join(other_tools)}.\n"

@@ -541,6 +541,10 @@ def test_mistakes_in_tables_and_lists_name_the_table_or_list(write: Write, text:
     assert _complaint(config).startswith(f"{config}, {told}")
 
 
+def test_a_byte_order_mark_before_the_settings_is_not_a_part_of_them(write: Write) -> None:
+    assert load_settings(write("\ufeff[search]\nlimit = 3\n"), {}).search.limit == 3
+
+
 def test_text_that_is_not_in_utf_8_is_refused(write: Write) -> None:
     not_utf_8 = os.fsdecode(b"/\xff")
     assert _complaint(write(""), {"REFDESK_SEARCH_MODE": not_utf_8}) == (

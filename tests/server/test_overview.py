@@ -124,6 +124,9 @@ def test_a_local_host_reads_that_the_first_ingestion_has_not_ended(
         file.unlink()
     begin_run(data, "default", run.model_copy(update={"collection": "other"}))
     assert f"{missing}\n\nYou can search 1 document" in described(wire)
+    for file in (data / "runs" / "default").glob("000001.*.json"):
+        file.unlink()
+    assert missing not in described(wire)  # the history has lost what would tell
 
 
 def test_values_of_fields_are_named_unless_the_operator_says_no(start: Start, office: Path) -> None:
