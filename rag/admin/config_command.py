@@ -143,7 +143,7 @@ def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tupl
 
 
 def _other_models(settings: Settings) -> tuple[list[str], list[str]]:
-    """The models that stages name besides those of [chat] and [reranker]."""
+    """The models of their own that stages name, behind the endpoints of [chat] and of [reranker]."""
     by_chat, by_reranker = dict[str, None](), dict[str, None]()
     for stage in chain.from_iterable(stages_of(settings.search).values()):
         if isinstance(stage, MultiQueryStage | PlannerStage | RerankStage) and stage.model:

@@ -79,7 +79,7 @@ _drawing: RunVar[anyio.CapacityLimiter] = RunVar("pages that are drawn")
 
 
 async def picture(data: bytes, number: int, passage: str, kind: Kind = "pdf", *, ahead: int = 0) -> Picture:
-    """A page of a file, by its number from 1. On that of a PDF the words of the passage are marked.
+    """A page of a file, by its number from 1. In a PDF the words of the passage are marked.
 
     Of this page and those up to `ahead`, it is the one that has most of the passage. The pages of a file of
     pictures are its pictures, whose words nobody looks for.

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-LACKING_FIELDS = "Not searched, because they lack a field by which the profile filters: {}."
+LACKING_FIELDS = "Not searched, because they lack a field of the profile's filter: {}."
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 CITED_TEXT = "Its text as it was cited is kept: open [{}]."
 PASSAGE_CHARS = 20_000  # of a passage, marked on its page
