@@ -37,6 +37,23 @@ def resource_uri(collection: str, id_: str) -> str:
     return f"{SCHEME}{collection}/{id_}"
 
 
+PASSAGE_PAGES = "/passages"
+"""The path below which a server shows passages to people."""
+CITED = "cited"
+"""The fragment of the cited passage on its page."""
+
+
+def passage_page(base: str, id_: str, revision: str | None) -> str:
+    """The address of the page that shows a passage in its document, on the server at `base`.
+
+    Example: ("https://desk.example.com", "mfzq…/5", "k3v2m7qa")
+    -> "https://desk.example.com/passages/mfzq…@k3v2m7qa/5#cited".
+    """
+    source_id, slash, seqs = id_.partition("/")
+    cited = f"{source_id}@{revision}" if revision and len(source_id) >= ID_CHARS else source_id
+    return f"{base}{PASSAGE_PAGES}/{cited}{slash}{seqs}#{CITED}"
+
+
 def range_id(source_id: str, first: int, last: int) -> str:
     """The id of consecutive chunks: ("mfzq", 5, 8) -> "mfzq/5-8"; of a single one its own, "mfzq/5"."""
     return f"{source_id}/{first}" if first == last else f"{source_id}/{first}-{last}"

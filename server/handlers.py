@@ -104,13 +104,15 @@ def create_server(  # noqa: PLR0913 what it is built around
     *,
     remote: bool = False,
     intake: Intake | None = None,
+    pages: str = "",
 ) -> Server[Any]:
     """A protocol server around a desk. `principal_of` is called for each request.
 
     Replies of tools have the note of `intake`. `remote` callers learn of errors only what they can do; the
-    operator's log has the reason.
+    operator's log has the reason. `pages` is the address of the server that shows passages to people, if
+    there is one (`server.passage_pages`).
     """
-    app = App(lazy_desk, settings, principal_of, remote=remote, intake=intake)
+    app = App(lazy_desk, settings, principal_of, remote=remote, intake=intake, pages=pages)
     server: Server[Any] = Server(
         settings.server.name,
         title=settings.server.title,
@@ -156,8 +158,10 @@ class App:
         *,
         remote: bool,
         intake: Intake | None,
+        pages: str,
     ) -> None:
         self._lazy_desk = lazy_desk
+        self._passage_pages = pages
         self._remote = remote
         self._intake = intake
         self._principal_of = principal_of
@@ -244,7 +248,9 @@ class App:
 
         def render(max_chars: int) -> SearchReply:
             room = max_chars - NO_ROOM_CHARS if arguments.explain else max_chars
-            reply = search_reply(answer, room, vectors=vectors, urls=urls, brief=brief)
+            reply = search_reply(
+                answer, room, vectors=vectors, urls=urls, pages=self._passage_pages, brief=brief
+            )
             reply = reply if tool.sources else without_results(reply)
             return with_trace(reply, answer, max_chars) if arguments.explain else reply
 

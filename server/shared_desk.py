@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import chdir, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
@@ -39,6 +40,7 @@ from server.handlers import create_server
 from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_LONG
 from server.lazy_desk import LazyDesk
 from server.main import read_flags
+from server.passage_pages import LocalPages, PassagePages
 from server.start import EXIT_USAGE, create_misconfigured_server, local_settings, warn
 from server.stdio import converse, json_line
 from server.telemetry import call_audit, logs
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from rag.config.settings import Settings
+    from rag.corpus import Principal
 
 CALL_SECONDS = 10.0  # in which a connection must say how its host started refdesk
 MAX_SESSIONS = 64
@@ -169,6 +172,8 @@ class SharedDesk:
         self._environment = dict(os.environ)  # before libraries add to it
         self._settings: Settings | None = None
         self._lazy_desk: LazyDesk | None = None
+        self._pages: LocalPages | None = None
+        self._askers: dict[str, LocalAsker] = {}  # on whose behalf hosts ask, or have asked
         self._sessions: set[Session] = set()
         self._touched = time.monotonic()
         self._tasks = anyio.create_task_group()
@@ -258,10 +263,34 @@ class SharedDesk:
                 call_audit.export_spans()
             self._settings, self._lazy_desk = settings, LazyDesk(settings)
             self._tasks.start_soon(self._lazy_desk.warm_up)
+            if self._listener:
+                self._show_pages(settings, self._lazy_desk, self._listener)
         if settings.model_copy(update={"principal": self._settings.principal}) != self._settings:
             return False
         names = variables_that_count(settings, environment.keys() | self._environment.keys())
         return all(environment.get(name) == self._environment.get(name) for name in names)
+
+    def _show_pages(self, settings: Settings, lazy_desk: LazyDesk, listener: SocketListener) -> None:
+        """Show passages to the person in a browser, from now on."""
+        admission = Admission(settings.limits, wait_forever=True)
+        pages = PassagePages(lazy_desk, settings, admission, remote=False)
+        path = listener.extra(SocketAttribute.local_address)  # noqa: S610 not Django's
+        port_file = Path(f"{path}.port")
+        try:
+            self._pages = LocalPages(pages, settings, self._readers, port_file)
+        except OSError as error:
+            log.warning("Citations have no pages: %s", error)
+            return
+        self._tasks.start_soon(self._pages.serve)
+
+    def _readers(self) -> list[Principal]:
+        """Those on whose behalf hosts ask: what any of them may read, the person may."""
+        self._touch()
+        readers = []
+        for asker in self._askers.values():
+            with suppress(ConfigurationError):  # the tenant is gone
+                readers.append(asker.principal())
+        return readers
 
     def _server(self, settings: Settings) -> tuple[Server[Any], Admission, Asker]:
         """A server for one session.
@@ -273,7 +302,12 @@ class SharedDesk:
         asker = LocalAsker(settings)
         asker.principal()
         admission = Admission(settings.limits, wait_forever=True)
-        server = create_server(self._lazy_desk, settings, admission, lambda _context: asker.principal())
+        pages = self._pages.address if self._pages else ""
+        server = create_server(
+            self._lazy_desk, settings, admission, lambda _context: asker.principal(), pages=pages
+        )
+        if len(self._askers) < MAX_SESSIONS:
+            self._askers[settings.principal.model_dump_json()] = asker
         user, groups = settings.principal.user, [*settings.principal.groups]
         fixed = {"tenant": asker.fixed_tenant, "user": user, "groups": groups}
         return server, admission, {f"principal.{name}": value for name, value in fixed.items()}

@@ -200,6 +200,7 @@ class OAuthSettings(Section):
     scope_prefix: Annotated[str, matching(r'[^\s"\\]*', "a text without spaces, quotes and backslashes")] = ""
     clients: dict[str, ClientSettings] = Field(default={})
     scopes: dict[str, CredentialBoundTo] = Field(default={})
+    page_client: str = ""
 
 
 class LimitSettings(Section):
@@ -253,6 +254,11 @@ def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
             f'search. Set authentication = ["keys"], or remove {" and ".join(remote)}.'
         )
     if "oauth" not in settings.authentication:
+        if oauth.page_client:
+            raise ConfigurationError(
+                'oauth.page_client has no effect without "oauth" in http.authentication. Add it, or remove '
+                "page_client."
+            )
         return
     if not settings.public_url.startswith("https://"):
         raise ConfigurationError(
@@ -265,14 +271,14 @@ def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
             "tenant for each value of the tenant claim) or oauth.clients (clients without a user)."
         )
     for name, address in (("issuer", oauth.issuer), ("jwks_url", oauth.jwks_url)):
-        if not _is_tamper_proof(address):
+        if not is_tamper_proof(address):
             raise ConfigurationError(
                 f"oauth.{name} = {address!r} must be an https:// URL: otherwise anybody on the network path "
                 "could sign tokens. Only an issuer on this machine may use http://127.0.0.1."
             )
 
 
-def _is_tamper_proof(address: str) -> bool:
+def is_tamper_proof(address: str) -> bool:
     """Whether a response from this URL can't be tampered with: HTTPS or loopback."""
     try:
         parts = urlsplit(address)

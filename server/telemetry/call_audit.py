@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
 
@@ -124,27 +125,12 @@ class CallRecorder:
         if ctx.request_id is None:  # a notification
             return await call_next(ctx)
         call = Call(self._name(ctx), client=_client(ctx))
-        with _request_info(), call_span(ctx, call, _method(ctx)), self._record(ctx, call):
+        record = recorded(call, partial(self._requested_id, ctx), self._measure)
+        with _request_info(), call_span(ctx, call, _method(ctx)), record:
             call.principal = self._principal_of(ctx)
             result = await call_next(ctx)
             call.ids = _returned_ids(ctx, result)
             return result
-
-    @contextmanager
-    def _record(self, ctx: ServerRequestContext[Any, Any], call: Call) -> Iterator[None]:
-        started, token = time.perf_counter(), _current_call.set(call)
-        try:
-            yield
-        except BaseException as error:  # cancellation leaves its line, too
-            _set_outcome(call, error)
-            raise
-        finally:
-            _current_call.reset(token)
-            call.seconds = time.perf_counter() - started
-            call.missing_id = self._requested_id(ctx) if call.outcome == "not found" else None
-            audit_log.info("call", extra={"fields": _line(call)})
-            if self._measure:
-                self._measure(call)
 
     def _name(self, ctx: ServerRequestContext[Any, Any]) -> str:
         """The tool of a tool call, otherwise the method."""
@@ -157,13 +143,36 @@ class CallRecorder:
         """The id that was requested, if it looks like one. Anything else could be a caller's words."""
         params = ctx.params or {}
         if ctx.method == "resources/read":
-            requested = params["uri"]
-        elif self._name(ctx) in self._openers:
-            requested = (params.get("arguments") or {}).get("id")
-        else:
-            return None
-        match = ID_OR_URI.fullmatch(requested or "")
-        return match[1] + match[3] if match else None
+            return loggable_id(params["uri"])
+        if self._name(ctx) in self._openers:
+            return loggable_id((params.get("arguments") or {}).get("id"))
+        return None
+
+
+def loggable_id(requested: str | None) -> str | None:
+    """The id that was requested, without its revision; None if it doesn't look like one."""
+    match = ID_OR_URI.fullmatch(requested or "")
+    return match[1] + match[3] if match else None
+
+
+@contextmanager
+def recorded(
+    call: Call, requested_id: Callable[[], str | None], measure: Measure | None = None
+) -> Iterator[None]:
+    """Write the audit line and the measurement of a call when it ends, however it does."""
+    started, token = time.perf_counter(), _current_call.set(call)
+    try:
+        yield
+    except BaseException as error:  # cancellation leaves its line, too
+        _set_outcome(call, error)
+        raise
+    finally:
+        _current_call.reset(token)
+        call.seconds = time.perf_counter() - started
+        call.missing_id = requested_id() if call.outcome == "not found" else None
+        audit_log.info("call", extra={"fields": _line(call)})
+        if measure:
+            measure(call)
 
 
 def outcome_of(error: BaseException) -> Outcome:

@@ -10,16 +10,19 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import anyio
 import httpx2
+import psutil
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -29,7 +32,6 @@ from rag.text.languages import LANGUAGE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
     from types import ModuleType
 
     from tests.conftest import FilledOnce, Scripts
@@ -205,6 +207,33 @@ def cold_start(scripts: Scripts) -> Iterator[Start]:
     """As `start`, but each server imports all that it needs itself, as hosts start it."""
     with ExitStack() as stack:
         yield _start(scripts, stack, forked=False)
+
+
+@pytest.fixture
+def socket_folder(scripts: Scripts) -> Iterator[Path]:
+    """A folder for sockets, in which no other test has a desk."""
+    folder = Path(tempfile.mkdtemp(prefix="refdesk", dir="/tmp"))
+    yield folder
+    for desk in scripts.desks({"XDG_RUNTIME_DIR": str(folder)}):
+        with suppress(psutil.NoSuchProcess):
+            desk.kill()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def desks(scripts: Scripts, socket_folder: Path) -> Callable[[], list[psutil.Process]]:
+    """The shared desks that hosts of this test have started."""
+    return lambda: scripts.desks({"XDG_RUNTIME_DIR": str(socket_folder)})
+
+
+@pytest.fixture
+def bridged(cold_start: Start, socket_folder: Path) -> Start:
+    """Start a host with a bridge to a shared desk."""
+
+    def begin(data: Path, *flags: str, env: Mapping[str, str] | None = None) -> Wire:
+        return cold_start(data, flags=flags, env={"XDG_RUNTIME_DIR": str(socket_folder)} | dict(env or {}))
+
+    return begin
 
 
 def _start(scripts: Scripts, stack: ExitStack, *, forked: bool = True) -> Start:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
@@ -26,7 +24,7 @@ from server.jsonrpc import MAX_MESSAGE_BYTES
 from server.shared_desk import MAX_SESSIONS, variables_that_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable
 
     from tests.conftest import Scripts
     from tests.server.conftest import Message, Start, Wire, World
@@ -48,27 +46,13 @@ PEOPLE: dict[str, tuple[tuple[str, ...], set[str]]] = {
 
 
 @pytest.fixture
-def folder(scripts: Scripts) -> Iterator[Path]:
-    """A folder for sockets, in which no other test has a desk."""
-    folder = Path(tempfile.mkdtemp(prefix="refdesk", dir="/tmp"))
-    yield folder
-    for desk in scripts.desks({"XDG_RUNTIME_DIR": str(folder)}):
-        with suppress(psutil.NoSuchProcess):
-            desk.kill()
-    shutil.rmtree(folder)
+def folder(socket_folder: Path) -> Path:
+    return socket_folder
 
 
 @pytest.fixture
-def desks(scripts: Scripts, folder: Path) -> Callable[[], list[psutil.Process]]:
-    return lambda: scripts.desks({"XDG_RUNTIME_DIR": str(folder)})
-
-
-@pytest.fixture
-def host(cold_start: Start, folder: Path) -> Start:
-    def begin(data: Path, *flags: str, env: Mapping[str, str] | None = None) -> Wire:
-        return cold_start(data, flags=flags, env={"XDG_RUNTIME_DIR": str(folder)} | dict(env or {}))
-
-    return begin
+def host(bridged: Start) -> Start:
+    return bridged
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 
+from rag.access.page_pass import cookie_values, same
+
 if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -74,28 +76,22 @@ class Door:
 
     def let_in(self, token: str) -> str | None:
         """Begin a session for the right token. Returns its cookie's value; None for any other token."""
-        if not self.token or not _same(token, self.token):
+        if not self.token or not same(token, self.token):
             return None
         self.session = secrets.token_urlsafe(SECRET_BYTES)
         return self.session
 
     def has_session(self, headers: Headers) -> bool:
         """Whether a request brings the session's cookie. The first one that does uses up the token."""
-        # Browsers also send the cookies of other servers on this host, in any syntax: a strict parser would
-        # give up at somebody's `prefs={"theme":"dark"}` and miss ours.
-        pairs = (
-            pair.strip().partition("=") for part in headers.getlist("cookie") for pair in part.split(";")
-        )
-        is_session = bool(self.session) and any(
-            name == self.cookie and _same(value, self.session) for name, _, value in pairs
-        )
+        values = cookie_values(headers.getlist("cookie"), self.cookie)
+        is_session = bool(self.session) and any(same(value, self.session) for value in values)
         if is_session:
             self.token = ""
         return is_session
 
     def has_form_secret(self, secret: object) -> bool:
         """Whether a form brings the secret that our pages put into it."""
-        return isinstance(secret, str) and _same(secret, self.form_secret)
+        return isinstance(secret, str) and same(secret, self.form_secret)
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and reason if a request is refused; None if it may pass."""
@@ -136,8 +132,3 @@ class Guard:
         refusal = self._door.refusal(scope)
         app = self._refused(*refusal) if refusal else self._app
         await app(scope, receive, with_headers)
-
-
-def _same(presented: str, secret: str) -> bool:
-    """Whether two secrets are equal, in constant time."""
-    return secrets.compare_digest(presented.encode("utf-8", "replace"), secret.encode())

@@ -11,7 +11,8 @@ import tempfile
 import traceback
 import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
 from html import escape
 from http import HTTPStatus
 from pathlib import Path
@@ -29,6 +30,7 @@ from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from rag.access.page_pass import COOKIE, VALID_DAYS, new_pass
 from rag.admin import search_report
 from rag.admin.command_line import command, settings_file
 from rag.admin.sources_command import open_reader
@@ -38,11 +40,19 @@ from rag.admin.web.browser_guard import SIGN_IN, Door, Guard
 from rag.admin.web.console import Console, EntryError, page_of
 from rag.admin.web.console_state import Health
 from rag.config.settings import Settings
-from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, RefdeskError
+from rag.errors import (
+    BusyError,
+    ConfigurationError,
+    InvalidRequestError,
+    NotFoundError,
+    RefdeskError,
+    StoreError,
+)
 from rag.report import text_and_html
 from rag.search.desk import Desk
 from rag.search.planning import with_every_override
 from rag.store.write.desk_folder import uploads_folder
+from rag.uris import PASSAGE_PAGES
 
 if TYPE_CHECKING:
     from starlette.datastructures import FormData
@@ -118,7 +128,7 @@ def console_app(console: Console) -> Starlette:
 
     return Starlette(
         routes=[
-            Route(SIGN_IN, _sign_in(console.door), methods=["GET"]),
+            Route(SIGN_IN, _sign_in(console), methods=["GET"]),
             *(Route(f"/{name}", _file(type_, *files), methods=["GET"]) for name, type_, files in _files()),
             *pages,
             *changes,
@@ -146,9 +156,11 @@ def _file(media_type: str, *files: Path) -> Endpoint:
     return serve
 
 
-def _sign_in(door: Door) -> Endpoint:
+def _sign_in(console: Console) -> Endpoint:
+    door, home = console.door, console.base_settings.home
+
     async def sign_in(request: Request) -> Response:
-        """Give the cookie to the browser that brings the token.
+        """Give the cookie to the browser that brings the token, and the pass for pages that citations open.
 
         The reply is a page and not a redirect: after a link from elsewhere, a browser would follow the
         redirect without a strict cookie. A HEAD request, as for a preview, doesn't use up the token.
@@ -162,6 +174,11 @@ def _sign_in(door: Door) -> Endpoint:
             return _error_page(403, "This address was used already, or is not the one that was printed.")
         reply = page_of("signed_in.html")
         reply.set_cookie(door.cookie, cookie, httponly=True, samesite="strict")
+        with suppress(StoreError):  # a bucket that doesn't answer
+            if pass_ := await to_thread.run_sync(new_pass, home, datetime.now(UTC)):
+                age = VALID_DAYS * 86_400
+                # "lax", because a citation may stand on a page of another site.
+                reply.set_cookie(COOKIE, pass_, age, path=PASSAGE_PAGES, httponly=True, samesite="lax")
         return reply
 
     return sign_in

@@ -31,7 +31,7 @@ from rag.search.reply.reply_parts import (
 )
 from rag.search.reply.untrusted import alteration_notes, disarm, label
 from rag.text.flags import Flag
-from rag.uris import resource_uri
+from rag.uris import passage_page, resource_uri
 
 
 class ListingRecord(Reply):
@@ -131,18 +131,19 @@ def search_reply(
     *,
     vectors: bool = False,
     urls: bool = False,
+    pages: str = "",
     brief: bool = False,
 ) -> SearchReply:
     """The answer within `max_chars` of JSON (None for no limit): as many whole hits as fit.
 
     If even the first hit doesn't fit alone, it is truncated. Notes say how many hits are missing, and that
     one is truncated. If the answer has a context, the reply has the hits that are in it, without their texts.
-    With `vectors`, hits have their vectors. With `urls`, a hit without a URL has its resource's. Models read
-    `brief` records.
+    With `vectors`, hits have their vectors. A hit without a URL has that of its page on the server at
+    `pages`, or else, with `urls`, its resource's URI. Models read `brief` records.
     """
     places = places_of_namesakes(hit.source for hit in answer.hits)
     hits = [
-        hit_record(hit, vectors=vectors, urls=urls, brief=brief).model_copy(
+        hit_record(hit, vectors=vectors, urls=urls, pages=pages, brief=brief).model_copy(
             update={
                 "cite_as": cite_as(hit, places.get(hit.source.id, "")),
                 "stale": answer.stale.get(hit.source.id),
@@ -260,8 +261,10 @@ def _truncate(reply: SearchReply, max_chars: int) -> SearchReply:
     return reply
 
 
-def hit_record(hit: Hit, *, vectors: bool, urls: bool = False, brief: bool = False) -> HitRecord:
-    """A hit as JSON, with its vector or without. With `urls`, its resource's URI stands for a missing URL."""
+def hit_record(
+    hit: Hit, *, vectors: bool, urls: bool = False, pages: str = "", brief: bool = False
+) -> HitRecord:
+    """A hit as JSON, with its vector or without. `search_reply` says what stands for a missing URL."""
     source, url = hit.source, shown_url(hit.source)
     uri = resource_uri(source.collection, hit.cited)
     metadata = shown_metadata(source, hit.fields, only_declared=brief)
@@ -274,7 +277,7 @@ def hit_record(hit: Hit, *, vectors: bool, urls: bool = False, brief: bool = Fal
         collection=source.collection,
         title=label(source.title) if urls or not brief else None,
         cite_as=cite_as(hit),
-        url=url or (uri if urls else None),
+        url=url or (passage_page(pages, hit.cited, source.revision) if pages else uri if urls else None),
         page=hit.shown_chunks[0].page,
         **shown_dates(source, hit.dating),
         header=label(hit.header) or None,
