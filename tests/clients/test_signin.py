@@ -16,6 +16,7 @@ import subprocess
 import time
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -23,6 +24,7 @@ import anyio
 import httpx2
 import jwt
 import pytest
+from anyio import to_thread
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
@@ -84,7 +86,15 @@ def _client(id_: str, *grants: str, **more: object) -> dict[str, Any]:
     )
 
 
+BACK = f"{PUBLIC}/passages/sign-in"
 CLIENTS = [
+    {
+        "client_id": "pages",
+        "grant_types": ["authorization_code"],
+        "redirect_uris": [BACK],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+    },
     _client("report", "client_credentials"),
     _client("unlisted", "client_credentials"),
     _client("agent", BY_ASSERTION, token_endpoint_auth_method="client_secret_post"),  # noqa: S106 no secret
@@ -199,7 +209,7 @@ def config(stopped: Issuer, paper_folder: Path) -> Path:
     )
     file.write_text(
         f'[http]\npublic_url = "{PUBLIC}"\nauthentication = ["oauth"]\n'
-        f'[oauth]\nissuer = "{stopped.url}"\njwks_url = "{stopped.url}/jwks"\n'
+        f'[oauth]\nissuer = "{stopped.url}"\njwks_url = "{stopped.url}/jwks"\npage_client = "pages"\n'
         f'tenants = {{ "Acorn Ltd" = "default" }}\n{listed}\n'
     )
     return file
@@ -306,6 +316,20 @@ class Person:
         answer = {name: value for name, (value,) in parse_qs(urlsplit(address).query).items()}
         return AuthorizationCodeResult.model_validate(answer)
 
+    async def open(self, browser: httpx2.AsyncClient, url: str, *, until: str = "") -> httpx2.Response:
+        """The page at an address, after a sign-in if it needs one; or the redirect to an address `until`."""
+        page = await browser.get(url)
+        while True:
+            address = urljoin(str(page.url), page.headers.get("location", ""))
+            if page.is_redirect and until and address.startswith(until):
+                return page
+            if page.is_redirect:
+                page = await browser.get(address)
+            elif 'name="prompt"' in page.text:
+                page = await self._filled_in(browser, page)
+            else:
+                return page
+
     async def _filled_in(self, browser: httpx2.AsyncClient, page: httpx2.Response) -> httpx2.Response:
         assert page.status_code == 200, page.text
         form = re.search(r'<form[^>]*action="([^"]+)"', page.text)
@@ -357,6 +381,81 @@ async def test_people_sign_in_from_nothing_and_see_what_their_groups_may(
         assert jwt.get_unverified_header(memory.token)["typ"] == "at+jwt"
         line = next(line for line in reversed(desk.log()) if line.get("call") == "search")
         assert (line["user"], line["oauth_client"]) == (person, token["client_id"])
+
+
+async def _citations(desk: Remote, token: str) -> dict[str, str]:
+    """The addresses of the pages of all that a token's holder finds."""
+    arguments = {"query": "pendulum", "limit": 50}
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "search", "arguments": arguments},
+    }
+    reply = await to_thread.run_sync(partial(desk.post, token, body, **HOST))
+    return {hit["cite_as"]: hit["url"] for hit in reply.json()["result"]["structuredContent"]["results"]}
+
+
+@pytest.mark.anyio
+async def test_a_citation_opens_in_a_browser_for_whom_the_issuer_vouches_and_for_nobody_else(
+    issuer: Issuer, desk: Remote
+) -> None:
+    urls = await _citations(desk, issuer.token())
+    assert set(urls) == EVERYTHING
+    async with (
+        httpx2.AsyncClient(transport=Proxy(desk)) as of_ann,
+        httpx2.AsyncClient(transport=Proxy(desk)) as of_bob,
+    ):
+        ann, bob = Person("ann"), Person("bob")
+        shown = await ann.open(of_ann, urls["secret"])
+        assert shown.status_code == 200
+        assert shown.url == urls["secret"]
+        assert re.search(r"<mark[^>]*>[^<]*A pendulum, secret", shown.text)
+        again = await of_ann.get(urls["open"].partition("#")[0])  # without another sign-in
+        assert again.status_code == 200
+        assert (await bob.open(of_bob, urls["secret"])).status_code == 404
+        assert (await bob.open(of_bob, urls["open"])).status_code == 200
+        line = next(line for line in reversed(desk.log()) if line.get("call") == "page")
+        assert (line["user"], line["outcome"]) == ("bob", "answered")
+
+
+@pytest.mark.anyio
+async def test_no_sign_in_to_the_pages_is_taken_over_or_repeated(issuer: Issuer, desk: Remote) -> None:
+    url = (await _citations(desk, issuer.token()))["open"]
+    async with (
+        httpx2.AsyncClient(transport=Proxy(desk)) as browser,
+        httpx2.AsyncClient(transport=Proxy(desk)) as victim,
+    ):
+        back = await Person("ann").open(browser, url, until=BACK)
+        address = back.headers["location"]
+        assert (await victim.get(address)).status_code == 403  # who didn't begin this sign-in
+        assert (await browser.get(address.replace("state=", "state=x"))).status_code == 403
+        begun = await browser.get(address)
+        assert begun.headers["location"].startswith("/passages/")
+        assert "access_token" not in str(begun.headers.get("location"))
+        (cookie,) = [value for value in begun.headers.get_list("set-cookie") if "refdesk-token" in value]
+        assert {"HttpOnly", "Secure", "SameSite=lax", "Path=/passages"} <= set(cookie.split("; "))
+        assert (await browser.get(address)).status_code == 403  # a second time
+        browser.cookies.clear()
+        browser.cookies.set("__Secure-refdesk-token", "forged", domain="desk.example.com", path="/passages")
+        refused = await browser.get(url)
+        assert refused.headers["location"].startswith(issuer.url)
+
+
+@pytest.mark.anyio
+async def test_a_token_that_is_not_accepted_ends_the_sign_in_with_the_reason(
+    issuer: Issuer, desk: Remote
+) -> None:
+    url = (await _citations(desk, issuer.token()))["open"]
+    twists = {"payload": {"tenant": "Unknown Ltd"}}
+    issuer.tell(twists=twists)
+    try:
+        async with httpx2.AsyncClient(transport=Proxy(desk)) as browser:
+            refused = await Person("ann").open(browser, url)
+    finally:
+        issuer.tell()
+    assert refused.status_code == 403
+    assert "names no tenant" in refused.text
 
 
 @pytest.mark.anyio

@@ -128,6 +128,7 @@ EVERY_SETTING = {
     "oauth.groups_claim": ("roles", "roles"),
     "oauth.groups_required": ("always", "always"),
     "oauth.scope_prefix": ("api://desk/", "api://desk/"),
+    "oauth.page_client": ("refdesk-pages", "refdesk-pages"),
     "limits.concurrent": ("5", 5),
     "limits.concurrent_per_tenant": ("2", 2),
     "limits.queue_seconds": ("0", 0.0),

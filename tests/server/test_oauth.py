@@ -832,3 +832,10 @@ def test_clients_are_told_scopes_as_the_issuer_knows_them(
     assert f'scope="{prefix}{SEARCH_SCOPE}"' in remote.post(None, **HOST).headers["WWW-Authenticate"]
     assert remote.post(_token(scope=f"{SEARCH_SCOPE} handbook:read"), **HOST).status_code == 200
     assert remote.post(_token(scope=f"{prefix}{SEARCH_SCOPE} handbook:read"), **HOST).status_code == 403
+
+
+def test_a_client_for_pages_without_tokens_is_refused() -> None:
+    oauth = OAuthSettings(page_client="pages")
+    with pytest.raises(ConfigurationError, match=r"oauth\.page_client"):
+        check_exposure(HttpSettings(), oauth)
+    check_exposure(HttpSettings(), OAuthSettings())

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,10 @@ import httpx2
 import pytest
 from starlette.datastructures import Headers
 
+from rag.access.page_pass import COOKIE, holds_pass
 from rag.admin.web.browser_guard import Door
 from rag.admin.web.console_command import CHANGES, PAGES
+from rag.uris import PASSAGE_PAGES
 
 if TYPE_CHECKING:
     from tests.admin.web.conftest import Browser, Running
@@ -95,6 +98,18 @@ def test_the_cookie_is_for_our_pages_alone(scripts: Scripts, tmp_path: Path, sta
         assert cookie.startswith(f"refdesk-console-{port}=")
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
+
+
+def test_the_sign_in_lets_the_browser_see_the_pages_of_citations_too(
+    scripts: Scripts,
+    web_data: Path,
+    start_console: Any,  # noqa: ANN401 a function
+) -> None:
+    with start_console(scripts, web_data) as console:
+        cookies = httpx2.get(console.address).headers.get_list("set-cookie")
+    (page_pass,) = [cookie for cookie in cookies if cookie.startswith(COOKIE)]
+    assert {"HttpOnly", "SameSite=lax", f"Path={PASSAGE_PAGES}"} <= set(page_pass.split("; "))
+    assert holds_pass(web_data, [page_pass.partition(";")[0]], datetime.now(UTC))
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "A" * 43, '"', "a=b; a=b;" * 50])
