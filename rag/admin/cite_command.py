@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import IO, Any
 
 import click
+from anyio import to_thread
 from pydantic import ValidationError
 
 from rag.access.tenants import local_principal
@@ -16,6 +18,7 @@ from rag.admin.command_line import command
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
+from rag.corpus import LetterCase, Principal
 from rag.errors import NotFoundError
 from rag.report.text_and_html import counted, shortened
 from rag.search.answer_citations import (
@@ -28,6 +31,7 @@ from rag.search.answer_citations import (
 from rag.search.desk import Desk
 from rag.search.reply.reply_parts import page_of
 from rag.search.reply.untrusted import label
+from rag.store.care.tenant_backup import checked_archive, cited_texts
 from rag.store.read.collection_reader import CollectionReader
 from rag.uris import split_citation
 
@@ -46,7 +50,15 @@ def cite_command() -> None:
 @command("check", of_asker=True, on_bucket=True)
 @click.argument("answer", type=click.File("rb"), default="-", metavar="[FILE]")
 @click.option("--require", is_flag=True, help="Fail if a paragraph or a quote has no citation.")
-async def check_command(settings: Settings, *, answer: IO[bytes], require: bool, as_json: bool) -> int:
+@click.option(
+    "--backup",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Show passages that have changed or gone as they were cited, from this backup of the tenant.",
+)
+async def check_command(
+    settings: Settings, *, answer: IO[bytes], require: bool, backup: Path | None, as_json: bool
+) -> int:
     """Check that citations are readable and quotes are verbatim.
 
     FILE holds the answer, as text, or as JSON by the schema that `cite schema` prints; - or nothing is
@@ -56,7 +68,8 @@ async def check_command(settings: Settings, *, answer: IO[bytes], require: bool,
     omissions marked by an ellipsis don't count. Quotes without a citation are listed but not checked.
 
     A citation with the revision of a result, [source_id@revision/seq], is found again after the document was
-    edited: it stands word for word, has changed, or is gone. Quotes are looked for where it stands now.
+    edited: it stands word for word, has changed, or is gone. Quotes are looked for where it stands now. The
+    text as it was cited is shown if a tag has it, or the backup that --backup names.
 
     With --require, every paragraph, list item and table row that states something needs a citation, and every
     quote; of JSON, every statement. Headings, introductions that end with a colon, questions and code need
@@ -67,8 +80,13 @@ async def check_command(settings: Settings, *, answer: IO[bytes], require: bool,
     missing.
     """
     text = _answer(answer)
+    principal = local_principal(settings)
     async with Desk.open(settings, os.environ) as desk:
-        checked = await check_answer(desk, local_principal(settings), text)
+        checked = await check_answer(desk, principal, text)
+    if backup:
+        checked = await to_thread.run_sync(
+            _with_texts_of, backup, checked, principal, settings.access.letter_case
+        )
     hidden = await _existing_ids(
         settings, {citation.id for citation in checked.citations if not citation.readable}
     )
@@ -77,6 +95,30 @@ async def check_command(settings: Settings, *, answer: IO[bytes], require: bool,
     else:
         _print(checked, hidden, require=require)
     return 0 if _passes(checked, require=require) else FAILED
+
+
+def _with_texts_of(
+    backup: Path, checked: CheckedAnswer, principal: Principal, case: LetterCase
+) -> CheckedAnswer:
+    """The answer with the cited texts that a backup has, of passages that don't stand any more.
+
+    The asker may read their documents now, and must have been allowed to then.
+
+    Raises:
+        ConfigurationError: the backup can't be used.
+    """
+    archive = checked_archive(backup)
+    edited = [
+        citation.id
+        for citation in checked.citations
+        if citation.standing in {"changed", "gone"} and citation.cited_text is None
+    ]
+    texts = cited_texts(archive, edited, principal, case)
+    citations = tuple(
+        replace(citation, cited_text=texts.get(citation.id, citation.cited_text))
+        for citation in checked.citations
+    )
+    return replace(checked, citations=citations)
 
 
 def _passes(checked: CheckedAnswer, *, require: bool) -> bool:
@@ -162,7 +204,7 @@ def _print(checked: CheckedAnswer, hidden: set[str], *, require: bool) -> None:
         echo(_citation_line(citation, exists=citation.id in hidden))
         if citation.cited_text is not None:
             cited = shortened(label(citation.cited_text), PARAGRAPH_WIDTH)
-            echo(f"{'as cited':{WIDTH}}  [{citation.cited_text_id}]  “{cited}”")
+            echo(f"{'as cited':{WIDTH}}  [{citation.cited_text_id or citation.id}]  “{cited}”")
     for quote in checked.quotes:
         echo(_quote_line(quote))
     lacking = checked.uncited if require else ()

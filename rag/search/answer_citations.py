@@ -294,7 +294,7 @@ class CheckedCitation:
 
     If it has a revision, they are those that stand in the place of the cited ones now. `standing` says what
     became of these; "unknown" if they can't be found again, as of a revision that isn't known any more.
-    `cited_text` is the text as it was cited, and `cited_text_id` where it is, if a tag keeps it.
+    `cited_text` is the text as it was cited, if a tag or a backup has it; `cited_text_id` is its id in a tag.
     """
 
     id: str

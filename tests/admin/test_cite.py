@@ -248,6 +248,35 @@ def test_a_citation_with_a_revision_of_what_is_hidden_or_was_never_there_is_told
     assert [line.partition(" ")[0] for line in lines] == ["changed", "missing", "unknown", "3"]
 
 
+def test_a_backup_shows_the_text_as_it_was_cited_to_whom_it_was_readable_then_and_is_now(
+    case: Case, ingested: Path, tmp_path: Path
+) -> None:
+    cited = f"{case.id}@{_revision(case)}"
+    last, backups = f"{cited}/{case.last}", {name: tmp_path / f"{name}.tar" for name in ("open", "hers")}
+    case.inside.run("backup", backups["open"])
+    case.inside.run("access", "set", case.id, "--allow", "user:ann")
+    case.inside.run("backup", backups["hers"])
+    case.inside.run("access", "set", case.id, "--visibility", "tenant")
+    assert case.check(f"[{last}]", "--backup", str(backups["open"]))[1].startswith("1 citation")  # it stands
+    _edit(case, ingested, TEXT.replace("in August", "in May"))
+    ids = f"[{last}], [{cited}/0-{case.last}]"
+    for asker, name, count in (("bob", "open", 2), ("ann", "hers", 2), ("bob", "hers", 0)):
+        lines = case.check(ids, "--user", asker, "--backup", str(backups[name]), code=1)
+        shown = [line for line in lines if line.startswith("as cited")]
+        assert len(shown) == count
+        assert all("Nobody works in August." in line for line in shown[:1])
+    case.inside.run("access", "set", case.id, "--allow", "user:ann")
+    lines = case.check(f"[{last}]", "--user", "bob", "--backup", str(backups["open"]), code=1)
+    assert not any(line.startswith("as cited") for line in lines)
+    case.file.write_text(f"[{last}]")
+    checked = case.inside.json(
+        "cite", "check", case.file, "--user", "ann", "--backup", backups["open"], code=1
+    )
+    assert "Nobody works in August." in checked["citations"][0]["cited_text"]
+    other = case.inside.run("cite", "check", case.file, "--backup", case.file, code=2)
+    assert "is not a backup" in other.stderr
+
+
 def test_an_answer_by_the_schema_is_checked_like_text(case: Case) -> None:
     schema = json.loads(case.inside.run("cite", "schema").stdout)
     assert schema == case.inside.json("cite", "schema")

@@ -25,7 +25,7 @@ import json
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,11 +34,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute
 from anyio import sleep, to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag.access.keys import Keys, keys_file, read_keys
-from rag.corpus import Collection
+from rag.access.rule import visible
+from rag.corpus import Collection, LetterCase, Principal
 from rag.errors import BusyError, ConfigurationError, NotFoundError, StoreError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
@@ -46,6 +48,7 @@ from rag.store.read.catalog import collection_record
 from rag.store.read.connection import connect, engine_errors
 from rag.store.write.collection_tables import table_names
 from rag.store.write.desk_folder import flush_folder, read_key, unwritable
+from rag.uris import split_citation
 
 if TYPE_CHECKING:
     import lancedb
@@ -222,6 +225,51 @@ def rows_of(content: bytes) -> pa.Table:
         return pa.ipc.open_file(pa.BufferReader(content)).read_all()
     except pa.ArrowInvalid as error:
         raise StoreError("A part of the backup can't be read.") from error
+
+
+def cited_texts(
+    archive: Archive, citations: Iterable[str], principal: Principal, case: LetterCase
+) -> dict[str, str]:
+    """The texts of citations with a revision as an archive has them, by citation; reads the archive once.
+
+    A citation is missing if the archive has another revision of its source, or if the principal might not
+    read the source then.
+
+    Raises:
+        ConfigurationError: the archive is of another tenant, or can't be read.
+        StoreError: a part of it can't be read.
+    """
+    if archive.about.tenant != principal.tenant:
+        raise ConfigurationError(f"The backup {archive.file} is of the tenant {archive.about.tenant}.")
+    wanted = {citation: split_citation(citation) for citation in citations}
+    source_ids = pa.array({source_id for source_id, _, _ in wanted.values()}, pa.string())
+    readable: set[str] = set()
+    revisions: dict[tuple[str, str], str | None] = {}  # by source and the generation of its chunks
+    texts: dict[tuple[str, str | None, int], str] = {}
+    for name, content in archive_parts(archive.file):
+        key, _, kind = name.rpartition("/")[0].partition("/")
+        if key not in {"access", "collections"}:
+            continue
+        rows, kind = rows_of(content), kind.rpartition("/")[2] or key
+        column = "source_id" if kind == "chunks" else "id"
+        for row in rows.filter(pa.compute.is_in(rows[column], source_ids)).to_pylist():
+            if kind == "access" and visible(principal, schema.access_record(row), case):
+                readable.add(row["id"])
+            elif kind == "sources" and row["id"] in readable:
+                revisions[row["id"], row["generation"]] = schema.source_record(row, "").revision
+            elif kind == "chunks" and (row["source_id"], row["generation"]) in revisions:
+                chunk = schema.chunk_of_row(row)
+                revision = revisions[chunk.source_id, row["generation"]]
+                texts[chunk.source_id, revision, chunk.seq] = chunk.text
+    passages = {
+        citation: [texts.get((source_id, revision, seq)) for seq in seqs]
+        for citation, (source_id, revision, seqs) in wanted.items()
+    }
+    return {
+        citation: "\n\n".join(filter(None, parts))
+        for citation, parts in passages.items()
+        if parts and None not in parts
+    }
 
 
 ATTEMPTS, PAUSE_SECONDS = 200, 0.05  # to find a moment at which nobody commits
