@@ -8,7 +8,7 @@ one of that year. What has no other edition is not affected by any of this.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import combinations
@@ -127,25 +127,28 @@ def prefer_editions(hits: Sequence[Hit], asked: AskedTime) -> list[Hit]:
     return sorted(dated, key=lambda hit: -hit.score)
 
 
-def newer_where_they_differ(hits: Sequence[Hit], today: date) -> list[Hit]:
-    """The hits, with newer editions in the ranks and with the scores of older ones that have other numbers.
+def preferred_where_they_differ(hits: Sequence[Hit], today: date, foreign: Container[str] = ()) -> list[Hit]:
+    """The hits, with preferred editions in the ranks and with the scores of those that have other numbers.
 
-    For a question without a time: "20 days" of 2018 and "25 days" of 2023 can't both be right now. These are
-    near copies in documents of one title or path, without dates and versions. One that answers much better
-    keeps its rank. Hits whose ranks change say when they are from. Where no two documents have one name,
-    this takes microseconds.
+    For a question without a time: "20 days" of 2018 and "25 days" of 2023 can't both be right now, so the
+    newer one is preferred; before that, one that isn't of a `foreign` collection. These are near copies in
+    documents of one title or path, without dates and versions. One that answers much better keeps its rank.
+    Hits whose ranks change say when they are from. Where no two documents have one name, this takes
+    microseconds.
     """
     ranked, present = list(hits), AskedTime(today=today)
     for ranks in _ranks_of_one_name(hits):
         group = [hits[rank] for rank in ranks]
         bags = [frozenset(words(hit.text)) for hit in group]
         datings, common = [dating(hit.source) for hit in group], jaccard(bags)
+        are_own = [hit.source.collection not in foreign for hit in group]
         order = list(range(len(group)))
         for first, second in combinations(range(len(group)), 2):
             older, newer = order[first], order[second]
             if (
                 common[older, newer] >= NEAR_COPY
-                and present.prefers(datings[newer], datings[older])
+                and are_own[newer] >= are_own[older]
+                and (are_own[newer] > are_own[older] or present.prefers(datings[newer], datings[older]))
                 and group[newer].score >= group[older].score * OTHER_EDITION
                 and _numbers(bags[older] ^ bags[newer])
             ):
@@ -154,6 +157,21 @@ def newer_where_they_differ(hits: Sequence[Hit], today: date) -> list[Hit]:
             for rank, index in zip(ranks, order, strict=True):
                 ranked[rank] = replace(group[index], score=hits[rank].score, dating=datings[index])
     return ranked
+
+
+def own_and_newer_first(hits: Sequence[Hit], foreign: Container[str]) -> list[Hit]:
+    """The hits in another order, with the scores of their ranks: for those that may all be beside the point.
+
+    Hits that aren't of a `foreign` collection come first, and of two in a row the one with the later date of
+    its own.
+    """
+
+    def place(hit: Hit) -> tuple[bool, float]:
+        date_ = hit.source.date
+        return hit.source.collection in foreign, -date_.timestamp() if date_ else 0
+
+    ordered = sorted(hits, key=place)
+    return [replace(hit, score=ranked.score) for hit, ranked in zip(ordered, hits, strict=True)]
 
 
 def _ranks_of_one_name(hits: Sequence[Hit]) -> list[list[int]]:

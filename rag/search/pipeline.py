@@ -18,7 +18,13 @@ from anyio import to_thread
 
 from rag.answers import Answer, Context, Hit, SubQuery
 from rag.errors import InvalidRequestError
-from rag.rank.editions import AskedTime, asked_time, newer_where_they_differ, prefer_editions
+from rag.rank.editions import (
+    AskedTime,
+    asked_time,
+    own_and_newer_first,
+    prefer_editions,
+    preferred_where_they_differ,
+)
 from rag.report.text_and_html import counted
 from rag.search.exact import find_exact, scan_deadline
 from rag.search.gate import WIDER, admit
@@ -69,7 +75,8 @@ CHANCE = (
     "Mode hybrid searches by words, too: {}."
 )
 NEWEST = "Of several editions of a document, the newest one is preferred."
-NEWER_FIRST = "Editions of a document have different numbers; the newer one comes first."
+OWN_AND_NEWER = "The desk's own documents come before attached ones, and newer ones before older ones."
+DIFFERING = f"Editions of a document have different numbers. {OWN_AND_NEWER}"
 OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
 RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
@@ -109,8 +116,17 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     state.note(await to_thread.run_sync(_lacking_phrases_notes, hits, plan) if plan.phrases else [])
     if await lacks_evidence(hits, queries[0], plan, state.spellings):
         state.notes.insert(0, UNGROUNDED)  # its reader needs it before all else
-        hits = hits[:WEAK_SHOWN] if plan.thresholds.weak_evidence == "note" else []
+        hits = _weak_hits(hits, state) if plan.thresholds.weak_evidence == "note" else []
     return state.answer(hits, _context(hits, state) if plan.context_tokens and hits else None), state
+
+
+def _weak_hits(hits: Sequence[Hit], state: SearchState) -> list[Hit]:
+    """What is shown of hits that nothing speaks for."""
+    shown = hits[:WEAK_SHOWN]
+    ordered = own_and_newer_first(shown, state.foreign)
+    if [hit.chunk.id for hit in ordered] != [hit.chunk.id for hit in shown]:
+        state.note([OWN_AND_NEWER])
+    return ordered
 
 
 def _without_retrievers(state: SearchState) -> SearchState:
@@ -254,7 +270,7 @@ async def _in_order_of_editions(
     if asked:
         preferred = await to_thread.run_sync(prefer_editions, hits, asked)
     else:
-        preferred = newer_where_they_differ(hits, today)
+        preferred = preferred_where_they_differ(hits, today, state.foreign)
     changed = [hit.chunk.id for hit in hits] != [hit.chunk.id for hit in preferred]
     if not (asked or changed):
         return hits
@@ -267,7 +283,7 @@ async def _in_order_of_editions(
 def _edition_notes(asked: AskedTime | None) -> list[str]:
     """A note on which editions come first."""
     if asked is None:
-        return [NEWER_FIRST]
+        return [DIFFERING]
     return [OF_YEARS.format(" and ".join(map(str, sorted(asked.years)))) if asked.years else NEWEST]
 
 

@@ -115,6 +115,14 @@ class SearchState:
     degraded: list[str] = field(default_factory=list)
     spellings: dict[str, tuple[Spelling, ...]] = field(default_factory=dict)
 
+    @property
+    def foreign(self) -> frozenset[str]:
+        """The collections whose documents aren't the desk's own: attached tables and retrievers."""
+        tables = (view.table for view in self.views)
+        return frozenset(
+            table.collection.name for table in tables if table.collection.attached or table.retrieves
+        )
+
     def for_side_search(self, plan: SearchPlan) -> SearchState:
         """The state for a side search by another plan, whose steps and notes are not reported."""
         return replace(

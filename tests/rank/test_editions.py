@@ -17,8 +17,9 @@ from rag.rank.editions import (
     OTHER_EDITION,
     AskedTime,
     asked_time,
-    newer_where_they_differ,
+    own_and_newer_first,
     prefer_editions,
+    preferred_where_they_differ,
     without_copies,
 )
 
@@ -175,23 +176,53 @@ TWENTY, THIRTY = (
 
 
 def test_without_a_time_a_newer_edition_takes_the_place_of_one_with_other_numbers() -> None:
-    hits = newer_where_they_differ([TWENTY, UNRELATED, THIRTY], date(2026, 1, 1))
+    hits = preferred_where_they_differ([TWENTY, UNRELATED, THIRTY], date(2026, 1, 1))
     assert _paths(hits) == ["2023/leave.md", "2024/canteen.md", "2018/leave.md"]
     assert [hit.score for hit in hits] == [0.6, 0.55, 0.5]
     same = [TWENTY, replace(THIRTY, chunk=replace(THIRTY.chunk, text="Leave is 20 days."))]
-    assert newer_where_they_differ(same, date(2026, 1, 1)) == same  # there is nothing to choose
-    assert newer_where_they_differ([TWENTY, THIRTY], date(2022, 1, 1)) == [TWENTY, THIRTY]  # not yet
-    assert newer_where_they_differ([THIRTY, TWENTY], date(2026, 1, 1)) == [THIRTY, TWENTY]
+    assert preferred_where_they_differ(same, date(2026, 1, 1)) == same  # there is nothing to choose
+    assert preferred_where_they_differ([TWENTY, THIRTY], date(2022, 1, 1)) == [TWENTY, THIRTY]  # not yet
+    assert preferred_where_they_differ([THIRTY, TWENTY], date(2026, 1, 1)) == [THIRTY, TWENTY]
     better = [replace(TWENTY, score=0.9), THIRTY]
-    assert newer_where_they_differ(better, date(2026, 1, 1)) == better
+    assert preferred_where_they_differ(better, date(2026, 1, 1)) == better
     other = [TWENTY, _hit("2023/leave.md", 0.5, "Sick pay ends after 30 weeks.")]
-    assert newer_where_they_differ(other, date(2026, 1, 1)) == other
+    assert preferred_where_they_differ(other, date(2026, 1, 1)) == other
+
+
+def _of(collection: str, hit: Hit) -> Hit:
+    return replace(hit, source=replace(hit.source, collection=collection))
+
+
+def test_of_editions_that_differ_one_of_its_own_stands_before_an_attached_one_whatever_their_dates() -> None:
+    foreign = _of("vendor", THIRTY)
+    for ranked in ([foreign, replace(TWENTY, score=0.5)], [replace(TWENTY, score=0.6), foreign]):
+        ordered = preferred_where_they_differ(ranked, date(2026, 1, 1), {"vendor"})
+        assert _paths(ordered) == ["2018/leave.md", "2023/leave.md"]
+        assert [hit.score for hit in ordered] == [hit.score for hit in ranked]
+    as_own = preferred_where_they_differ([TWENTY, foreign], date(2026, 1, 1))
+    assert _paths(as_own) == ["2023/leave.md", "2018/leave.md"]
+
+
+def test_hits_that_may_be_beside_the_point_stand_own_ones_first_then_by_the_dates_they_state() -> None:
+    def stated(path: str, year: int | None, collection: str = "docs") -> Hit:
+        hit = _of(collection, _hit(path, 0.5, "A word."))
+        return replace(
+            hit, source=replace(hit.source, date=datetime(year, 1, 1, tzinfo=UTC) if year else None)
+        )
+
+    hits = [stated("a", 2024, "vendor"), stated("b", None), stated("c", 2018), stated("d", 2023)]
+    hits = [replace(hit, score=1 - rank / 10) for rank, hit in enumerate(hits)]
+    ordered = own_and_newer_first(hits, {"vendor"})
+    assert _paths(ordered) == ["d", "c", "b", "a"]
+    assert [hit.score for hit in ordered] == [1.0, 0.9, 0.8, 0.7]
+    undated = [stated("x", None), stated("y", None)]
+    assert own_and_newer_first(undated, set()) == undated
 
 
 @given(st.permutations(["2016", "2018", "2023"]))
 def test_of_three_that_differ_the_newest_is_first_and_the_oldest_last(years: list[str]) -> None:
     hits = [_hit(f"{year}/leave.md", 0.5, f"Leave is {year[2:]} days.") for year in years]
-    ordered = _paths(newer_where_they_differ(hits, date(2026, 1, 1)))
+    ordered = _paths(preferred_where_they_differ(hits, date(2026, 1, 1)))
     assert ordered == ["2023/leave.md", "2018/leave.md", "2016/leave.md"]
 
 

@@ -15,6 +15,7 @@ import pytest
 from rag.answers import Answer, Mode, SearchRequest
 from rag.corpus import NO_VECTORS, Access, Attachment, Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError, StoreError
+from rag.search.pipeline import DIFFERING
 from rag.search.search_state import UNREAD
 from rag.store.read.attached.attached_rows import access_of, complete
 from rag.store.read.attached.attached_table import AttachedTable
@@ -608,3 +609,18 @@ def test_a_malformed_list_of_entries_admits_nobody(
     access = access_of(entries)
     expected = None if allowed is None else Access("restricted", frozenset(allowed))
     assert (access and replace(access, revision=0)) == expected
+
+
+async def test_of_passages_that_disagree_the_desks_own_stands_before_an_attached_one(others: Others) -> None:
+    leave = "Everybody at this house has {} days of paid leave in a year"
+    await others.shelf.put("leave", leave.format("twenty 20"), title="Huygens")
+    texts = [leave.format("thirty 30"), *[*TEXTS.values()][1:]]
+    await others.write(text=texts, vector=others.foreign.column_of(others.shelf.small.vectors(texts)))
+    await others.attach("notes")
+    question = "has everybody at this house thirty days of paid leave in a year"
+    answer = await others.shelf.desk().search(BOB, SearchRequest(question))
+    assert [hit.source.collection for hit in answer.hits[:2]] == ["documents", "notes"]
+    assert answer.hits[0].score >= answer.hits[1].score
+    assert DIFFERING in answer.notes
+    alone = await others.shelf.desk().search(BOB, SearchRequest(question, collections=("notes",)))
+    assert DIFFERING not in alone.notes
