@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag.admin.sources_command import open_reader
+from rag.admin.terminal import arguments
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, model_name
 from rag.config.settings import Settings
 from rag.corpus import Collection
@@ -17,6 +18,7 @@ from rag.report.text_and_html import counted
 from rag.run_history import runs_of
 from rag.store.read.catalog import check_embedder
 from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.desk_folder import judged_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,12 @@ async def foreign_documents_notes(
         f"the model of this collection knows. To find them by meaning, and by questions in other languages, "
         f"run {command}. It embeds all documents again, and --undo goes back."
     )
+    judged = sorted(judged_folder(settings.data, collection.tenant).glob("*.jsonl"))
+    if judged:
+        note += (
+            f" With{arguments('--questions', str(judged[0]))} it measures both models on your judged "
+            "questions, and with --if-better it keeps the better one."
+        )
     return (note,)
 
 

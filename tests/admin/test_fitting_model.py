@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from rag.corpus import EmbedderIdentity
 from rag.ingest.file_digests import CHUNK_TOKENS, MULTILINGUAL_CHUNK_TOKENS, usual_tokens
 from rag.ingest.fitting_model import SAMPLED, LanguageSample, fitting_embedder, sample_languages
 from rag.models.embed.local_embedder import builtin_embedder
+from rag.store.write.desk_folder import judged_folder
 from rag.store.write.make_collection import ensure_collection
 
 if TYPE_CHECKING:
@@ -167,6 +169,22 @@ def test_it_is_told_once_that_the_english_model_doesnt_fit_any_more(
     assert found[0]["title"] in {"Urlaub", "Leave"}
     inside.run(*rebuild.split()[1:3], "documents", "--undo")
     assert model_of(inside, "documents") == SMALL
+
+
+@pytest.mark.slow
+def test_who_has_judged_questions_is_told_how_to_measure_both_models_on_them(
+    inside: Desk, german: Path, english: Path
+) -> None:
+    questions = judged_folder(inside.data, "default") / "own.jsonl"
+    inside.run("ingest", english)
+    questions.parent.mkdir(parents=True)
+    questions.write_text(json.dumps({"text": "Сколько дней отпуска?", "expect": ["urlaub.md"]}) + "\n")
+    said = inside.run("ingest", german).stderr
+    assert f"--questions {questions}" in said
+    rebuild = ("collection", "rebuild", "documents", "--model", MULTILINGUAL, "--questions", questions)
+    figures = inside.json(*rebuild)
+    assert len(figures["runs"]) == 2
+    assert "difference" in json.dumps(figures["comparison"])
 
 
 @pytest.mark.slow
