@@ -187,8 +187,8 @@ def _text(extract: Extract, seqs: range, around: int) -> Html:
     is_whole = not start and extract.end >= extract.source.length
     if is_whole or not seqs or around >= MOST_AROUND:
         return tag("section", document)
-    more = tag("a", "Show more of the document", href=f"?around={around * WIDER}#{CITED}")
-    return tag("section", document, tag("p", more))
+    link = tag("a", "Show more of the document", href=f"?around={around * WIDER}#{CITED}")
+    return tag("section", document, tag("p", link))
 
 
 def _cited(extract: Extract, seqs: range) -> Span | None:

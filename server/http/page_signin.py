@@ -110,7 +110,7 @@ class PageSignIn:
         state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
         challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         scopes = (SEARCH_SCOPE, *self._oauth.scopes)
-        asked = {
+        parameters = {
             "response_type": "code",
             "client_id": self._oauth.page_client,
             "redirect_uri": self._back,
@@ -120,7 +120,7 @@ class PageSignIn:
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
-        reply = RedirectResponse(f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}", 303)
+        reply = RedirectResponse(f"{address}{'&' if '?' in address else '?'}{urlencode(parameters)}", 303)
         begun = f"{state}.{verifier}.{quote(id_, safe='')}"
         _set_cookie(reply, BEGUN + state[:STATE_CHARS], begun, BEGUN_SECONDS)
         return reply

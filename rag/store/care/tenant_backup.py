@@ -25,10 +25,11 @@ import json
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag.access.keys import Keys, keys_file, read_keys
 from rag.access.rule import visible
-from rag.corpus import Collection, LetterCase, Principal
+from rag.corpus import Access, Collection, LetterCase, Principal
 from rag.errors import BusyError, ConfigurationError, NotFoundError, StoreError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
@@ -241,35 +242,48 @@ def cited_texts(
     """
     if archive.about.tenant != principal.tenant:
         raise ConfigurationError(f"The backup {archive.file} is of the tenant {archive.about.tenant}.")
-    wanted = {citation: split_citation(citation) for citation in citations}
-    source_ids = pa.array({source_id for source_id, _, _ in wanted.values()}, pa.string())
+    parts = {citation: split_citation(citation) for citation in citations}
+    source_ids = {source_id for source_id, _, _ in parts.values()}
+    passages = _passages(archive, source_ids, partial(visible, principal, case=case))
+    texts = {
+        citation: [passages.get((source_id, revision, seq)) for seq in seqs]
+        for citation, (source_id, revision, seqs) in parts.items()
+    }
+    return {
+        citation: "\n\n".join(filter(None, of_citation))
+        for citation, of_citation in texts.items()
+        if of_citation and None not in of_citation
+    }
+
+
+def _passages(
+    archive: Archive, source_ids: Iterable[str], may_read: Callable[[Access | None], bool]
+) -> dict[tuple[str, str | None, int], str]:
+    """The texts of the passages of readable sources, by source, revision and number."""
     readable: set[str] = set()
     revisions: dict[tuple[str, str], str | None] = {}  # by source and the generation of its chunks
     texts: dict[tuple[str, str | None, int], str] = {}
+    for kind, row in _rows_of_sources(archive, source_ids):
+        if kind == "access" and may_read(schema.access_record(row)):
+            readable.add(row["id"])
+        elif kind == "sources" and row["id"] in readable:
+            revisions[row["id"], row["generation"]] = schema.source_record(row, "").revision
+        elif kind == "chunks" and (generation := (row["source_id"], row["generation"])) in revisions:
+            chunk = schema.chunk_of_row(row)
+            texts[chunk.source_id, revisions[generation], chunk.seq] = chunk.text
+    return texts
+
+
+def _rows_of_sources(archive: Archive, source_ids: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The access records of sources, then their rows, then those of their chunks, each with its kind."""
+    ids = pa.array(source_ids, pa.string())
     for name, content in archive_parts(archive.file):
-        key, _, kind = name.rpartition("/")[0].partition("/")
-        if key not in {"access", "collections"}:
-            continue
-        rows, kind = rows_of(content), kind.rpartition("/")[2] or key
-        column = "source_id" if kind == "chunks" else "id"
-        for row in rows.filter(pa.compute.is_in(rows[column], source_ids)).to_pylist():
-            if kind == "access" and visible(principal, schema.access_record(row), case):
-                readable.add(row["id"])
-            elif kind == "sources" and row["id"] in readable:
-                revisions[row["id"], row["generation"]] = schema.source_record(row, "").revision
-            elif kind == "chunks" and (row["source_id"], row["generation"]) in revisions:
-                chunk = schema.chunk_of_row(row)
-                revision = revisions[chunk.source_id, row["generation"]]
-                texts[chunk.source_id, revision, chunk.seq] = chunk.text
-    passages = {
-        citation: [texts.get((source_id, revision, seq)) for seq in seqs]
-        for citation, (source_id, revision, seqs) in wanted.items()
-    }
-    return {
-        citation: "\n\n".join(filter(None, parts))
-        for citation, parts in passages.items()
-        if parts and None not in parts
-    }
+        match name.split("/"):
+            case ["access" as kind, _] | ["collections", _, kind, _]:
+                rows = rows_of(content)
+                column = rows["source_id" if kind == "chunks" else "id"]
+                for row in rows.filter(pa.compute.is_in(column, ids)).to_pylist():
+                    yield kind, row
 
 
 ATTEMPTS, PAUSE_SECONDS = 200, 0.05  # to find a moment at which nobody commits
