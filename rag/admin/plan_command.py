@@ -37,6 +37,9 @@ SMALL_CHUNKS, SMALL_CPU, MILLION_GROWTH = 4_000, 11.07, 10.4
 """Milliseconds of CPU of a hybrid search of `SMALL_CHUNKS`, and the factor for a million chunks (114 ms:
 rag/store/README.md)."""
 
+MEASURED_CHUNKS = 1_000_000
+"""The largest collection whose searches were measured."""
+
 DISK_BYTES, SERVER_BYTES, HTTP_CPU = 5_484, 316.9e6, 6.594
 """Bytes of a chunk after an ingestion of 60,000 (2026-11-24, not in the table); memory of a server
 with few chunks; milliseconds of HTTP a search."""
@@ -104,6 +107,7 @@ async def plan_command(
     for figure in figures:
         echo(f"{figure.name}: {figure_text(figure)}")
         echo(f"    {figure.how}")
+    echo(f"\n{next_step(figures[0].value / collections)}")
     echo(f"\n{OURS}")
 
 
@@ -113,19 +117,24 @@ def plan(chunks: float, searches_per_second: float, collections: int = 1) -> Seq
     rate = HTTP_RATE * search_cpu(HTTP_CHUNKS) / search_cpu(each)
     fits = each <= IN_MEMORY_CHUNKS
     requests = REQUESTS_IN_MEMORY if fits else REQUESTS_OF_ENGINE
+    replicas = math.ceil(searches_per_second / rate) + 1
+    # Requests with one key go to one replica, so each holds its share; while one is away, the others do.
+    held = max(each, chunks / max(1, min(replicas - 1, collections)))
     how_read = (
         "with rows in memory" if fits else "through the engine; 0 behind an nginx that holds the collection"
     )
-    beyond = "; nothing was measured beyond a million in a collection" if each > 1e6 else ""  # noqa: PLR2004 a million
+    beyond = "; nothing was measured beyond a million in a collection" if each > MEASURED_CHUNKS else ""
     return (
         Figure("chunks", chunks, "", f"{PAGE_CHARACTERS:,} characters a page, {CHUNK_CHARACTERS} a chunk"),
         Figure("storage", chunks * DISK_BYTES, "bytes", f"{DISK_BYTES:,} bytes a chunk after an ingestion"),
         Figure(
             "memory of a replica",
-            SERVER_BYTES + CACHE_ROOM * INDEX_BYTES * chunks,
+            SERVER_BYTES + CACHE_ROOM * INDEX_BYTES * held,
             "bytes",
-            f"{SERVER_BYTES / 1e6:.0f} MB, and {CACHE_ROOM} × {INDEX_BYTES} bytes a chunk for indexes "
-            "(search.index_cache_bytes); rows in memory (search.memory_bytes) come on top",
+            f"{SERVER_BYTES / 1e6:.0f} MB, and {CACHE_ROOM} × {INDEX_BYTES} bytes for indexes "
+            f"(search.index_cache_bytes) of each of {held:,.0f} chunks: its share while another replica is "
+            "away, if a collection's readers share a key and the proxy goes by it (server/running.md); "
+            "rows in memory (search.memory_bytes) come on top",
         ),
         Figure(
             "CPU of a search",
@@ -136,7 +145,7 @@ def plan(chunks: float, searches_per_second: float, collections: int = 1) -> Seq
         ),
         Figure(
             "replicas",
-            math.ceil(searches_per_second / rate) + 1,
+            replicas,
             "",
             f"{HTTP_RATE:.1f} searches/s of {HTTP_CHUNKS:,} chunks, so {rate:,.3g} with this CPU; one more, "
             "so that one may fail",
@@ -157,9 +166,26 @@ def plan(chunks: float, searches_per_second: float, collections: int = 1) -> Seq
     )
 
 
+def next_step(chunks: float) -> str:
+    """From which size of a collection on a search takes another way than with this number of chunks."""
+    if chunks <= IN_MEMORY_CHUNKS:
+        return (
+            f"From {IN_MEMORY_CHUNKS:,} chunks in a collection on, its rows don't fit into the default of "
+            "search.memory_bytes, and searches go through the engine. Raise it, or use more collections."
+        )
+    if chunks <= MEASURED_CHUNKS:
+        return (
+            f"From {MEASURED_CHUNKS:,} chunks in a collection on, nothing was measured. Use more collections."
+        )
+    return (
+        f"A collection has more chunks than were measured ({MEASURED_CHUNKS:,}). Use "
+        f"{math.ceil(chunks / MEASURED_CHUNKS):,} times as many collections, and the figures count."
+    )
+
+
 def search_cpu(chunks: float) -> float:
     """Milliseconds of CPU of a hybrid search over HTTP, linear in chunks: a search reads the whole index."""
-    growth = (MILLION_GROWTH - 1) * max(0.0, chunks - SMALL_CHUNKS) / (1e6 - SMALL_CHUNKS)
+    growth = (MILLION_GROWTH - 1) * max(0.0, chunks - SMALL_CHUNKS) / (MEASURED_CHUNKS - SMALL_CHUNKS)
     return SMALL_CPU * (1 + growth) + HTTP_CPU
 
 

@@ -11,7 +11,7 @@ import pytest
 import rag.evaluate
 from rag.admin import plan_command as module
 from rag.admin.bench_command import LONGEST, sentence, timing
-from rag.admin.plan_command import CACHE_ROOM, HTTP_CHUNKS, Figure, figure_text, plan
+from rag.admin.plan_command import CACHE_ROOM, HTTP_CHUNKS, Figure, figure_text, next_step, plan
 from rag.store.read.desk_reader import CACHE_ROOM as STORE_ROOM
 from tests.bench.stock import Sizes
 
@@ -53,14 +53,19 @@ def test_a_collection_whose_rows_fit_into_memory_asks_the_bucket_less() -> None:
     assert figures(2_700_000)["requests to a bucket"].value == 10 * 2_628_000 * 134
 
 
-def test_a_search_asks_one_of_the_collections_and_a_replica_holds_all() -> None:
-    million, spread = figures(1e6), figures(5e6, collections=5)
+def test_a_search_asks_one_of_the_collections_and_replicas_share_them() -> None:
+    million, spread = figures(1e6), figures(5e6, searches=20, collections=5)
     assert (
         spread["CPU of a search"].value
         == million["CPU of a search"].value
         == pytest.approx(11.07 * 10.4 + 6.594)
     )
-    assert spread["memory of a replica"].value == pytest.approx(316.9e6 + 5e6 * 1.5 * 607)
+    assert spread["replicas"].value == 3
+    assert spread["memory of a replica"].value == pytest.approx(316.9e6 + 2.5e6 * 1.5 * 607)  # of two
+    alone = figures(5e6, searches=0.1, collections=5)
+    assert alone["memory of a replica"].value == pytest.approx(316.9e6 + 5e6 * 1.5 * 607)
+    many = figures(5e6, searches=1000, collections=5)  # no collection is divided
+    assert many["memory of a replica"].value == pytest.approx(316.9e6 + 1e6 * 1.5 * 607)
 
 
 def test_no_search_is_cheaper_than_the_cheapest_that_was_measured() -> None:
@@ -69,6 +74,13 @@ def test_no_search_is_cheaper_than_the_cheapest_that_was_measured() -> None:
 
 def test_two_replicas_are_the_fewest_because_one_may_fail() -> None:
     assert figures(3, 0.001)["replicas"].value == 2
+
+
+@pytest.mark.parametrize(
+    ("chunks", "begins"), [(1, "From 90,000"), (90_001, "From 1,000,000"), (2_500_000, "A collection has")]
+)
+def test_it_says_where_a_search_takes_another_way(chunks: float, begins: str) -> None:
+    assert next_step(chunks).startswith(begins)
 
 
 def test_beyond_what_was_measured_it_says_so() -> None:

@@ -12,8 +12,11 @@ import random
 import shutil
 import ssl
 import subprocess
+import threading
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -324,15 +327,67 @@ def test_a_server_starts_with_what_they_set_and_answers_their_probes(
         assert remote.post(world.ann, Host="evil.example").status_code == 421
 
 
+@contextmanager
+def answering(port: int) -> Iterator[ThreadingHTTPServer]:
+    """A server that says its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = str(port).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as listening:
+        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+        yield listening
+        listening.shutdown()
+
+
+def test_nginx_sends_one_key_to_one_replica_and_to_another_while_that_is_away(tmp_path: Path) -> None:
+    port, ports = free_port(), [free_port() for _ in range(3)]
+    servers = "".join(f"    server 127.0.0.1:{replica} max_fails=0;\n" for replica in ports)
+    pair = "    server 127.0.0.1:8300 max_fails=0;\n    server 127.0.0.1:8310 max_fails=0;\n"
+    configuration = nginx.replaced(
+        nginx.shown(PAGE, word="upstream refdesk"),
+        _without_tls(port) | {pair: servers, "burst=100": "burst=999"},
+    )
+    headers = [{"Authorization": f"Bearer rd_{number}"} for number in range(50)]
+    headers += [{"X-API-Key": f"rd_{number}"} for number in range(50)]
+
+    def asked(client: httpx2.Client) -> list[int]:
+        return [int(client.get("/mcp", headers=header).text) for header in headers]
+
+    with ExitStack() as running:
+        replicas = {replica: running.enter_context(answering(replica)) for replica in ports}
+        running.enter_context(nginx.running(configuration, tmp_path, port))
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=ANSWER_SECONDS) as client:
+            before = asked(client)
+            assert asked(client) == before
+            assert {*before} == {*ports}
+            away = ports[0]
+            replicas[away].shutdown()
+            replicas[away].server_close()
+            for was, now in zip(before, asked(client), strict=True):
+                assert now != away if was == away else now == was
+
+
 def test_what_the_documentation_shows_for_nginx_is_valid(tmp_path: Path) -> None:
-    page = ROOT / "server/running.md"
-    shown = nginx.shown(page, word="upstream refdesk")
+    shown = nginx.shown(PAGE, word="upstream refdesk")
     port = free_port()
-    without_tls = {
+    with nginx.running(nginx.replaced(shown, _without_tls(port)), tmp_path, port):
+        assert httpx2.get(f"http://127.0.0.1:{port}/mcp").status_code == 502  # nobody is behind it
+
+
+def _without_tls(port: int) -> dict[str, str]:
+    """The changes by which the configuration listens on a port of the test's own."""
+    return {
         "listen 443 ssl;": f"listen 127.0.0.1:{port};",
         "    listen [::]:443 ssl;\n": "",
         "    ssl_certificate /etc/ssl/desk.example.com.pem;\n": "",
         "    ssl_certificate_key /etc/ssl/desk.example.com.key;\n": "",
     }
-    with nginx.running(nginx.replaced(shown, without_tls), tmp_path, port):
-        assert httpx2.get(f"http://127.0.0.1:{port}/mcp").status_code == 502  # nobody is behind it
