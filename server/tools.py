@@ -31,7 +31,7 @@ from rag.answers import (
     SearchRequest,
 )
 from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
-from rag.config.server_settings import FETCH, ServerSettings, ToolSettings, fetches
+from rag.config.server_settings import FETCH, OpenerSettings, ServerSettings, ToolSettings, fetches
 from rag.corpus import (
     Binding,
     Distance,
@@ -346,23 +346,8 @@ def tool_pair(
     `pictures` says whether the opener has the argument `picture`, `first_ingestion` when one began that has
     not ended.
     """
-    server, opener = settings.server, tool.opener
-    max_limit = bounds(principal.bindings).limit
-    defaults = _defaults(settings, tool, principal)
-    search, get_source = argument_schema(SearchArguments), argument_schema(GetSourceArguments)
-    for properties in (search["properties"], get_source["properties"]):
-        properties["max_chars"]["default"] = server.max_chars
-    search["properties"]["limit"] |= {"default": min(defaults.limit, max_limit), "maximum": max_limit}
-    search["properties"]["mode"]["default"] = defaults.mode
-    if server.profiles:
-        profiles = {"type": "string", "enum": list(server.profiles)}
-        search["properties"]["profile"] = profiles | {"description": "Retrieval profile."}
-    undescribed = RARE - {*(tool.arguments or ())}
-    _leave_out(search, undescribed | arguments_not_offered(settings, tool, principal))
-    _leave_out(get_source, undescribed if pictures else undescribed | {"picture"})
-    if "related" not in search["properties"]:
-        search["required"] = ["query"]
-        search["properties"]["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."
+    server, opener, defaults = settings.server, tool.opener, _defaults(settings, tool, principal)
+    search = _search_schema(settings, tool, principal, defaults)
     described = tool.description or search_description(opener.name if opener else "", sources=tool.sources)
     described += INCOMPLETE.format(first_ingestion.astimezone(UTC)) if first_ingestion else ""
     pair = [
@@ -372,8 +357,7 @@ def tool_pair(
         )
     ]
     if opener:
-        texts = opener.name, opener.title or "Open a document", opener.description or SOURCE_DESCRIPTION
-        pair.append(_tool(*texts, get_source, reply_schema(SourceReply)))
+        pair.append(_opening_tool(server, tool, opener, pictures=pictures))
     if fetches(server, tool):
         fetch, fetch_replies = argument_schema(FetchArguments), reply_schema(FetchReply)
         pair.append(_tool(FETCH, "Fetch a document", FETCH_DESCRIPTION, fetch, fetch_replies))
@@ -385,9 +369,43 @@ def tool_pair(
         pair[0].input_schema["properties"]["filter"] = schema
     pair[0].description = with_overview(described, overview, OVERVIEW_CHARS, server, fields=filterable)
     pair[0].meta = LOADED | {"anthropic/searchHint": search_hint(overview)}
-    if opener:
-        pair[1].meta = dict(LOADED)
     return pair
+
+
+def _search_schema(
+    settings: Settings, tool: ToolSettings, principal: Principal, defaults: SearchPlan
+) -> dict[str, Any]:
+    """The arguments of a search tool, with the operator's defaults and without those that aren't offered."""
+    schema = argument_schema(SearchArguments)
+    properties, max_limit = schema["properties"], bounds(principal.bindings).limit
+    properties["max_chars"]["default"] = settings.server.max_chars
+    properties["limit"] |= {"default": min(defaults.limit, max_limit), "maximum": max_limit}
+    properties["mode"]["default"] = defaults.mode
+    if settings.server.profiles:
+        profiles = {"type": "string", "enum": list(settings.server.profiles)}
+        properties["profile"] = profiles | {"description": "Retrieval profile."}
+    _leave_out(schema, _undescribed(tool) | arguments_not_offered(settings, tool, principal))
+    if "related" not in properties:
+        schema["required"] = ["query"]
+        properties["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."
+    return schema
+
+
+def _opening_tool(
+    server: ServerSettings, tool: ToolSettings, opener: OpenerSettings, *, pictures: bool
+) -> types.Tool:
+    schema = argument_schema(GetSourceArguments)
+    schema["properties"]["max_chars"]["default"] = server.max_chars
+    _leave_out(schema, _undescribed(tool) if pictures else _undescribed(tool) | {"picture"})
+    texts = opener.name, opener.title or "Open a document", opener.description or SOURCE_DESCRIPTION
+    opening = _tool(*texts, schema, reply_schema(SourceReply))
+    opening.meta = dict(LOADED)
+    return opening
+
+
+def _undescribed(tool: ToolSettings) -> frozenset[str]:
+    """The arguments that models hardly use, but for those that the operator lists."""
+    return RARE - {*(tool.arguments or ())}
 
 
 def _search_replies(

@@ -32,7 +32,7 @@ from rag.access.keys import Keys
 from rag.access.rule import NOBODY
 from rag.admin import key_command
 from rag.admin.command_line import keep_overview
-from rag.admin.ingest_command import run_ingest
+from rag.admin.ingest_command import RunOptions, run_ingest
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.config.model_settings import EmbedderSettings
 from rag.config.server_settings import PrincipalSettings
@@ -597,10 +597,10 @@ async def what_comes_in_when_others_can_ask_is_hidden(shelf: Shelf) -> None:
     folder.mkdir()
     reader = shelf.desk()
     (folder / "before.md").write_text("# before\n\na pendulum\n")
-    await run_ingest(settings, (folder,), "papers", quiet=True)
+    await run_ingest(settings, (folder,), "papers", RunOptions(quiet=True))
     key_command.create_key(settings, user="ann", groups=("hr",), days=1)
     (folder / "after.md").write_text("# after\n\nanother pendulum\n")
-    await run_ingest(settings, (folder,), "papers", quiet=True)
+    await run_ingest(settings, (folder,), "papers", RunOptions(quiet=True))
     asked: dict[str, Any] = {"mode": "sparse", "collections": ("papers",)}
     control(await _found(reader, ANN, **asked) >= {"before"})
     assert await _found(reader, ANN, **asked) == {"before"}

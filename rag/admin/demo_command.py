@@ -14,7 +14,7 @@ from mcp.types import CallToolResult, TextContent
 
 from rag.admin.command_line import command, same_desk, settings_file
 from rag.admin.connect.known_hosts import Launch, environment, launch, secret_names
-from rag.admin.ingest_command import run_ingest
+from rag.admin.ingest_command import RunOptions, run_ingest
 from rag.admin.search_output import print_results
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import arguments, echo, print_json
@@ -56,7 +56,7 @@ async def demo_command(
     if own_folder:
         settings = settings.model_copy(update={"data": DEFAULT_DATA.with_name("refdesk-demo")})
     echo(f"Ingesting into {settings.data}", err=True)
-    report = await run_ingest(settings, paths or (CORPUS,), DEFAULT_COLLECTION, quiet=True)
+    report = await run_ingest(settings, paths or (CORPUS,), DEFAULT_COLLECTION, RunOptions(quiet=True))
     if report.fruitless:
         return 1
     if own_folder:

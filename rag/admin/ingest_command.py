@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from rag.ingest.ingest_run import Executor, GentleExecutor, Instructions, ingest
 from rag.ingest.policy.moderation import open_moderation, unasked
 from rag.ingest.report import InterruptedRunError, Outcome, Report
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.run_outcomes import Progress
 from rag.models.embed import Embedder, open_embedder
 from rag.runtime import be_gentle
 from rag.store.write.access_writer import Pairs
@@ -187,10 +188,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing. For a
     scheduler: with --known-ok, what failed before in the same way, and hasn't changed, doesn't count.
     """
-    files: dict[str, object] = {"include": include, "exclude": settings.ingest.exclude + exclude}
-    files |= {"hidden": hidden, "archives": archives}
-    options = settings.ingest.model_copy(update={key: value for key, value in files.items() if value})
-    settings = settings.model_copy(update={"ingest": options})
+    settings = _with_files(settings, include, exclude, hidden=hidden, archives=archives)
     rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
     if estimate and (page or verbose or as_log):
         raise click.UsageError("--estimate can't be combined with --report, --verbose or --log.")
@@ -198,24 +196,15 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     _check_cluster(settings, on, alone=not (estimate or dry_run or watches or gentle))
     if gentle:
         be_gentle()
+    target = settings, paths, collection, rights
     if estimate:
-        return exit_code(
-            await run_estimate(
-                settings, paths, collection, rights, embedder_name=embedder_name, as_json=as_json
-            )
-        )
+        return exit_code(await run_estimate(*target, embedder_name=embedder_name, as_json=as_json))
     if dry_run:
-        result = await make_dry_run(
-            settings, paths, collection, rights, removes=yes, embedder_name=embedder_name
-        )
-        return show_dry_run(result, as_json=as_json)
+        rehearsed = await make_dry_run(*target, removes=yes, embedder_name=embedder_name)
+        return show_dry_run(rehearsed, as_json=as_json)
     if page:
         _check_page(page, paths)
-    once = partial(
-        run_ingest,
-        settings,
-        paths,
-        collection,
+    options = RunOptions(
         language=language,
         embedder_name=embedder_name,
         rights=rights,
@@ -226,10 +215,21 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         on=on,
         executor=GentleExecutor(tell=partial(_tell_battery, as_log=as_log)) if gentle else None,
     )
+    once = partial(run_ingest, settings, paths, collection, options)
     if watches:
         await watch_paths(paths, once, without=settings.data, as_json=as_json)
         return 0
     return exit_code(await _ingest_once(once, collection, page, as_json=as_json), known_ok=known_ok)
+
+
+def _with_files(
+    settings: Settings, include: tuple[str, ...], exclude: tuple[str, ...], *, hidden: bool, archives: bool
+) -> Settings:
+    """The settings with the choice of files that the options make; what they leave out stays."""
+    chosen: dict[str, object] = {"include": include, "exclude": settings.ingest.exclude + exclude}
+    chosen |= {"hidden": hidden, "archives": archives}
+    options = settings.ingest.model_copy(update={key: value for key, value in chosen.items() if value})
+    return settings.model_copy(update={"ingest": options})
 
 
 async def _ingest_once(
@@ -345,79 +345,128 @@ def _check_page(page: Path, paths: Iterable[Path]) -> None:
         raise ConfigurationError(f"Cannot write the report {page}: {error.strerror}.") from error
 
 
-async def run_ingest(  # noqa: PLR0913 the options of a run
-    settings: Settings,
-    paths: tuple[Path, ...],
-    collection: str,
-    *,
-    language: LanguageChoice | None = None,
-    embedder_name: str = "",
-    rights: Rights | None = None,
-    removes: bool = False,
-    verbose: bool = False,
-    as_log: bool = False,
-    quiet: bool,
-    origin: str = "",
-    only_news: bool = False,
-    on: str = "",
-    executor: Executor | None = None,
-) -> Report:
-    """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How an ingestion runs, and what it shows.
 
     Without an `embedder_name`, a new collection gets the embedder that fits the documents. Without `rights`,
     the settings and the collection decide. `removes` allows removing most of a folder's sources. `verbose`
-    lists every file, and `as_log` writes the progress as JSON lines. `origin` is the name of the origin to
-    ingest, which is at `paths` if it is a folder. With `only_news` a run in which nothing happened prints
-    nothing, and the lines of another one begin with the origin. `on` is the address of a Ray cluster to work
-    on, and `executor` what prepares documents instead of the usual one.
+    lists every file, and `as_log` writes the progress as JSON lines; the summary goes to standard error if
+    `quiet`. `origin` is the name of the origin to ingest. With `only_news` a run in which nothing happened
+    prints nothing, and the lines of another one begin with the origin. `on` is the address of a Ray cluster
+    to work on, and `executor` what prepares documents instead of the usual one.
+    """
+
+    quiet: bool
+    language: LanguageChoice | None = None
+    embedder_name: str = ""
+    rights: Rights | None = None
+    removes: bool = False
+    verbose: bool = False
+    as_log: bool = False
+    origin: str = ""
+    only_news: bool = False
+    on: str = ""
+    executor: Executor | None = None
+
+    @property
+    def line_start(self) -> str:
+        """What each printed line begins with."""
+        return f"{self.origin}: " if self.only_news else ""
+
+    @property
+    def act(self) -> Literal["sync", "ingest"]:
+        """The run's name in the history and in the audit log."""
+        return "sync" if self.origin else "ingest"
+
+
+async def run_ingest(
+    settings: Settings, paths: tuple[Path, ...], collection: str, options: RunOptions
+) -> Report:
+    """Run an ingestion with progress and a summary. Only an origin that is no folder goes without paths.
+
+    Raises:
+        InterruptedRunError: the run ended early. Its summary has been printed.
     """
     name, tenant, began = valid_name(collection), tenant_of(settings), datetime.now(UTC)
-    act: Literal["sync", "ingest"] = "sync" if origin else "ingest"
-    before = f"{origin}: " if only_news else ""
     async with AsyncExitStack() as stack:
-        connection = await stack.enter_async_context(_connection(on))
-        make = partial(ensure_collection, settings.data, tenant, name, language=language, created_at=began)
+        connection = await stack.enter_async_context(_connection(options.on))
+        make = partial(
+            ensure_collection, settings.data, tenant, name, language=options.language, created_at=began
+        )
         make = partial(make, visibility=first_visibility(settings))
-        choose = partial(chosen_embedder, settings, tenant, name, paths, embedder_name)
+        choose = partial(chosen_embedder, settings, tenant, name, paths, options.embedder_name)
         choice, embedder, target = await _target(settings, stack, choose, make)
-        model = settings.embedder_named(choice.name)
         usual = usual_visibility(settings, target)
-        summary = partial(print_summary, collection=name, usual=usual, quiet=quiet, before=before)
-        rights = replace(rights or rights_of(settings), usual=usual)
-        around = partial(_log_changed_access, settings.data, act, tenant)
-        async with (
-            _no_leftover(settings, target, began),
-            open_moderation(settings.moderation, os.environ) as moderator,
-            open_writer(settings.data, target, around=around) as writer,
-        ):
-            instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
-            cluster = await connection.cluster(model, embedder) if connection else None
-            if prepares := cluster or executor:
-                instructions = replace(instructions, executor=prepares)
-            working = cluster.embedder(embedder) if cluster else embedder
-            async with with_cache(settings, target, working) as cached:
-                run = None if paths else origin_run(settings, origin, target)
-                with keep_in_history(settings.data, target, act, [origin] if origin else paths) as entry:
-                    try:
-                        with shown_progress(
-                            verbose=verbose, as_log=as_log, only_failures=only_news, before=before
-                        ) as progress:
-                            report = await ingest(writer, cached, run or paths, instructions, progress)
-                    except InterruptedRunError as error:  # what was committed counts, and was paid for
-                        error.report = entry.report = with_bill(error.report, cached, model)
-                        summary(error.report)
-                        raise
-                    report = await _with_notes(settings, writer, report)
-                    report = replace(report, embedder=choice.reason)
-                    entry.report = report = with_bill(report, cached, model)
-                if run:  # the origin's state follows the commit: a crash before it only repeats work
-                    await to_thread.run_sync(run.keep, await writer.known_sources(), report.outcomes)
+        rights = replace(options.rights or rights_of(settings), usual=usual)
+        options = replace(options, rights=rights, embedder_name=choice.name)
+        summary = partial(
+            print_summary, collection=name, usual=usual, quiet=options.quiet, before=options.line_start
+        )
+        try:
+            async with _no_leftover(settings, target, began):
+                report = await _ingest_into(target, settings, paths, embedder, connection, options)
+        except InterruptedRunError as error:
+            summary(error.report)
+            raise
+    report = replace(report, embedder=choice.reason)
     if report.fruitless and target.created_at == began:
         await drop_if_empty(settings.data, target)
     await keep_overview(settings.data, tenant)  # a watch, or the console, goes on after it
-    if not only_news or report.has_news:
+    if not options.only_news or report.has_news:
         summary(report)
     return report
+
+
+async def _ingest_into(
+    target: Collection,
+    settings: Settings,
+    paths: tuple[Path, ...],
+    embedder: Embedder,
+    connection: Connection | None,
+    options: RunOptions,
+) -> Report:
+    """Ingest into an open collection, and keep the run in its history.
+
+    Raises:
+        InterruptedRunError: the run ended early. What it committed counts, and was paid for.
+    """
+    assert options.rights  # noqa: S101 run_ingest has set them
+    model = settings.embedder_named(options.embedder_name)
+    around = partial(_log_changed_access, settings.data, options.act, target.tenant)
+    async with (
+        open_moderation(settings.moderation, os.environ) as moderator,
+        open_writer(settings.data, target, around=around) as writer,
+    ):
+        instructions = Instructions.of(settings, options.rights, removes=options.removes, moderator=moderator)
+        cluster = await connection.cluster(model, embedder) if connection else None
+        if executor := cluster or options.executor:
+            instructions = replace(instructions, executor=executor)
+        working = cluster.embedder(embedder) if cluster else embedder
+        async with with_cache(settings, target, working) as cached:
+            run = None if paths else origin_run(settings, options.origin, target)
+            inputs = [options.origin] if options.origin else paths
+            with keep_in_history(settings.data, target, options.act, inputs) as entry:
+                try:
+                    with _progress(options) as progress:
+                        report = await ingest(writer, cached, run or paths, instructions, progress)
+                except InterruptedRunError as error:
+                    error.report = entry.report = with_bill(error.report, cached, model)
+                    raise
+                report = await _with_notes(settings, writer, report)
+                entry.report = report = with_bill(report, cached, model)
+            if run:  # the origin's state follows the commit: a crash before it only repeats work
+                await to_thread.run_sync(run.keep, await writer.known_sources(), report.outcomes)
+    return report
+
+
+def _progress(options: RunOptions) -> AbstractContextManager[Progress]:
+    return shown_progress(
+        verbose=options.verbose,
+        as_log=options.as_log,
+        only_failures=options.only_news,
+        before=options.line_start,
+    )
 
 
 async def _target(

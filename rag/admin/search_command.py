@@ -15,7 +15,7 @@ from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.admin.sources_command import open_collections, readable_tables
 from rag.admin.terminal import echo, print_json
-from rag.answers import MAX_LIMIT, Detail, Match, Mode, SearchRequest
+from rag.answers import MAX_LIMIT, Answer, Detail, Match, Mode, SearchRequest
 from rag.config.profiles import FusionMethod
 from rag.config.settings import Settings
 from rag.corpus import Distance, Principal
@@ -185,14 +185,8 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         raise InvalidRequestError("--vectors needs --json.")
     settings = settings.model_copy(update={"search": with_every_override(settings.search)})
     principal = local_principal(settings)
-    fates: list[SourceTrace] = []
-    async with Desk.open(settings, os.environ) as desk:
-        if expect is not None:
-            answer, fate = await desk.why_not(principal, request, expect)
-            fates.append(fate)
-        else:
-            answer = await desk.search(principal, request, trace=explain or as_json or report is not None)
-        answer = await desk.with_warnings(answer)
+    is_traced = explain or as_json or report is not None
+    answer, fates = await _answer(settings, principal, request, expect, is_traced=is_traced)
     reply = search_reply(answer, max_chars=None, vectors=vectors)
     if report:
         await write_page(report, search_report(query, answer, fates))
@@ -205,10 +199,24 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     print_results(reply)
     if NO_DOCUMENTS in answer.notes:
         echo(await _explain_no_documents(settings, principal))
-    if explain or fates:
+    if reply.trace:
         echo("\n".join(["", *explanation(answer, fates)]))
     if report:
         echo(f"Wrote {report}.", err=True)
+
+
+async def _answer(
+    settings: Settings, principal: Principal, request: SearchRequest, expect: str | None, *, is_traced: bool
+) -> tuple[Answer, list[SourceTrace]]:
+    """The answer, and what became of the source with the id `expect`, if it is given."""
+    fates: list[SourceTrace] = []
+    async with Desk.open(settings, os.environ) as desk:
+        if expect is None:
+            answer = await desk.search(principal, request, trace=is_traced)
+        else:
+            answer, fate = await desk.why_not(principal, request, expect)
+            fates.append(fate)
+        return await desk.with_warnings(answer), fates
 
 
 async def _explain_no_documents(settings: Settings, principal: Principal) -> str:

@@ -18,6 +18,7 @@ from rag.admin.command_line import command
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run
 from rag.admin.ingest_command import (
     PARTLY_FAILED,
+    RunOptions,
     exit_code,
     known_ok_option,
     origin_run,
@@ -243,13 +244,15 @@ async def run_origin(  # noqa: PLR0913 the options of a run
         settings_for_origin(settings, origin),
         (origin.path,) if isinstance(origin, FolderOrigin) else (),
         origin.collection,
-        rights=rights_of_origin(settings, origin, set_access=set_access),
-        removes=yes,
-        verbose=verbose,
-        as_log=as_log,
-        quiet=as_json or quiet,
-        origin=name,
-        only_news=quiet,
+        RunOptions(
+            rights=rights_of_origin(settings, origin, set_access=set_access),
+            removes=yes,
+            verbose=verbose,
+            as_log=as_log,
+            quiet=as_json or quiet,
+            origin=name,
+            only_news=quiet,
+        ),
     )
 
 

@@ -275,22 +275,8 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
             allowed.
         ConfigurationError: the principal is bound to several profiles, or to one that is not defined.
     """
-    bound, tenant = bounds(principal.bindings) if principal.bindings else UNBOUND, principal.tenant
-    if bound.collections is not None:
-        settings = settings.model_copy(update={"collections": ()})
-    configured = settings
-    settings = _profile_settings(configured, _profile(request, configured, bound), tenant)
-    settings = settings.model_copy(update={"limit": min(settings.limit, bound.limit)})
-    if bound.profiles:  # the binding's profile is a limit, so no override may loosen it
-        narrowing = tuple(name for name in settings.overrides if name not in LOOSENING)
-        settings = settings.model_copy(update={"overrides": narrowing})
-    _check_values(request, bound.limit)
-    limit = settings.limit if request.limit is None else request.limit
-    mode = _mode(request, settings.mode)
-    check_allowed(settings, "limit", limit, settings.limit)
-    check_allowed(settings, "mode", mode, settings.mode)
-    if any(getattr(request, name) is not None for name in OVERRIDES):
-        settings = with_overrides(settings, request, mode, partial(_stages_of, configured, tenant))
+    bound = bounds(principal.bindings) if principal.bindings else UNBOUND
+    settings, mode, limit = _requested_settings(request, settings, bound, principal.tenant)
     detail = request.detail or settings.detail
     plan = SearchPlan(
         query=_checked_query(request.query, may_be_empty=request.vector is not None),
@@ -323,6 +309,28 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     )
     plan = _joining(plan, request)
     return plan if request.vector is None else _with_vector(plan, request.vector)
+
+
+def _requested_settings(
+    request: SearchRequest, settings: SearchSettings, bound: Bounds, tenant: str
+) -> tuple[SearchSettings, Mode, int]:
+    """The settings of the request's profile with its overrides; its mode and its limit."""
+    if bound.collections is not None:
+        settings = settings.model_copy(update={"collections": ()})
+    configured = settings
+    settings = _profile_settings(configured, _profile(request, configured, bound), tenant)
+    settings = settings.model_copy(update={"limit": min(settings.limit, bound.limit)})
+    if bound.profiles:  # the binding's profile is a limit, so no override may loosen it
+        narrowing = tuple(name for name in settings.overrides if name not in LOOSENING)
+        settings = settings.model_copy(update={"overrides": narrowing})
+    _check_values(request, bound.limit)
+    limit = settings.limit if request.limit is None else request.limit
+    mode = _mode(request, settings.mode)
+    check_allowed(settings, "limit", limit, settings.limit)
+    check_allowed(settings, "mode", mode, settings.mode)
+    if any(getattr(request, name) is not None for name in OVERRIDES):
+        settings = with_overrides(settings, request, mode, partial(_stages_of, configured, tenant))
+    return settings, mode, limit
 
 
 def _with_vector(plan: SearchPlan, numbers: Sequence[float]) -> SearchPlan:
