@@ -139,12 +139,12 @@ class Hit:
             return None
         if not self.excerpts:
             return stored.by_seq.get(self.chunk.seq, ())
-        shown = self.shown_chunks
-        seqs = range(shown[0].seq, shown[-1].seq + 1)
-        is_whole = len(shown) == len(seqs) and len(self.excerpts) == 1
-        is_whole &= self.span == Span(shown[0].start, shown[-1].end)
+        chunks = self.shown_chunks
+        seqs = range(chunks[0].seq, chunks[-1].seq + 1)
+        is_whole = len(chunks) == len(seqs) and len(self.excerpts) == 1
+        is_whole &= self.span == Span(chunks[0].start, chunks[-1].end)
         # What is above the first passage was looked at with that. Nothing spans from there over all of it.
-        is_headed = self.chunk.section == shown[0].section and len(shown[0].text) > LONGEST_ORDER
+        is_headed = self.chunk.section == chunks[0].section and len(chunks[0].text) > LONGEST_ORDER
         flagged = not stored.by_seq.keys().isdisjoint(seqs) or not stored.crossed.isdisjoint(seqs[:-1])
         return () if is_whole and is_headed and not flagged else None
 

@@ -79,10 +79,10 @@ def last_runs(data: Home, tenant: str) -> Iterator[IngestionRun]:
             yield run
 
 
-def first_run_began(data: Home, tenant: str, shown: Collection[str]) -> datetime | None:
-    """When the first ingestion of a shown collection began, if it has not ended; None if all have.
+def first_run_began(data: Home, tenant: str, collections: Collection[str]) -> datetime | None:
+    """When the first ingestion of one of these collections began, if it has not ended; None if all have.
 
-    With nothing shown, the first ingestion of the tenant counts. A run that was killed has not ended either.
+    Without collections, the first ingestion of the tenant counts. A run that was killed has not ended either.
     A history that has lost its oldest runs can't tell.
 
     Raises:
@@ -92,12 +92,12 @@ def first_run_began(data: Home, tenant: str, shown: Collection[str]) -> datetime
     began: dict[str, datetime] = {}
     ended: set[str] = set()
     for id_, collection in by_id if by_id and by_id[0][0] == FIRST else ():
-        if collection in ended or (shown and collection not in shown):
+        if collection in ended or (collections and collection not in collections):
             continue
         run = read_run(data, tenant, id_, collection)
         if run and run.ended is None:
             began[collection] = run.began
-        elif not shown:
+        elif not collections:
             return None
         else:
             began.pop(collection, None)

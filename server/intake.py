@@ -132,7 +132,7 @@ class Intake:
     async def _changes(self) -> AsyncGenerator[None, None]:
         """Once the folder is watched or found missing, and whenever it, or something in it, has changed."""
         while True:
-            if (known := identity(self._folder)) is None:
+            if (folder_id := identity(self._folder)) is None:
                 yield
                 while identity(self._folder) is None:  # noqa: ASYNC110 no event comes of what isn't there
                     await anyio.sleep(LOOK_MS / 1000)
@@ -141,13 +141,13 @@ class Intake:
             try:
                 async with aclosing(self._watch()) as changes:
                     async for paths in changes:
-                        if identity(self._folder) != known:
+                        if identity(self._folder) != folder_id:
                             break
                         if paths or not is_active:
                             yield
                         is_active = True
             except (OSError, RuntimeError) as error:
-                if identity(self._folder) == known:
+                if identity(self._folder) == folder_id:
                     log.warning("Changes in %s are noticed within an hour only: %s", self._folder, error)
                     yield
                     await anyio.sleep(LONGEST_PAUSE_SECONDS)

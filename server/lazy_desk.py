@@ -95,8 +95,8 @@ class LazyDesk:
         try:
             if not await self._has_tenant(principal.tenant):
                 return ()
-            kept = await self._kept_overview(principal) if self._desk is None else None
-            return await (await self.desk()).overview(principal) if kept is None else kept
+            stored = await self._kept_overview(principal) if self._desk is None else None
+            return await (await self.desk()).overview(principal) if stored is None else stored
         except RefdeskError as error:
             log.warning("The tools are listed without what the desk holds: %s", error)
             return ()
@@ -112,8 +112,8 @@ class LazyDesk:
         home = self._settings.home
         if isinstance(home, Bucket):
             return None
-        shown = {summary.collection.name for summary in overview}
-        return await to_thread.run_sync(first_run_began, home, principal.tenant, shown)
+        collections = {summary.collection.name for summary in overview}
+        return await to_thread.run_sync(first_run_began, home, principal.tenant, collections)
 
     async def _kept_overview(self, principal: Principal) -> tuple[CollectionOverview, ...] | None:
         """What a file says without the engine; None if it can't say it."""

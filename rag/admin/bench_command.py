@@ -63,8 +63,8 @@ async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_js
                 "There are no documents to search. Add some with refdesk-admin ingest PATH"
                 f"{same_desk()}, or ask as somebody who may see them: --user, --group."
             )
-        asked = counted(len(asked_questions), "question")
-        echo(f"Searching with {asked}, {1 + 2 * ROUNDS} times each", err=True)
+        count = counted(len(asked_questions), "question")
+        echo(f"Searching with {count}, {1 + 2 * ROUNDS} times each", err=True)
         searches = await _searches(desk, principal, asked_questions)
     timings = [*await _starts(settings), *searches]
     if as_json:

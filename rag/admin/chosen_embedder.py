@@ -53,9 +53,9 @@ async def chosen_embedder(
     fitting, sample = await fitting_embedder(settings, paths)
     if sample is None or not sample.known:
         return ChosenEmbedder(fitting)
-    other = model_name(ENGLISH_MODEL if sample.model == MULTILINGUAL_MODEL else MULTILINGUAL_MODEL)
+    alternative = model_name(ENGLISH_MODEL if sample.model == MULTILINGUAL_MODEL else MULTILINGUAL_MODEL)
     return ChosenEmbedder(
-        fitting, f"{sample.model}, because {sample.reason} (--embedder {other} chooses the other one)"
+        fitting, f"{sample.model}, because {sample.reason} (--embedder {alternative} chooses the other one)"
     )
 
 

@@ -77,7 +77,7 @@ async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) 
 def _existing(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
     """The existing folders with what tells each from its successor."""
     identities = {path: identity(path) for path in folders}
-    return {path: known for path, known in identities.items() if known}
+    return {path: stat for path, stat in identities.items() if stat}
 
 
 def _changed_folders(folders: Iterable[str], paths: Iterable[str]) -> set[str]:

@@ -131,9 +131,9 @@ def _lines_of_keys(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
             continue
         section, is_item = (), statement.lstrip().startswith("[[")
         header = [part for part in paths[-1] if isinstance(part, str)]
-        for place, key in enumerate(header, 1):
+        for depth, key in enumerate(header, 1):
             section = (*section, key)
-            tables[section] += is_item and place == len(header)
+            tables[section] += is_item and depth == len(header)
             section = (*section, str(tables[section] - 1)) if tables[section] else section
         yield section, line
 

@@ -140,7 +140,7 @@ def distinct(
         }
         if "earlier" in verdicts.values():
             continue
-        replaced = [position for position, which in verdicts.items() if which == "later"]
+        replaced = [position for position, better in verdicts.items() if better == "later"]
         for position in replaced:
             del chosen[position]
         chosen[min(replaced, default=index)] = index

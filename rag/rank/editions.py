@@ -106,7 +106,7 @@ def asked_time(question: str, today: date = NO_FUTURE) -> AskedTime | None:
     return AskedTime(today=today) if _PRESENT.search(question) else None
 
 
-def prefer_editions(hits: Sequence[Hit], asked: AskedTime) -> list[Hit]:
+def prefer_editions(hits: Sequence[Hit], wanted_time: AskedTime) -> list[Hit]:
     """The hits with their dates, best first; editions that are not asked for get lower scores.
 
     That is a hit of whose document the `hits` have an edition that is asked for rather. Its score is
@@ -116,7 +116,10 @@ def prefer_editions(hits: Sequence[Hit], asked: AskedTime) -> list[Hit]:
     are_editions = _editions(hits)
     scores = [
         aged_score(hit.score, OTHER_EDITION, weight=1.0)
-        if any(asked.prefers(datings[other], datings[index]) for other in np.flatnonzero(are_editions[index]))
+        if any(
+            wanted_time.prefers(datings[edition], datings[index])
+            for edition in np.flatnonzero(are_editions[index])
+        )
         else hit.score
         for index, hit in enumerate(hits)
     ]
@@ -195,9 +198,9 @@ def _editions(hits: Sequence[Hit]) -> npt.NDArray[np.bool_]:
     paths = _equal([_undated(hit.source.name) for hit in hits])
     titles = _equal([_undated(hit.source.title) for hit in hits])
     common = jaccard([frozenset(words(hit.text)) for hit in hits])
-    same = _equal([f"{hit.source.collection}/{hit.source.id}" for hit in hits])
+    are_one_source = _equal([f"{hit.source.collection}/{hit.source.id}" for hit in hits])
     alike: npt.NDArray[np.bool_] = paths | (common >= NEAR_COPY) | (titles & (common >= SAME_TITLE))
-    return alike & ~same
+    return alike & ~are_one_source
 
 
 def _equal(texts: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -217,7 +220,7 @@ def _undated(name: str) -> str:
 
 
 def without_copies(
-    hits: Sequence[Hit], question_words: frozenset[str], asked: AskedTime, *, threshold: float
+    hits: Sequence[Hit], question_words: frozenset[str], wanted_time: AskedTime, *, threshold: float
 ) -> list[Hit]:
     """The hits without near-duplicates: the edition that is asked for stands in the first one's place.
 
@@ -229,15 +232,17 @@ def without_copies(
     datings = [dating(hit.source) for hit in hits]
 
     def verdict(earlier: int, later: int) -> Verdict:
-        if asked.prefers(datings[later], datings[earlier]):
+        if wanted_time.prefers(datings[later], datings[earlier]):
             return "both" if (bags[earlier] - bags[later]) & question_words else "later"
         if (bags[later] - bags[earlier]) & question_words:
             return "both"
-        is_copy = asked.prefers(datings[earlier], datings[later]) or not _numbers(bags[earlier] ^ bags[later])
+        is_copy = wanted_time.prefers(datings[earlier], datings[later]) or not _numbers(
+            bags[earlier] ^ bags[later]
+        )
         return "earlier" if is_copy else "both"
 
     places = distinct(texts, threshold=threshold, verdict=verdict)
-    return [replace(hits[index], score=hits[place].score) for place, index in places.items()]
+    return [replace(hits[index], score=hits[first].score) for first, index in places.items()]
 
 
 def _numbers(bag: frozenset[str]) -> frozenset[str]:

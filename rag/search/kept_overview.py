@@ -54,11 +54,11 @@ def kept_overview(
 
     Of the fields, only what an overview shows is the same: up to `FEW` values.
     """
-    kept = _current(data, principal.tenant)
-    if kept is None:
+    by_collection = _current(data, principal.tenant)
+    if by_collection is None:
         return None
     overview = []
-    for collection, counted in kept:
+    for collection, counted in by_collection:
         conditions = walls(principal.bindings, collection)
         if conditions:
             return None
@@ -76,13 +76,13 @@ def is_current(data: Path, tenant: str) -> bool:
 def _current(data: Path, tenant: str) -> list[tuple[Collection, list[_Counted]]] | None:
     """The collections of the file with their documents, if the tables still have the versions in it."""
     try:
-        kept = json.loads(overview_file(data, tenant).read_bytes())
-        if kept["format"] != FORMAT or kept["versions"] != _versions(data, kept["versions"]):
+        saved = json.loads(overview_file(data, tenant).read_bytes())
+        if saved["format"] != FORMAT or saved["versions"] != _versions(data, saved["versions"]):
             return None
-        collections = [_collection(tenant, entry["definition"]) for entry in kept["collections"]]
+        collections = [_collection(tenant, entry["definition"]) for entry in saved["collections"]]
         return [
             (collection, [_counted(stored, collection.fields) for stored in entry["counted"]])
-            for collection, entry in zip(collections, kept["collections"], strict=True)
+            for collection, entry in zip(collections, saved["collections"], strict=True)
         ]
     except (OSError, ValueError, KeyError, TypeError):  # there is none, or it is not whole
         return None

@@ -238,9 +238,9 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     with state.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
     today = datetime.now(UTC).date()
-    asked = asked_time(queries[0].text, today)
+    wanted_time = asked_time(queries[0].text, today)
     # The gate reads the source of each candidate, so it stops at the limit, unless a later step drops hits.
-    needs_all = plan.drops_distant or plan.hit_stages or asked
+    needs_all = plan.drops_distant or plan.hit_stages or wanted_time
     enough = len(candidates) if needs_all else state.hits_to_check
     with state.steps.step("gate") as gate:
         hits = await admit(candidates, queries[0], enough, state.alarm)
@@ -251,7 +251,7 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
         gate.record_count(len(hits))
     if state.steps.detailed:
         await record_lists(candidates, lists, hits, (recalled, fused, gate), queries[0], state)
-    hits = await _in_order_of_editions(hits, asked, today, state)
+    hits = await _in_order_of_editions(hits, wanted_time, today, state)
     if not plan.drops_distant:
         return hits
     with state.steps.step("thresholds") as step:
@@ -264,27 +264,29 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
 
 
 async def _in_order_of_editions(
-    hits: list[Hit], asked: AskedTime | None, today: date, state: SearchState
+    hits: list[Hit], wanted_time: AskedTime | None, today: date, state: SearchState
 ) -> list[Hit]:
     """The hits with the editions first that the question asks for, or newer ones where they differ."""
-    if asked:
-        preferred = await to_thread.run_sync(prefer_editions, hits, asked)
+    if wanted_time:
+        preferred = await to_thread.run_sync(prefer_editions, hits, wanted_time)
     else:
         preferred = preferred_where_they_differ(hits, today, state.foreign)
     changed = [hit.chunk.id for hit in hits] != [hit.chunk.id for hit in preferred]
-    if not (asked or changed):
+    if not (wanted_time or changed):
         return hits
     with state.steps.step("editions") as step:
         step.record_hits(preferred, of=len(hits))
-    state.note(_edition_notes(asked) if changed else [])
+    state.note(_edition_notes(wanted_time) if changed else [])
     return preferred
 
 
-def _edition_notes(asked: AskedTime | None) -> list[str]:
+def _edition_notes(wanted_time: AskedTime | None) -> list[str]:
     """A note on which editions come first."""
-    if asked is None:
+    if wanted_time is None:
         return [DIFFERING]
-    return [OF_YEARS.format(" and ".join(map(str, sorted(asked.years)))) if asked.years else NEWEST]
+    return [
+        OF_YEARS.format(" and ".join(map(str, sorted(wanted_time.years)))) if wanted_time.years else NEWEST
+    ]
 
 
 async def _finds_any(query: Query, state: SearchState) -> bool:

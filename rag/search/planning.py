@@ -172,10 +172,10 @@ def _stages(
 
 def _with_neighbors(stages: Stages, count: int) -> Stages:
     """The stages with this number of chunks before and after each hit, in the place of the profile's own."""
-    others = tuple(stage for stage in stages if not isinstance(stage, NeighborsStage))
-    at = next((at for at, stage in enumerate(stages) if isinstance(stage, NeighborsStage)), len(others))
-    own = (NeighborsStage(stage="neighbors", count=count),) if count else ()
-    return (*others[:at], *own, *others[at:])
+    remaining = tuple(stage for stage in stages if not isinstance(stage, NeighborsStage))
+    at = next((at for at, stage in enumerate(stages) if isinstance(stage, NeighborsStage)), len(remaining))
+    neighbors = (NeighborsStage(stage="neighbors", count=count),) if count else ()
+    return (*remaining[:at], *neighbors, *remaining[at:])
 
 
 def _check_distance(

@@ -143,11 +143,11 @@ class Edited:
             gap = Span(min(max(gap.start, before.end), gap.end), gap.end)
         if seq + 1 < edit.last and (after := self._find(self.former[seq + 1], gap)):
             gap = Span(gap.start, max(min(gap.end, after.start), gap.start))
-        rest = self.text[slice(*gap)]
-        start = gap.start + len(rest) - len(rest.lstrip())
-        if not rest.strip() or (len(self.former) > 1 and gap == Span(0, len(self.text))):
+        between = self.text[slice(*gap)]
+        start = gap.start + len(between) - len(between.lstrip())
+        if not between.strip() or (len(self.former) > 1 and gap == Span(0, len(self.text))):
             return "gone", Span(gap.start, gap.start)
-        return "changed", Span(start, start + len(rest.strip()))
+        return "changed", Span(start, start + len(between.strip()))
 
     def _gap(self, edit: _Edit) -> Span:
         """The present text in the place of an edit, between the passages that stand."""

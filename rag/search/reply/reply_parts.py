@@ -171,8 +171,8 @@ def cite_as(hit: Hit, place: str = "") -> str:
     """
     title, headings = hit.source.title, _headings(hit)
     below = headings[1:] if headings[:1] == (title,) else headings
-    named = f"{_part(title)} ({_place(place)})" if place else _part(title)
-    parts = [*filter(None, (named, *map(_part, below)))]
+    heading = f"{_part(title)} ({_place(place)})" if place else _part(title)
+    parts = [*filter(None, (heading, *map(_part, below)))]
     if len(parts) > MAX_PARTS:
         parts = [parts[0], "…", *parts[1 - MAX_PARTS :]]
     return BETWEEN_HEADINGS.join(parts) + _cells(hit) + _pages(hit)

@@ -93,8 +93,8 @@ async def rerank(
 ) -> list[Hit]:
     """The stage `rerank`; see `rerank_hits`. Editions that the question asks for come first again."""
     reranked = await rerank_hits(hits, stage, query.text, state.models, step, limit=state.plan.limit)
-    asked = asked_time(query.text, datetime.now(UTC).date())
-    return prefer_editions(reranked, asked) if asked else reranked
+    wanted_time = asked_time(query.text, datetime.now(UTC).date())
+    return prefer_editions(reranked, wanted_time) if wanted_time else reranked
 
 
 async def order_by_recency(
@@ -115,14 +115,15 @@ async def order_by_recency(
                 f"{collection.name}. Name a field of type datetime."
             )
     now = datetime.now(UTC)
-    asked = asked_time(query.text) or AskedTime()
+    wanted_time = asked_time(query.text) or AskedTime()
     datings = [None if stage.field else dating(hit.source) for hit in hits]
     moments = [
         hit.fields.get(stage.field) if stage.field else hit.source.date or dated
         for hit, dated in zip(hits, datings, strict=True)
     ]
     ages = [
-        asked.days_away(moment, now) if isinstance(moment, datetime | Dating) else None for moment in moments
+        wanted_time.days_away(moment, now) if isinstance(moment, datetime | Dating) else None
+        for moment in moments
     ]
     if len(set(ages)) == 1 and len({hit.source.id for hit in hits}) > 1:
         step.add_warnings(UNDATED)
@@ -175,5 +176,5 @@ async def drop_duplicates(
     languages = {language for view in query.views for language in stop_languages(view.table.collection)}
     asked_words = frozenset(words(" ".join(query_terms(query.text, languages))))
     today = datetime.now(UTC).date()
-    asked = asked_time(query.text, today) or AskedTime(today=today)
-    return without_copies(hits, asked_words, asked, threshold=stage.threshold)
+    wanted_time = asked_time(query.text, today) or AskedTime(today=today)
+    return without_copies(hits, asked_words, wanted_time, threshold=stage.threshold)
