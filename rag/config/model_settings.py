@@ -227,7 +227,7 @@ class ChatSettings(Section):
 
 
 class RerankerSettings(Section):
-    """The model of the stage rerank. `revision` and `sha256` hold a local model to what was reviewed.
+    """The model of the stage rerank. `sha256` holds a local model to the one that was reviewed.
 
     `Settings` sets `path` of an ONNX model that is named by `model` to its folder.
     """
@@ -235,9 +235,6 @@ class RerankerSettings(Section):
     provider: Literal["none", "cohere", "voyage", "tei", "onnx"] = "none"
     base_url: str = ""
     model: str = ""
-    revision: Annotated[
-        str, matching(r"([0-9a-f]{40})?", "a full commit hash: 40 lower-case hexadecimal digits")
-    ] = ""
     sha256: Annotated[
         str, matching(r"([0-9a-f]{64})?", "a SHA-256 checksum: 64 lower-case hexadecimal digits")
     ] = ""

@@ -122,7 +122,6 @@ class WebOrigin(_Origin):
     max_bytes: Annotated[int, Field(ge=1)] = 500_000_000
     max_seconds: Seconds = 3600.0
     delay_seconds: Annotated[float, Field(ge=0, le=60)] = 1.0
-    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
     private_networks: tuple[Network, ...] = ()
 
     @model_validator(mode="after")
@@ -146,7 +145,6 @@ class GitOrigin(_Origin):
     ref: Ref = "HEAD"
     folder: Below = ""
     dates: bool = False
-    timeout_seconds: Seconds = 600.0
 
 
 class S3Origin(_Origin):
@@ -160,7 +158,6 @@ class S3Origin(_Origin):
     ] = ""
     region: Annotated[str, matching(r"[a-z0-9-]{0,40}", "the name of a region, like eu-central-1")] = ""
     max_bytes: Annotated[int, Field(ge=1)] = 10_000_000_000
-    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
 
 
 class RecordsOrigin(_Origin):

@@ -206,11 +206,9 @@ class IngestSettings(Section):
     hidden: bool = False
     archives: bool = False
     ignore_files: bool = True
-    max_removed: Annotated[int, Field(ge=0)] = 10
     max_file_bytes: Annotated[int, Field(ge=1)] = 20_000_000
     parse_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
     ocr: Literal["off", "auto"] = "off"
-    ocr_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = 1800.0
     embedding_cache_bytes: Annotated[int, Field(ge=0)] = 1_000_000_000
     keep_versions_minutes: Annotated[float, Field(ge=1, le=10_080)] = 15.0
 
@@ -253,7 +251,6 @@ class SearchSettings(Section):
     relax: bool = False
     degrade: bool = True
     context_tokens: ContextTokens = 2000
-    check_files: bool = True
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
     index_cache_bytes: Annotated[int, Field(ge=1_000_000)] | Literal["auto"] = "auto"
     memory_bytes: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"

@@ -490,7 +490,7 @@ class IngestSteps:
     async def remove(self, discovery: Discovery) -> list[str]:
         """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
         removed = await remove_vanished(
-            self._writer, self._stored, discovery, self._settings, confirmed=self._instructions.removes
+            self._writer, self._stored, discovery, confirmed=self._instructions.removes
         )
         self.outcomes.finish(removed.outcomes)
         return removed.notes

@@ -27,7 +27,6 @@ from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import KnownSource, SourceMove
 
 if TYPE_CHECKING:
-    from rag.config.settings import IngestSettings
     from rag.ingest.discover import Discovery
     from rag.ingest.file_digests import FileContent
     from rag.ingest.rights.access_decision import Claims
@@ -180,7 +179,10 @@ class UnchangedSources:
 
 
 GONE = "the file is gone"
-MOST_GONE = 0.33  # of a folder: with more gone, and more than `ingest.max_removed`, perhaps it isn't mounted
+MOST_GONE, FEW_GONE = (
+    0.33,
+    10,
+)  # share and number of files: with more of both gone, perhaps nothing is mounted
 
 
 class Removed(NamedTuple):
@@ -194,14 +196,13 @@ async def remove_vanished(
     writer: CollectionWriter,
     stored: Mapping[str, KnownSource],
     discovery: Discovery,
-    settings: IngestSettings,
     *,
     confirmed: bool,
 ) -> Removed:
     """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted."""
     missing = await to_thread.run_sync(find_vanished, stored, discovery)
     guarded = [source for source in missing if source.uri.partition("#")[0] not in discovery.deleted]
-    unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery.whole, settings)
+    unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery.whole)
     kept_ids = {id_ for ids in unmounted.values() for id_ in ids}
     if gone := [source for source in missing if source.id not in kept_ids]:
         await writer.remove([source.id for source in gone])
@@ -255,7 +256,6 @@ def perhaps_unmounted(
     missing: Iterable[KnownSource],
     stored_uris: Iterable[str],
     whole: Collection[str],
-    settings: IngestSettings,
 ) -> dict[str, set[str]]:
     """The URI prefixes below which too much is missing at once, with the ids of the missing sources."""
     ids: dict[str, set[str]] = defaultdict(set)
@@ -268,7 +268,7 @@ def perhaps_unmounted(
     return {
         prefix: gone
         for prefix, gone in ids.items()
-        if (len(gone) > settings.max_removed and len(gone) > MOST_GONE * stored[prefix])
+        if (len(gone) > FEW_GONE and len(gone) > MOST_GONE * stored[prefix])
         or (_is_origin(prefix) and len(gone) == stored[prefix])
     }
 

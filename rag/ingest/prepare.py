@@ -30,6 +30,8 @@ from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import NewSource, body
 from rag.text.flags import Flag, flags_in
 
+OCR_TIMES = 30  # as many seconds as for parsing: a page takes some, and scans have hundreds of pages
+
 if TYPE_CHECKING:
     from rag.config.settings import IngestSettings
     from rag.ingest.policy.document_admission import DocumentAdmission
@@ -197,7 +199,7 @@ class Preparation:
 
     @property
     def _ocr_seconds(self) -> float:
-        return self.settings.ocr_timeout_seconds if self.settings.ocr == "auto" else 0.0
+        return OCR_TIMES * self.settings.parse_timeout_seconds if self.settings.ocr == "auto" else 0.0
 
 
 def _all_metadata(document: Document) -> dict[str, str]:

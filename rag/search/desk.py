@@ -300,9 +300,9 @@ class Desk:
         """Which files of these sources have changed or gone since they were ingested, by source id.
 
         Reads file attributes only, for 0.3 seconds at most. Files that take longer, or whose folder isn't
-        mounted here, are left out. `search.check_files` turns it off.
+        mounted here, are left out.
         """
-        return await self._files.stale(sources) if self._settings.check_files else {}
+        return await self._files.stale(sources)
 
     async def with_warnings(self, answer: Answer) -> Answer:
         """The answer with the changed and missing files of its hits (see `stale`), and with their flags."""

@@ -399,7 +399,7 @@ def test_a_whole_run_brings_in_nothing_of_the_outside(scripts: Scripts, tmp_path
     folder, outside = tmp_path / "papers" / "hr", tmp_path / "outside"
     for place, word in ((folder, "pendulum"), (outside, "zanzibar")):
         place.mkdir(parents=True)
-        for number in range(300):
+        for number in range(100):
             (place / f"{number}.md").write_text(f"# {word} {number}\n\nThe {word} of number {number}.")
     data = ("--data", tmp_path / "data")
     with _swapped(folder, outside):

@@ -27,6 +27,7 @@ from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
+from rag.ingest import known_sources
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 from rag.search.desk import Desk
@@ -405,9 +406,7 @@ class History:
     ) -> None:
         before = self._seen()
         paths = [self.root / path for path in run.paths]
-        instructions = Instructions(
-            IngestSettings(max_removed=2), 254, self._rights(run), removes=bool(step.one % 2)
-        )
+        instructions = Instructions(IngestSettings(), 254, self._rights(run), removes=bool(step.one % 2))
         report: Report | None = None
         async with open_writer(self.data, self.collection) as writer:
             if happens:
@@ -699,6 +698,7 @@ def stage(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> I
         patch.setattr(table_maintenance, "compact", _nothing)
         patch.setattr(AccessTable, "compact", _nothing)
         patch.setattr(rag.ingest.ingest_run, "WAVE_CHUNKS", 2)
+        patch.setattr(known_sources, "FEW_GONE", 2)
         make = partial(ensure_collection, folder / "empty", "default", "documents", embedder.identity)
         portal.call(make)
         yield Stage(small_desk, folder / "empty", portal, folder / "history")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.config.settings import IngestSettings
 from rag.corpus import AccessRecord, FileState
+from rag.ingest import known_sources
 from rag.ingest.containers import spooling
 from rag.ingest.discover import Discovery
 from rag.ingest.known_sources import moved_sources, perhaps_unmounted
@@ -106,14 +106,15 @@ def test_what_an_origin_has_is_known_only_if_it_was_looked_through(
     assert not looked.is_gone("origin:wikis/a.md")
 
 
-def test_too_much_missing_from_a_container_or_an_origin_is_noticed_like_in_a_folder() -> None:
+def test_too_much_missing_from_a_container_or_an_origin_is_noticed_like_in_a_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     known = [f"{place}{number}.md" for place in ("file:///d/x.mbox#", "origin:w/") for number in range(5)]
-    settings = IngestSettings(max_removed=3)
-
+    monkeypatch.setattr(known_sources, "FEW_GONE", 3)
     for whole in ("file:///d/x.mbox#", "origin:w/"):
         missing = [_stored(uri) for uri in known if uri.startswith(whole)]
-        assert perhaps_unmounted(missing, known, {whole}, settings) == {whole: {one.id for one in missing}}
-        assert not perhaps_unmounted(missing[:3], known, {whole}, settings)
+        assert perhaps_unmounted(missing, known, {whole}) == {whole: {one.id for one in missing}}
+        assert not perhaps_unmounted(missing[:3], known, {whole})
 
 
 def _stored(uri: str, content: str = "") -> KnownSource:

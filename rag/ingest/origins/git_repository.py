@@ -23,6 +23,7 @@ from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 if TYPE_CHECKING:
     from rag.config.origin_settings import GitOrigin
 
+GIT_SECONDS = 3600.0  # for a clone, a fetch and the list of files: so long takes a history of gigabytes
 LFS = b"version https://git-lfs.github.com/spec/"
 OPTIONS = (
     *("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"),
@@ -51,11 +52,11 @@ async def look_through_repository(
         FetchError: the repository or the ref can't be read.
     """
     try:
-        with anyio.fail_after(origin.timeout_seconds):
+        with anyio.fail_after(GIT_SECONDS):
             git = await _open_repository(origin, folder, environment)
             return await _discover(git, origin, context)
     except TimeoutError as error:
-        raise FetchError(f"git was not done within {origin.timeout_seconds:g} seconds") from error
+        raise FetchError(f"git was not done within {GIT_SECONDS:g} seconds") from error
 
 
 async def _discover(git: _Git, origin: GitOrigin, context: OriginContext) -> OriginFindings:

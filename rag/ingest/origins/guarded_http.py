@@ -111,6 +111,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 PART_BYTES = 1 << 16
+REQUEST_SECONDS = 30.0  # for a page or an object, of 20 MB at most by default, until its last byte
 RETRIED = frozenset({429, 500, 502, 503, 504})  # perhaps another time
 MAX_REDIRECTS = 5
 _CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
@@ -155,7 +156,7 @@ class Client:
         self,
         *,
         agent: str,
-        timeout_seconds: float,
+        timeout_seconds: float = REQUEST_SECONDS,
         networks: Iterable[str] = (),
         resolve: Resolve = resolved,
     ) -> None:

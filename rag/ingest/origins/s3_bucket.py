@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from rag.errors import ConfigurationError
 from rag.home import CONNECT_SECONDS, RETRIES, RETRY_SECONDS, reason
-from rag.ingest.origins.guarded_http import Client, too_large
+from rag.ingest.origins.guarded_http import REQUEST_SECONDS, Client, too_large
 from rag.ingest.origins.origin_look import FetchError, GoneError, OriginContext, OriginFindings, RefusedError
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.runtime import install_command
@@ -61,8 +61,8 @@ async def look_through_bucket(
         FetchError: it can't be listed.
     """
     is_open = environment.get(ANONYMOUS, "").lower() in {"1", "true"}
-    client = Client(agent=context.agent, timeout_seconds=origin.timeout_seconds, networks=ALL_NETWORKS)
-    bucket = _Bucket(client, _store(origin, context.name, is_open=is_open), origin.timeout_seconds, is_open)
+    client = Client(agent=context.agent, networks=ALL_NETWORKS)
+    bucket = _Bucket(client, _store(origin, context.name, is_open=is_open), is_open)
     try:
         return await _discover(bucket, origin, context)
     finally:
@@ -86,7 +86,7 @@ def _store(origin: S3Origin, name: str, *, is_open: bool) -> Any:  # noqa: ANN40
             config=options,
             client_options={
                 "allow_http": origin.endpoint.startswith("http://"),
-                "timeout": timedelta(seconds=origin.timeout_seconds),
+                "timeout": timedelta(seconds=REQUEST_SECONDS),
                 "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
             },
             retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
@@ -205,7 +205,6 @@ def _check_size(size: int, max_bytes: int, bytes_left: int, in_all: int) -> None
 class _Bucket:
     client: Client
     store: Any
-    seconds: float
     is_open: bool
     """Whether requests are sent without a signature."""
 
@@ -247,7 +246,7 @@ class _Bucket:
         from obstore import sign  # noqa: PLC0415 few desks have such an origin
 
         try:
-            url = sign(self.store, "GET", key, timedelta(seconds=self.seconds + 60))
+            url = sign(self.store, "GET", key, timedelta(seconds=REQUEST_SECONDS + 60))
         except Exception as error:
             raise FetchError(_why(error)) from error
         return url.partition("?")[0] if self.is_open else url

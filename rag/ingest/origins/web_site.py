@@ -78,9 +78,7 @@ class _Visit:
 
 async def look_through_site(origin: WebOrigin, context: OriginContext) -> OriginFindings:
     """Discover the pages of a web origin."""
-    client = Client(
-        agent=context.agent, timeout_seconds=origin.timeout_seconds, networks=origin.private_networks
-    )
+    client = Client(agent=context.agent, networks=origin.private_networks)
     crawl = _Crawl(origin, context, client)
     try:
         with anyio.move_on_after(origin.max_seconds) as limited:

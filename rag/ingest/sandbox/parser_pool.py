@@ -139,8 +139,8 @@ async def _lend_process(family: str, budget: Budget, memory_bytes: int) -> Async
             yield child
     except (TimeoutError, _OutOfTimeError) as error:
         budget.spent = budget.seconds
-        setting = "ocr_timeout_seconds" if family == OCR else "parse_timeout_seconds"
-        raise ParseError(f"parsing took over {budget.seconds:g} s (ingest.{setting})", "timeout") from error
+        reason = f"parsing took over {budget.seconds:g} s (ingest.parse_timeout_seconds)"
+        raise ParseError(reason, "timeout") from error
     except NoDocumentError as error:
         raise ParseError("the parser returned an invalid document", "crashed") from error
     except (anyio.IncompleteRead, anyio.BrokenResourceError, OSError) as error:

@@ -119,7 +119,7 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     """The model in the folder `settings.path`.
 
     Raises:
-        ConfigurationError: there is none, it can't be loaded, has another revision or checksum, or is no
+        ConfigurationError: there is none, it can't be loaded, has another checksum, or is no
             cross-encoder.
     """
     folder = settings.path
@@ -128,12 +128,6 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     check_pulled(settings.model, folder)
     facts = read_facts(folder)
     graph = folder / facts.graph if facts else _graph(folder)
-    if settings.revision and settings.revision != (facts.revision if facts else ""):
-        raise ConfigurationError(
-            f"The model in {folder} was not loaded, because its revision is "
-            f"{facts.revision or 'not known' if facts else 'not known'}, but reranker.revision is "
-            f"{settings.revision}. Pull that revision with refdesk-admin model pull, or correct the setting."
-        )
     if settings.sha256:
         _check(graph, settings.sha256)
     model = CrossEncoder(

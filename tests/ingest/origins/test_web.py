@@ -46,7 +46,7 @@ def desk(tmp_path: Path) -> OriginContext:
 
 
 def origin(*urls: str, **more: Any) -> WebOrigin:  # noqa: ANN401 any setting
-    given = {"private_networks": LOOPBACK, "delay_seconds": 0, "timeout_seconds": 5, "urls": urls} | more
+    given = {"private_networks": LOOPBACK, "delay_seconds": 0, "urls": urls} | more
     return WebOrigin.model_validate({"type": "web"} | given)
 
 

@@ -202,22 +202,6 @@ async def test_a_broken_file_is_named(folder: Path, name: str) -> None:
     assert "expected" not in str(error.value)
 
 
-async def test_a_model_by_name_is_held_to_the_revision_of_the_settings(folder: Path) -> None:
-    pulled = ModelFacts(name="tiny", kind="reranker", revision=COMMIT)
-    for facts, revision in ((pulled, COMMIT), (pulled, "f" * 40), (None, COMMIT)):
-        (folder / FACTS_FILE).write_bytes(facts_as_json(facts)) if facts else (folder / FACTS_FILE).unlink()
-        settings = RerankerSettings(provider="onnx", path=folder, revision=revision)
-        if facts and revision == COMMIT:
-            async with open_reranker(settings, {}) as reranker:
-                assert reranker
-            continue
-        with pytest.raises(
-            ConfigurationError, match=rf"its revision is .*, but reranker.revision is {revision}"
-        ):
-            async with open_reranker(settings, {}):
-                pass
-
-
 async def test_a_model_that_was_not_pulled_is_named_with_the_command(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path, reranker=RerankerSettings(provider="onnx", model="clocks/tiny"))
     with pytest.raises(ConfigurationError, match="Run refdesk-admin model pull clocks/tiny"):
