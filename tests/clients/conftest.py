@@ -1,6 +1,7 @@
 """Clients that others wrote, in the versions of package.json, and what the desk must say to each of them.
 
-npm installs them, and the Node that they need, once a session and without their install scripts.
+npm installs them, and the Node that they need, once a process of the tests and without their install scripts.
+What only the nightly tests of the page need are the `devDependencies`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from tests import npm
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 CLIENT_SECONDS = 60  # no client takes more than three
+BY_DAY = settings.default.max_examples < 100  # type: ignore[union-attr]  # there always is one
 NOTES = 50  # with the demo corpus more than a page of resources/list
 
 
@@ -90,7 +93,7 @@ def node(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("node")
     for file in (HERE / "package.json", *HERE.glob("*.mjs")):
         shutil.copy(file, folder)
-    npm.install(folder)
+    npm.install(folder, *(["--omit=dev"] if BY_DAY else []))
     program = shutil.which("node", path=folder / "node_modules" / ".bin")
     if program is None:
         pytest.skip("npm can't install the clients: package.json has no Node for this platform")
