@@ -70,7 +70,7 @@ async def test_what_another_process_commits_is_found_by_an_open_reader(
 async def test_a_source_that_is_replaced_again_and_again_is_always_read_in_one_version(
     small_desk: ModuleType, writing_process: WritingProcess, tmp_path: Path
 ) -> None:
-    replacing = writing_process("replace", tmp_path, "a", 20)
+    replacing = writing_process("replace", tmp_path, "a", 10)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", *small_desk.generation(0))])
         id_ = writer.source_id("a")
