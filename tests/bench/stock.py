@@ -10,6 +10,7 @@ import numpy as np
 
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import Access, Passage, Source
+from rag.ingest.file_digests import content_digest
 from rag.models.embed import unit_rows
 from rag.store.write.access_claim import Claim
 from rag.store.write.change_collection import open_writer
@@ -153,7 +154,7 @@ def new_source(
         uri=uri,
         title=title,
         mime_type="text/markdown",
-        digest=title,
+        digest=content_digest(text.encode()),
         chunk_count=len(passages),
         length=len(text),
         ingested_at=datetime.now(UTC),

@@ -16,6 +16,7 @@ import pytest
 from rag.errors import ConfigurationError, InvalidRequestError, RefdeskError
 from rag.filters.evaluators import matches
 from rag.filters.grammar import parse_filter
+from rag.store.read.desk_reader import DeskReader
 from tests.bench.corpus import (
     HEAPS_B,
     HEAPS_K,
@@ -25,13 +26,17 @@ from tests.bench.corpus import (
     sentences,
     write_documents,
 )
+from tests.bench.engine import TENANT
 from tests.bench.index import GUEST, SHARES, keeping, recall, worst
 from tests.bench.measure import Measure, as_json, in_both, measured, p95, read_run
-from tests.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS
+from tests.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS, stocked
 from tests.bench.timing import BLOCK, cpu_seconds, in_blocks, interleaved, rate, rotated
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rag.store.read.schema import Statistics
+    from tests.bench.stock import Bench
 
 pytestmark = pytest.mark.slow
 
@@ -319,3 +324,13 @@ def test_no_two_numbers_have_the_same_made_up_word() -> None:
     words = [made_up_word(number) for number in range(0, 3_000_000, 101)]
     assert len({*words}) == len(words)
     assert all(word.isalpha() and len(word) >= 6 for word in words)
+
+
+def test_no_chunk_of_a_stocked_collection_counts_as_one_without_a_vector(bench: Bench) -> None:
+    async def statistics() -> Statistics:
+        reader = DeskReader(await stocked(bench, 2 * SOURCE_CHUNKS), timeout_seconds=60)
+        (collection,) = await reader.collections(TENANT)
+        return await (await reader.open(collection)).statistics()
+
+    stored = anyio.run(statistics)
+    assert (stored.chunks, stored.without_vector) == (2 * SOURCE_CHUNKS, 0)
