@@ -16,7 +16,7 @@ from rag.models.embed import unit_rows
 from rag.search.desk import Desk
 from rag.store.read import rows_in_memory
 from rag.store.read.desk_reader import DeskReader
-from rag.store.read.rows_in_memory import OVERSAMPLING, RowsInMemory, TableInMemory, _split
+from rag.store.read.rows_in_memory import OBJECTS_BYTES, OVERSAMPLING, RowsInMemory, TableInMemory, _split
 from rag.store.write.access_writer import access_table
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ async def test_the_nearest_are_those_by_true_vectors(share: float) -> None:
 async def test_rows_that_do_not_fit_stay_with_the_engine(small_desk: ModuleType, tmp_path: Path) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
-    roomy, tight = await _opened(tmp_path), await _opened(tmp_path, 4_000)
+    roomy, tight = await _opened(tmp_path), await _opened(tmp_path, OBJECTS_BYTES + 4_000)
     assert await _copied(roomy)
     assert not await _copied(tight)
     assert tight.memory is not None

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
-from weakref import WeakSet
 
 import anyio
 import anyio.lowlevel
@@ -58,6 +58,7 @@ READ_ROWS = 1024  # at a time: the engine doesn't return the memory of a larger 
 SCANNED_AT_ONCE = 20_000  # rows, in 0.4 ms; more are scanned in a thread, so that nobody else waits
 ATTEMPTS = 3  # at copying one version before the next commit
 OVERSAMPLING = 3  # times the limit are rescored at full precision: then recall is 1.0
+OBJECTS_BYTES = 20_000  # of a copy, however few rows it has: Arrow's and NumPy's objects
 LEAST_BYTES = 300  # of a row's words and columns, to tell tables that can't fit before they are read
 SELECTIONS = 32  # results of predicates that are kept with a copy; the oldest is evicted first
 STEPS = 127 * 256  # the largest number of a vector, in fine steps: 127 coarse ones of 256 each
@@ -103,6 +104,13 @@ class RowsInMemory:
     words: WordsInMemory | None = None
     selections: dict[str, Positions] = field(default_factory=dict, repr=False)
     readable: dict[Hashable, Readable] = field(default_factory=dict, repr=False)
+    _bytes_of_rows: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Measure the rows once: asking Arrow takes 20 us, and each search asks."""
+        rows: list[Any] = [self.addresses, self.coarse, self.fine, self.scales, self.columns]
+        rows += [self.words] if self.words else []
+        object.__setattr__(self, "_bytes_of_rows", sum(part.nbytes for part in rows))
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -110,10 +118,8 @@ class RowsInMemory:
     @property
     def size(self) -> int:
         """The memory that this takes, in bytes."""
-        rows: list[Any] = [self.addresses, self.coarse, self.fine, self.scales, self.columns]
-        words = [self.words] if self.words else []
-        rows += [*words, *self.selections.values(), *self.readable.values()]
-        return sum(part.nbytes for part in rows)
+        parts: list[Any] = [*self.selections.values(), *self.readable.values()]
+        return OBJECTS_BYTES + self._bytes_of_rows + sum(part.nbytes for part in parts)
 
     def positions(self, addresses: npt.NDArray[np.uint64]) -> Positions | None:
         """The positions of the rows at these addresses; None if one is missing, because it is newer."""
@@ -197,29 +203,41 @@ class MemoryBudget:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.held = 0  # bytes of all copies
         self.turn = anyio.Lock()  # one copy at a time, because an unfinished copy isn't counted yet
-        self._tables: WeakSet[TableInMemory] = WeakSet()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._sizes: dict[TableInMemory, int] = {}  # of all copies, least recently used first
 
-    def count(self, table: TableInMemory) -> None:
-        """Count the copies of a table for as long as it is open."""
-        self._tables.add(table)
+    def note(self, table: TableInMemory) -> None:
+        """Note that the copy of a table is used now, and how large it is."""
+        self.forget(table)
+        if size := table.size:
+            self._sizes[table] = size
+            self.held += size
+
+    def forget(self, table: TableInMemory) -> None:
+        """Note that a table has no copy any more."""
+        self.held -= self._sizes.pop(table, 0)
 
     async def close(self) -> None:
         """Stop copying."""
-        tasks = [table.copying for table in self._tables if table.copying]
+        tasks = [*self.tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def room(self, table: TableInMemory) -> int:
         """The bytes that a copy of this table may have, if idle copies of others are dropped."""
-        return self.limit - sum(copy.size for copy in self._tables if copy is not table and not copy.idle)
+        in_use = takewhile(lambda copy: not copy.idle, reversed(self._sizes))
+        return self.limit - sum(self._sizes[copy] for copy in in_use if copy is not table)
 
     def make_room(self, table: TableInMemory, size: int) -> None:
-        """Drop idle copies, least recently used first, until `size` more bytes fit."""
-        copies = sorted((copy for copy in self._tables if copy is not table), key=lambda copy: copy.used)
-        for candidate in copies:
-            if sum(copy.size for copy in copies) + size > self.limit and candidate.idle:
+        """Drop idle copies, least recently used first, until a copy of `size` bytes of this table fits."""
+        needed = size - self._sizes.get(table, 0)
+        for candidate in [*self._sizes]:
+            if self.held + needed <= self.limit or not candidate.idle:
+                return
+            if candidate is not table:
                 candidate.drop()
 
 
@@ -243,8 +261,8 @@ class TableInMemory:
         self._budget = budget
         self._in_bucket = in_bucket
         self._indexes_of = -1  # the version whose indexes were read
-        budget.count(self)
         self._rows: RowsInMemory | None = None
+        self._closed = False
         self.copying: asyncio.Task[None] | None = None
         self._seconds = 0.0  # that the last copy took
         self._misfit: tuple[int, int] | None = None  # a number of rows that didn't fit into a number of bytes
@@ -270,6 +288,14 @@ class TableInMemory:
     def drop(self) -> None:
         """Forget the copy."""
         self._rows = None
+        self._budget.forget(self)
+
+    def close(self) -> None:
+        """Forget the copy, and make no other: a reader was opened in place of the table's."""
+        self._closed = True
+        self.drop()
+        if self.copying:
+            self.copying.cancel()
 
     async def wait_until_filled(self) -> None:
         """Wait until the first copy is made, or doesn't fit or fails."""
@@ -291,9 +317,11 @@ class TableInMemory:
         """Copy in the background, unless that is under way."""
         # Not in a task group, and in a context of its own: the search that begins the copy neither waits for
         # its end nor lends it its deadline.
-        if self.copying is None or self.copying.done():
+        if not self._closed and (self.copying is None or self.copying.done()):
             self._awaited = anyio.Event()
             self.copying = asyncio.get_running_loop().create_task(self._copy(), context=Context())
+            self._budget.tasks.add(self.copying)
+            self.copying.add_done_callback(self._budget.tasks.discard)
 
     async def selection(self, where: str, version: int, read: Read) -> tuple[RowsInMemory, Positions] | None:
         """The rows of the newest `version`, and the positions of those that satisfy the predicate.
@@ -301,6 +329,7 @@ class TableInMemory:
         None while they are not in memory. The engine evaluates a predicate once per version, with `read`.
         """
         self.used = time.monotonic()
+        self._budget.note(self)
         rows = self._rows
         if rows is None or rows.version != version:
             self._begin()
@@ -338,7 +367,8 @@ class TableInMemory:
                     await self._make_copy()
                     await self._read_indexes()
                 self._seconds = time.monotonic() - began
-        await to_thread.run_sync(return_memory)  # that held what was read
+        if self._rows and len(self._rows) >= READ_ROWS:
+            await to_thread.run_sync(return_memory)  # that held what was read
 
     async def _read_indexes(self) -> None:
         version = await self._table.version()
@@ -361,7 +391,8 @@ class TableInMemory:
                 return
             if await self._table.version() == version:  # otherwise a commit came: try once more
                 self._budget.make_room(self, rows.size)
-                self._rows, self._misfit = rows, None
+                self._rows, self._misfit, self.used = rows, None, time.monotonic()
+                self._budget.note(self)
                 return
 
     async def _read_copy(
