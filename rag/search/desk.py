@@ -580,7 +580,7 @@ class Desk:
             names = {collection.name for collection in collections}
             tables += await self._retrievers.open(principal, besides=names)
             tables.sort(key=lambda table: table.collection.name)
-        await self._reader.refresh(principal.tenant)
+        await self._reader.refresh(tables)
         case = self._reader.letter_case
         views = [
             View(

@@ -15,7 +15,7 @@ from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, Answer, Mode, SearchRequest
 from rag.config.model_settings import EmbedderSettings
 from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, EmbedderIdentity, Principal
-from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError
+from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
 from rag.search.pipeline import NO_DOCUMENTS
@@ -443,14 +443,15 @@ async def test_an_empty_answer_tells_why(shelf: Shelf) -> None:
     assert empty.notes == (NO_DOCUMENTS,)
 
 
-async def test_a_collection_without_its_full_text_index_serves_dense_only_and_says_so(shelf: Shelf) -> None:
-    await shelf.put("a", "pendulum")
+async def test_a_collection_that_lost_its_full_text_index_is_searched_by_its_words_all_the_same(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 2)
+    await shelf.put("a", "pendulum", "clock")
     chunks = await (await connect(shelf.data)).open_table(schema.chunks_table("default", "documents"))
     await chunks.drop_index("terms_idx")
-    assert len((await shelf.search("pendulum", mode="dense")).hits) == 1
-    for mode in ("sparse", "hybrid"):
-        with pytest.raises(NotReadyError, match="refdesk-admin ingest"):
-            await shelf.search("pendulum", mode=mode)
+    for mode in ("dense", "sparse", "hybrid"):
+        assert (await shelf.search("pendulum", mode=mode)).hits[0].chunk.text == "pendulum"
 
 
 async def test_a_collection_of_another_embedder_that_is_named_for_mode_dense_is_an_error_that_names_both(

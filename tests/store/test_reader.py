@@ -382,6 +382,7 @@ async def test_the_cache_grows_with_the_indexes_up_to_its_limit(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr("rag.store.read.desk_reader.INDEX_CACHE_BYTES", 20_000)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 1)
     sizes: list[int] = []
 
     async def connected(data: Path, *, index_cache_bytes: int) -> object:
@@ -416,6 +417,7 @@ async def test_the_files_of_superseded_indexes_do_not_stay_open(
         return sum(target.is_relative_to(tmp_path) and "_indices" in target.parts for target in targets)
 
     monkeypatch.setattr("rag.store.read.desk_reader.MOST_SUPERSEDED", 3)
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 1)
     reader, most = DeskReader(tmp_path, timeout_seconds=15), 0
     async with await small_desk.writing(tmp_path) as writer:
         for count in range(1, 16):

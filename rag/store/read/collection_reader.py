@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, cast
 import anyio
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from anyio import to_thread
 from lancedb.query import BooleanQuery, FullTextOperator, MatchQuery, Occur
 
 from rag.corpus import Chunk, Collection, Language
-from rag.errors import BusyError, NotReadyError
+from rag.errors import BusyError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
@@ -129,6 +130,11 @@ class CollectionReader(SourcesReader):
         self._words: tuple[int, str] = (-1, "")  # a version of the chunk table, and its column of words
         self._superseded = superseded
 
+    def close(self) -> None:
+        """Forget the rows in memory. Searches that still use this reader go through the engine."""
+        if self.memory:
+            self.memory.close()
+
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """The chunks nearest to `vector`, with their cosine similarity.
 
@@ -169,18 +175,18 @@ class CollectionReader(SourcesReader):
 
         A score is divided by the weight of a word that is in one chunk only. So within one query, scores are
         comparable between tables. Stop words don't count, nor do words beyond the first `MAX_TERMS`. Ties are
-        ordered by id if the table's words are in memory.
-
-        Raises:
-            NotReadyError: the table's words are not in memory, and it has no full-text index.
+        ordered by id unless the engine's index is searched.
         """
         languages = query_languages(self.collection)
         copy = await self.rows_in_memory(where)
         if copy and copy[0].words:
             return await to_thread.run_sync(partial(rank_words, text, languages, *copy, limit, every=every))
         column = await self.words_column()
+        if not column:
+            words = await to_thread.run_sync(query_words, text, languages)
+            return await self.sparse_by_scan(words, (), limit, where, among="(true)", every=every)
         with engine_errors("searching by words"):
-            words: list[Word] = []
+            words = []
             if column == schema.TERMS:
                 words = await to_thread.run_sync(query_words, text, languages)
                 match = matching(words, every=every)
@@ -196,21 +202,38 @@ class CollectionReader(SourcesReader):
             words_of_hits = words_of_rows(in_hits, words, np.arange(len(hits)))
         return _ranking(self._stored_chunks(hits), hits["_score"].to_numpy() / rarest, words_of_hits)
 
-    async def words_column(self) -> str:
-        """The column that the full-text index is on.
+    async def sparse_by_scan(
+        self,
+        words: Sequence[Word],
+        also: Sequence[Word],
+        limit: int,
+        where: str,
+        *,
+        among: str,
+        every: bool,
+    ) -> Ranking:
+        """As `sparse`, without an index: by the words of the rows `among` which they are counted.
 
-        Raises:
-            NotReadyError: the table has no such index. The engine would silently scan the texts, with other
-                rules for words.
+        Other spellings are searched for `also`.
         """
+        rows, in_rows = await self.words(among, [*words, *also])
+        score = partial(score_with_spellings, in_rows, words, also, counted(in_rows), every=every)
+        scores = await to_thread.run_sync(score)
+        if where != among:
+            chosen = await self.chunk_rows(lambda query: query.where(where).select(["id"]))
+            scores[~pc.is_in(rows["id"], value_set=chosen["id"]).to_numpy()] = 0
+        matching = np.flatnonzero(scores)
+        best = matching[best_first(scores[matching], limit, rows["id"].take(matching))]
+        keys = zip(*(rows[name].take(best).to_pylist() for name in ROW_COLUMNS), strict=True)
+        shares = (scores[best] / rarest_weight(len(scores))).tolist()
+        ranked = dict(zip(keys, zip(shares, words_of_rows(in_rows, words, best), strict=True), strict=True))
+        chunks = await self.chunks([id_ for id_, _ in ranked], where)
+        stored = {(chunk.id, chunk.generation): chunk for chunk in chunks}
+        return [ScoredChunk(stored[key], *ranked[key]) for key in ranked if key in stored]
+
+    async def words_column(self) -> str:
+        """The column that the full-text index is on; empty without one, as in a small table."""
         await self.look_at_indexes()
-        if not self._words[1]:
-            raise NotReadyError(
-                f"The collection {self.collection.name!r} has no full-text index, so it can't be searched in "
-                "mode sparse or hybrid. Run refdesk-admin ingest again to build it, or use mode dense.",
-                for_caller=f"The collection {self.collection.name!r} can't be searched by words yet. "
-                "Use mode dense.",
-            )
         return self._words[1]
 
     async def rows_in_memory(

@@ -1,15 +1,18 @@
 """Opens a desk for reading: its catalog, its collections' tables and its tenants' access records.
 
-Every call sees what other processes have committed before it. Tables stay open, and the engine's caches are
-replaced when they have grown too large.
+Every call sees what other processes have committed before it. A tenant's tables are opened when it is asked
+for. They stay open until they were not used for longest of `MOST_OPEN`, and the engine's caches are replaced
+when they have grown too large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from operator import itemgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -43,6 +46,7 @@ NO_URLS: Mapping[str, str] = MappingProxyType({})
 
 
 MOST_SUPERSEDED = 64  # indexes in the cache, whose files stay open, before it is replaced
+MOST_OPEN = 256  # collections: each takes some 100 KB with its rows, and opening it again 10 ms
 CACHE_ROOM = 1.5  # times the size of the indexes: while they are rewritten, it also holds their predecessors
 
 
@@ -81,9 +85,9 @@ class DeskReader:
         self.database: lancedb.AsyncConnection | None = None
         self._roomy: lancedb.AsyncConnection | None = None
         self._catalog: lancedb.AsyncTable | None = None
-        self._collections: tuple[Collection, ...] = ()
+        self._collections: dict[str, dict[int, Collection]] = {}  # by tenant and address in the catalog
         self._version = -1
-        self._open: dict[tuple[str, str], CollectionReader] = {}
+        self._open: dict[tuple[str, str], CollectionReader] = {}  # least recently used first
         self._opening = anyio.Lock()
         self._attached: AttachedTables | None = None
         self._access: dict[str, AccessReader] = {}
@@ -97,14 +101,36 @@ class DeskReader:
                 return ()
             version = await catalog.version()
             if version != self._version:
-                rows = (await catalog.query().to_arrow()).to_pylist()
-                collections = sorted(map(collection_record, rows), key=lambda collection: collection.name)
-                self._collections = tuple(map(self._seen_as, collections) if self._seen_as else collections)
+                await self._read_catalog(catalog)
                 self._version = version
-                self._open.clear()  # a new collection can have the name of a removed one
-                self._attached = None
-                self._access.clear()
-        return tuple(collection for collection in self._collections if collection.tenant == tenant)
+        return tuple(self._collections.get(tenant, {}).values())
+
+    async def _read_catalog(self, catalog: lancedb.AsyncTable) -> None:
+        """Read the definitions that have changed, and close the tables of their tenants.
+
+        The engine writes a changed row elsewhere, so a row is the same if its address is. A new collection
+        can have the name of a removed one, and versions and addresses of its tables can be those of before.
+        """
+        rows = (await catalog.query().with_row_id().to_arrow()).to_pylist()
+        by_tenant: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+        for row in sorted(rows, key=itemgetter("name")):
+            by_tenant[row["tenant"]][row.pop("_rowid")] = row
+        unchanged = {
+            tenant: known
+            for tenant, known in self._collections.items()
+            if known.keys() == by_tenant.get(tenant, {}).keys()
+        }
+        collections = {
+            tenant: unchanged.get(tenant) or {at: self._collection(row) for at, row in of_tenant.items()}
+            for tenant, of_tenant in by_tenant.items()
+        }
+        for tenant in self._collections.keys() - unchanged.keys():
+            self._close_tenant(tenant)
+        self._collections, self._attached = collections, None
+
+    def _collection(self, row: dict[str, Any]) -> Collection:
+        collection = collection_record(row)
+        return self._seen_as(collection) if self._seen_as else collection
 
     async def open(self, collection: Collection) -> CollectionReader:
         """The reader of a collection, which stays open until its definition changes.
@@ -115,16 +141,43 @@ class DeskReader:
         if collection.attached:
             return await self._attached_tables().open(collection)
         key = collection.tenant, collection.name
-        reader = self._open.get(key)
+        reader = self._open.pop(key, None)
+        if reader is not None:
+            self._open[key] = reader  # now the most recently used one
         if reader is None or reader.collection != collection or self._room_needed():
             async with self._opening:  # so that concurrent searches share one reader
                 await self._make_room()
                 reader = self._open.get(key)
                 if reader is None or reader.collection != collection:
-                    reader = self._open[key] = await self._open_collection(collection)
+                    reader = await self._opened(collection)
                     if await self._make_room():
-                        reader = self._open[key] = await self._open_collection(collection)
+                        reader = await self._opened(collection)
         return reader
+
+    async def _opened(self, collection: Collection) -> CollectionReader:
+        """A new reader, kept in place of those of other tenants that were not used for longest."""
+        key = collection.tenant, collection.name
+        self._close(key)
+        reader = self._open[key] = await self._open_collection(collection)
+        while len(self._open) > MOST_OPEN:
+            # Not of its own tenant: a search of more collections would close each before it comes again.
+            other = next((other for other in self._open if other[0] != collection.tenant), None)
+            if other is None:
+                break
+            self._close(other)
+        return reader
+
+    def _close(self, key: tuple[str, str]) -> None:
+        """Close a collection; its tenant's access records, too, if it was the last that was open."""
+        if reader := self._open.pop(key, None):
+            reader.close()
+        if not any(tenant == key[0] for tenant, _ in self._open):
+            self._access.pop(key[0], None)
+
+    def _close_tenant(self, tenant: str) -> None:
+        for key in [key for key in self._open if key[0] == tenant]:
+            self._close(key)
+        self._access.pop(tenant, None)
 
     @property
     def catalog_table(self) -> str:
@@ -132,13 +185,15 @@ class DeskReader:
         return schema.COLLECTIONS
 
     async def warm(self) -> None:
-        """Open all collections, and read ahead what their first searches would wait for.
+        """Open collections, up to as many as stay open, and read ahead what first searches would wait for.
 
         Raises:
             StoreError: a table can't be opened or read.
         """
         for tenant in await to_thread.run_sync(tenants, self.data):
             for collection in await self.collections(tenant):
+                if len(self._open) == MOST_OPEN:
+                    return
                 if not collection.attached:
                     await (await self.open(collection)).warm()
 
@@ -182,6 +237,8 @@ class DeskReader:
         self._roomy = await connect(self.data, index_cache_bytes=room)
         self._cache_bytes = room
         self._superseded.count = 0
+        for reader in self._open.values():
+            reader.close()
         self._open.clear()
         return True
 
@@ -201,10 +258,11 @@ class DeskReader:
             self._attached = AttachedTables(self._timeout_seconds, self._scans)
         return self._attached
 
-    async def refresh(self, tenant: str) -> None:
-        """Look for changed access records, once for all collections of a tenant."""
-        if tenant in self._access:
-            await self._access[tenant].refresh()
+    @staticmethod
+    async def refresh(tables: Iterable[CollectionReader]) -> None:
+        """Look for changed access records, once for all tables that share them, as those of a tenant do."""
+        for access in {id(table.access): table.access for table in tables}.values():
+            await access.refresh()
 
     async def names_groups(self, tenant: str) -> bool:
         """Whether a caller's groups matter: an access record of the tenant names a group, or may do so."""
@@ -238,10 +296,12 @@ class DeskReader:
             database = cast("lancedb.AsyncConnection", self.database)
             with engine_errors("opening access records"):
                 table = await database.open_table(schema.access_table(tenant))
+            if len(self._access) > MOST_OPEN:  # most were opened for their records alone
+                tenants_in_use = {tenant for tenant, _ in self._open}
+                self._access = {name: self._access[name] for name in self._access.keys() & tenants_in_use}
             opened = AccessReader(self._seen(table), timedelta(seconds=self._timeout_seconds))
-            self._access.setdefault(
-                tenant, opened
-            )  # another task may have been faster, and all must share one
+            # Another task may have been faster, and all must share one.
+            return self._access.setdefault(tenant, opened)
         return self._access[tenant]
 
     async def _opened_catalog(self) -> lancedb.AsyncTable | None:

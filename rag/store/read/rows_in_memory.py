@@ -118,8 +118,9 @@ class RowsInMemory:
     @property
     def size(self) -> int:
         """The memory that this takes, in bytes."""
-        parts: list[Any] = [*self.selections.values(), *self.readable.values()]
-        return OBJECTS_BYTES + self._bytes_of_rows + sum(part.nbytes for part in parts)
+        of_results = sum(positions.nbytes for positions in self.selections.values())
+        of_results += sum(readable.nbytes for readable in self.readable.values())
+        return OBJECTS_BYTES + self._bytes_of_rows + of_results
 
     def positions(self, addresses: npt.NDArray[np.uint64]) -> Positions | None:
         """The positions of the rows at these addresses; None if one is missing, because it is newer."""

@@ -115,6 +115,11 @@ class SourcesReader:
         self._languages: Mapping[str, Language] | None = None
         self._chunk_count: int | None = None
 
+    @property
+    def access(self) -> AccessReader:
+        """The access records of the tenant."""
+        return self._access
+
     async def attempt(self, reading: Awaitable[T], nothing: T) -> T:  # noqa: ARG002 of attached tables
         """The result of a reading; for an attached table, `nothing` if it fails."""
         return await reading

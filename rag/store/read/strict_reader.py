@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from anyio import to_thread
 
 from rag.corpus import Language
-from rag.store.read.collection_reader import CollectionReader, rank_words, ranking_of_copy, rarest_weight
+from rag.store.read.collection_reader import CollectionReader, rank_words, ranking_of_copy
 from rag.store.read.rows_in_memory import OVERSAMPLING, Readable, RowsInMemory
-from rag.store.read.schema import CHUNK_COLUMNS, Ranking, ScoredChunk, StoredSource, one_of
+from rag.store.read.schema import CHUNK_COLUMNS, Ranking, StoredSource, one_of
 from rag.store.read.spelling import (
     MOST_SPELLINGS,
     MOST_UNKNOWN,
@@ -39,12 +39,9 @@ from rag.store.read.word_analysis import Form, Word, query_languages, query_word
 from rag.store.read.words_in_memory import (
     Positions,
     WordsInMemory,
-    best_first,
     count_rows_with,
     counted,
-    score_with_spellings,
     unknown_words,
-    words_of_rows,
 )
 
 if TYPE_CHECKING:
@@ -91,28 +88,11 @@ class StrictReader:
         return rows.sort_by([("_distance", "ascending"), ("id", "ascending")])
 
     async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
-        """As `CollectionReader.sparse`, with words counted over readable rows only.
-
-        Raises:
-            NotReadyError: an attached table has no full-text index.
-        """
+        """As `CollectionReader.sparse`, with words counted over readable rows only."""
         words = query_words(text, self.languages, names=self.reader.collection.attached is None)
-        rows, in_rows = await self.reader.words(self.readable + self.hidden, [*words, *self.also])
-        score = partial(score_with_spellings, in_rows, words, self.also, counted(in_rows), every=every)
-        scores = await to_thread.run_sync(score)
-        if where != self.readable:
-            chosen = await self.reader.chunk_rows(
-                lambda query: query.where(where + self.hidden).select(["id"])
-            )
-            scores[~pc.is_in(rows["id"], value_set=chosen["id"]).to_numpy()] = 0
-        matching = np.flatnonzero(scores)
-        best = matching[best_first(scores[matching], limit, rows["id"].take(matching))]
-        keys = zip(*(rows[name].take(best).to_pylist() for name in ("id", "generation")), strict=True)
-        shares = (scores[best] / rarest_weight(len(scores))).tolist()
-        ranked = dict(zip(keys, zip(shares, words_of_rows(in_rows, words, best), strict=True), strict=True))
-        chunks = await self.reader.chunks([id_ for id_, _ in ranked], where + self.hidden)
-        stored = {(chunk.id, chunk.generation): chunk for chunk in chunks}
-        return [ScoredChunk(stored[key], *ranked[key]) for key in ranked if key in stored]
+        return await self.reader.sparse_by_scan(
+            words, self.also, limit, where + self.hidden, among=self.readable + self.hidden, every=every
+        )
 
     async def unknown_words(self, text: str) -> list[str]:
         """The words of a text that no readable row has in any form."""

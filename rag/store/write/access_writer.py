@@ -96,10 +96,10 @@ class AccessTable:
             if ids_in_order := sorted({*ids}):
                 await self._table.delete(schema.one_of("id", ids_in_order))
 
-    async def compact(self) -> None:
-        """Merge the files that many changes have left."""
+    async def compact(self, *, due: bool = True) -> None:
+        """Merge the files that changes have left, if that is `due` or there are many."""
         with engine_errors("compacting access records"):
-            if await self._table.version() % COMPACTED == 0:
+            if due or await self._table.version() % COMPACTED == 0:
                 await table_maintenance.compact_records(self._table)
 
     async def purge(self) -> None:
@@ -127,7 +127,7 @@ async def access_table(data: Path, tenant: str) -> AsyncIterator[AccessTable]:
         yield opened
         if await table.version() != before:
             with suppress(StoreError):  # on a full disk; the change itself is committed
-                await opened.compact()
+                await opened.compact(due=False)
             table_maintenance.sync_to_disk(table_folder(data, name), started)
 
 
@@ -401,6 +401,11 @@ class CollectionAccess:
             await table.put(
                 [*(record if record.present else replace(record, copied=True) for record in flipped), *lost]
             )
+
+    async def compact(self) -> None:
+        """Merge the files that the changes of a run have left."""
+        async with self._locked() as table:
+            await table.compact()
 
     async def purge(self) -> None:
         """Hide the names of removed sources and rewrite the table, so that no file holds them."""

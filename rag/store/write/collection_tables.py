@@ -35,7 +35,7 @@ from rag.home import newest_version
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, engine_errors, table_folder
 from rag.store.read.schema import split_chunk_id
-from rag.store.write import table_maintenance, table_rows
+from rag.store.write import table_rows
 from rag.store.write.desk_folder import write_whole
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ async def create_tables(database: lancedb.AsyncConnection, collection: Collectio
     """Make the empty tables of a collection's build."""
     chunks_name, sources_name = table_names(collection)
     columns = schema.chunks_schema(collection.embedder.dimension, collection.fields)
-    chunks = await database.create_table(chunks_name, schema=columns)
-    await table_maintenance.create_chunk_indexes(chunks)
+    await database.create_table(chunks_name, schema=columns)
     await database.create_table(sources_name, schema=schema.SOURCES_SCHEMA)
 
 

@@ -157,17 +157,18 @@ class CollectionWriter:
         former = await self._marks([item.source.id for item in items])
         items = [replace(item, former=former.get(item.source.id, {})) for item in items]
         for part in _slices(items):
-            chunks = partial(self._chunk_rows, part, generation, records)
-            await self._chunks.add(await to_thread.run_sync(chunks))
+            rows = await to_thread.run_sync(partial(self._chunk_rows, part, generation, records))
+            await table_maintenance.create_chunk_indexes(self._chunks, coming=len(rows))
+            await self._chunks.add(rows)
         # This one commit switches all these sources to their new generation. A crash before it leaves the new
         # chunks as orphans, a crash after it the old ones.
-        rows = [
+        sources = [
             await to_thread.run_sync(partial(table_rows.source_row, item, generation=generation))
             for item in items
         ]
         upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         await upsert.use_index(use_index=False).execute(
-            pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA)
+            pa.Table.from_pylist(sources, schema=schema.SOURCES_SCHEMA)
         )
         ids = [item.source.id for item in items]
         await self._chunks.delete(
@@ -481,6 +482,7 @@ class CollectionWriter:
                 except Exception:
                     self._flush()  # what is committed stands, compacted or not
                     raise
+                await self._access.compact()
         if works or self._swept > self._noted:
             self._flush()
             if self._swept:  # noted only after the flush: a power failure must not keep the note alone

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     import lancedb
 
 LARGE_ROWS = 1_000
-"""From this size on, vectors, labels, sections and fields are indexed.
+"""From this size on, chunks are indexed: their words and ids, vectors, labels, sections and fields.
 
 Without an index, a search reads every vector: 4,300 chunks cost it more memory than 10,000 with one (434
-instead of 305 MB). Scanning the labels of 100,000 rows takes 20 ms, using their index 0.2 ms.
+instead of 305 MB). Scanning the labels of 100,000 rows takes 20 ms, using their index 0.2 ms. The indexes of
+a smaller table were half of its files, and of what opening it costs.
 """
 MANY_SOURCES = 50_000
 """From this size on, the ids of sources and of their access records are indexed.
@@ -70,12 +71,17 @@ _NEEDED: dict[str, FTS | BTree] = {
     "id": BTree(),
     "source_id": BTree(),
 }
-"""The indexes of a chunk table that every search needs, by column."""
+"""The indexes of a chunk table that every search of a large one needs, by column."""
 CLOCK_STEP = 2.0  # seconds: the coarsest resolution of file times
 
 
-async def create_chunk_indexes(chunks: lancedb.AsyncTable) -> None:
-    """Create the indexes of a chunk table that every search needs, if they are missing."""
+async def create_chunk_indexes(chunks: lancedb.AsyncTable, *, coming: int = 0) -> None:
+    """Create the missing indexes that every search needs, unless the table is small, also with `coming` rows.
+
+    Searches read all of a small table.
+    """
+    if await chunks.count_rows() + coming < LARGE_ROWS:
+        return
     for column in _NEEDED.keys() - await _indexed_columns(chunks):
         await chunks.create_index(column, config=_NEEDED[column])
 
@@ -112,7 +118,9 @@ async def compact(
     rows = await chunks.count_rows()
     if rows < LARGE_ROWS:
         await _optimize(chunks, sources, keep=keep)
+        await drop_bare_versions(chunks, sources)
         return
+    await create_chunk_indexes(chunks)
     needed = _large_indexes(collection.fields)
     for column in needed.keys() - await _indexed_columns(chunks):
         await chunks.create_index(column, config=needed[column])
@@ -163,6 +171,21 @@ async def drop_old_versions(keep: timedelta, *tables: lancedb.AsyncTable) -> Non
             await _optimize(table, keep=keep)
 
 
+async def drop_bare_versions(*tables: lancedb.AsyncTable) -> None:
+    """Drop the old versions of those tables whose newest version uses every file of rows that there is.
+
+    A reader of an old version misses nothing then: it has read the manifest, which alone is deleted. So a
+    table that was filled once has no more files than it needs, as soon as it is filled.
+    """
+    for table in tables:
+        folder = Path(await table.uri())
+        parts = [name for part in ("data", "_deletions", "_indices") for name in _files(folder / part)]
+        if await _files_of_rows(table) == len(parts) and old_versions(folder, timedelta(0)) > 1:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # as below
+                await _optimize(table, keep=timedelta(0))
+
+
 async def _unindexed_rows(table: lancedb.AsyncTable) -> int:
     """How many rows are missing from the index that lacks most."""
     return max((index.num_unindexed_rows or 0 for index in await table.list_indices()), default=0)
@@ -192,6 +215,7 @@ async def compact_records(records: lancedb.AsyncTable) -> None:
     """Merge the files of a table of access records, and create the indexes that a large one needs."""
     if await records.count_rows() < LARGE_ROWS:
         await _optimize(records)
+        await drop_bare_versions(records)
         return
     for column in _RECORD_INDEXES.keys() - await _indexed_columns(records):
         await records.create_index(column, config=_RECORD_INDEXES[column])
@@ -207,6 +231,9 @@ async def rebuild_indexes(
 ) -> None:
     """Rebuild all indexes, merge all files, and drop old versions."""
     needed = await needed_indexes(chunks, collection)
+    for index in await chunks.list_indices():
+        if index.columns[0] not in needed:
+            await chunks.drop_index(index.name)
     for column, config in needed.items():
         await chunks.create_index(column, config=cast("Any", config))
     await _optimize(chunks, sources)
@@ -216,10 +243,9 @@ async def needed_indexes(
     chunks: lancedb.AsyncTable, collection: Collection
 ) -> dict[str, FTS | BTree | LabelList | IvfSq]:
     """The indexes that a chunk table of this size needs, by column."""
-    needed: dict[str, FTS | BTree | LabelList | IvfSq] = {**_NEEDED}
-    if await chunks.count_rows() >= LARGE_ROWS:
-        needed |= {**_large_indexes(collection.fields), "vector": IvfSq(distance_type="cosine")}
-    return needed
+    if await chunks.count_rows() < LARGE_ROWS:
+        return {}
+    return {**_NEEDED, **_large_indexes(collection.fields), "vector": IvfSq(distance_type="cosine")}
 
 
 async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folder: Path) -> None:
