@@ -64,12 +64,22 @@ class Bucket:
     Reading asks the store at most every `consistency_seconds` for the same object, so that what another
     process has changed counts after that time at the latest; 0 asks each time. If the store doesn't answer,
     reading fails: nothing older is ever shown.
+
+    `local` is the data folder of this machine, for what belongs to one machine alone (`local_folder`).
     """
 
-    def __init__(self, uri: str, options: Mapping[str, str], *, consistency_seconds: float = 0) -> None:
+    def __init__(
+        self,
+        uri: str,
+        options: Mapping[str, str],
+        *,
+        consistency_seconds: float = 0,
+        local: Path | None = None,
+    ) -> None:
         self.uri = uri.rstrip("/")
         self.options = options
         self.consistency_seconds = consistency_seconds
+        self.local = local
         self._seen: dict[str, _Seen] = {}
         self._listed: dict[str, tuple[float, tuple[str, ...]]] = {}
 
@@ -128,6 +138,15 @@ class Bucket:
                 f"{self.uri} can't be opened: storage.uri or an option in storage.options is not valid."
             ) from error
 
+    def read_now(self, name: str) -> tuple[bytes | None, str | None]:
+        """The content of an object as it is now, None if it doesn't exist, and its tag. For who changes it.
+
+        Raises:
+            StoreError: as `read`.
+        """
+        fresh = self._read(name, None, time.monotonic())
+        return fresh.content, fresh.tag and fresh.tag.strip('"')
+
     def read(self, name: str) -> bytes | None:
         """The content of an object, None if it doesn't exist.
 
@@ -178,6 +197,14 @@ class Bucket:
         if isinstance(error, ConfigurationError):
             raise error
         return StoreError(f"{self.uri} can't be {done}: {reason(error)}. Run refdesk-admin doctor storage.")
+
+
+def local_folder(home: Home) -> Path:
+    """The data folder of this machine: caches, spools, models and the audit log, whatever the home is."""
+    if not isinstance(home, Bucket):
+        return home
+    assert home.local is not None  # noqa: S101 for the type checker: the settings name one
+    return home.local
 
 
 def reason(error: BaseException) -> str:
@@ -243,6 +270,21 @@ def names(home: Home, folder: str) -> tuple[str, ...]:
         return tuple(sorted(entry.name for entry in (home / folder).iterdir()))
     except (FileNotFoundError, NotADirectoryError):
         return ()
+
+
+def folders(home: Home, folder: str) -> tuple[str, ...]:
+    """The names of the folders in a folder of a desk; none if it doesn't exist.
+
+    Raises:
+        OSError, StoreError: as `read`.
+    """
+    if not isinstance(home, Bucket):
+        return names(home, folder)
+    try:
+        listed = home.store.list_with_delimiter(folder)["common_prefixes"]
+    except Exception as error:
+        raise home.failure("read", error) from error
+    return tuple(sorted(name.rstrip("/").rpartition("/")[2] for name in listed))
 
 
 SET_PATH = "--data, REFDESK_DATA, or data in the settings"

@@ -22,8 +22,10 @@ import anyio
 import numpy as np
 
 import rag.ingest.ingest_run
+import rag.store.write.leases
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
+from rag.home import Bucket, Home
 from rag.ingest.ingest_run import Executor, Instructions, LocalExecutor, ingest
 from rag.ingest.rights.requested_rights import Rights
 from rag.ingest.run_outcomes import SilentProgress
@@ -115,7 +117,7 @@ class Counting:
 
 
 async def ingested(  # noqa: PLR0913 what a run takes
-    data: Path,
+    data: Home,
     *paths: Path,
     tenant: str = "default",
     collection: str = "documents",
@@ -145,7 +147,7 @@ async def ingested(  # noqa: PLR0913 what a run takes
 
 
 async def writing(
-    data: Path, tenant: str = "default", collection: str = "documents"
+    data: Home, tenant: str = "default", collection: str = "documents"
 ) -> AbstractAsyncContextManager[CollectionWriter]:
     """A collection, made if need be, to be opened for writing."""
     return open_writer(data, await ensure_collection(data, tenant, collection, BagOfWords().identity))
@@ -229,18 +231,31 @@ async def started_parser() -> None:
         os.seteuid(user)
 
 
+def _home(data: str) -> Home:
+    """A data folder, or the bucket that the environment says how to reach."""
+    if "://" not in data:
+        return Path(data)
+    options = {
+        name.removeprefix("REFDESK_STORAGE_OPTIONS_").lower(): value
+        for name, value in os.environ.items()
+        if name.startswith("REFDESK_STORAGE_OPTIONS_")
+    }
+    return Bucket(data, options, local=Path(os.environ["REFDESK_DATA"]))
+
+
 async def _ingest(data: str, *paths: str) -> None:
     rag.ingest.ingest_run.WAVE_CHUNKS = 5  # many commits, to be killed between
-    await ingested(Path(data), *map(Path, paths))
+    rag.store.write.leases.LEASE_SECONDS = 1.0  # that the next one must wait after a kill
+    await ingested(_home(data), *map(Path, paths))
 
 
 async def _write(data: str, name: str, *paragraphs: str) -> None:
-    async with await writing(Path(data)) as writer:
+    async with await writing(_home(data)) as writer:
         await writer.replace([new_source(writer, name, *paragraphs)])
 
 
 async def _replace(data: str, name: str, times: str) -> None:
-    async with await writing(Path(data)) as writer:
+    async with await writing(_home(data)) as writer:
         others = [new_source(writer, str(number), *(["word " * 99] * 9)) for number in range(99)]
         for number in range(int(times)):
             await writer.replace([new_source(writer, name, *generation(number)), *others])

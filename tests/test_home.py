@@ -10,7 +10,7 @@ import pytest
 
 from rag.errors import StoreError
 from rag.home import Bucket, names, newest_version, read
-from rag.store.bucket.bucket_objects import delete, put
+from rag.store.write.bucket_objects import delete, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable

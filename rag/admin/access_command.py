@@ -129,7 +129,7 @@ async def show_command(
         _print(source, source.access, as_json=as_json)
 
 
-@command("set")
+@command("set", on_bucket=True, changes=True)
 @_sources_options
 @click.option(
     "--if-open", is_flag=True, help="Only sources that are open to the tenant. Whom they deny stays denied."
@@ -286,7 +286,7 @@ def _entries_command(
 ) -> click.Command:
     """The command that changes the access of sources for the users and groups that `flag` names."""
 
-    @command(act.removeprefix("access "))
+    @command(act.removeprefix("access "), on_bucket=True, changes=True)
     @_sources_options
     @click.option(flag, "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
     async def run(
@@ -447,7 +447,7 @@ async def change_sources(
             raise BusyError("Somebody else has changed these rights meanwhile. Look at them again.")
         return log_act(settings.data, access_act(act, tenant, pairs))
 
-    return await change_access(settings.data, tenant, accesses, changed, around=around)
+    return await change_access(settings.home, tenant, accesses, changed, around=around)
 
 
 def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) -> Iterator[str]:
@@ -491,7 +491,7 @@ async def copy_changed_labels(settings: Settings, sources: Sequence[SourceAccess
     complaints = []
     for table in dict.fromkeys(source.table for source in sources if source.table):
         try:
-            await copy_labels(settings.data, table.collection)
+            await copy_labels(settings.home, table.collection)
         except StoreError as error:
             complaints.append(
                 f"The change is in force, but searches of {table.collection.name} are slower until the next "

@@ -39,7 +39,7 @@ from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord
 from rag.errors import ConfigurationError, RefdeskError
 from rag.report.text_and_html import one_line
-from rag.store.write.desk_folder import flush_folder, spending_reserve, unwritable
+from rag.store.write.desk_folder import flush_folder, make_private, spending_reserve, unwritable
 
 ActName = Literal[
     "access grant",
@@ -194,6 +194,7 @@ def _append(file: Path, content: bytes) -> None:
         StoreError: the disk is full.
     """
     try:
+        make_private(file.parent)  # a machine on which nothing was done yet, if the desk is in a bucket
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(file, flags, 0o600), "ab+", buffering=0) as opened:
             size = opened.seek(0, os.SEEK_END)
@@ -331,7 +332,7 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-@command("show", of_tenant=False)
+@command("show", of_tenant=False, on_bucket=True)
 @click.option(
     "--since",
     callback=_moment,

@@ -275,7 +275,7 @@ async def fetch_command(settings: Settings, *, uri: str, as_json: bool) -> None:
 def _bucket(settings: Settings, uri: str) -> Bucket:
     try:
         options = settings.storage.options.model_dump()
-        bucket = StorageSettings.model_validate({"uri": uri, "options": options}).bucket
+        bucket = StorageSettings.model_validate({"uri": uri, "options": options}).bucket(settings.data)
     except ValidationError as error:
         raise click.UsageError(f"{uri} is not a bucket and a prefix like s3://bucket/desk.") from error
     if bucket is None:

@@ -60,7 +60,7 @@ def cache_of(settings: Settings, collection: Collection) -> EmbeddingCache:
     model = settings.embedder_named(collection.embedder_name)
     return EmbeddingCache(
         settings.data,
-        read_key(settings.data),
+        read_key(settings.home),
         collection.tenant,
         collection.name,
         fingerprint(collection.embedder, model.max_tokens, model.dimensions or 0),

@@ -75,7 +75,7 @@ async def foreign_documents_notes(
     if sample.model == ENGLISH_MODEL:
         return ()
     command = f"refdesk-admin collection rebuild {collection.name} --model {model_name(MULTILINGUAL_MODEL)}"
-    earlier = runs_of(settings.data, collection.tenant).values()
+    earlier = runs_of(settings.home, collection.tenant).values()
     if any(command in note for run in earlier if run.collection == collection.name for note in run.notes):
         return ()
     note = (

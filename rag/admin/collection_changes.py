@@ -68,7 +68,7 @@ OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
 """Properties that only matter to ingestions."""
 
 
-@command("create")
+@command("create", on_bucket=True, changes=True)
 @click.argument("name")
 @click.option(
     "--field",
@@ -160,10 +160,10 @@ async def create_collection(
     is_set, visibility = visibility is not None, visibility or first_visibility(settings)
     tenant, state = tenant_of(settings), {"visibility": visibility, "fields": dict(fields)}
     async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
-        prepare(settings.data)
+        prepare(settings.home)
         with log_act(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
             return await ensure_collection(
-                settings.data,
+                settings.home,
                 tenant,
                 name,
                 embedder.identity,
@@ -186,7 +186,7 @@ PROPERTIES = ("description", "link", "embedder_name", "chunking", "keep_days", "
 """The options of `set` that are stored as they are."""
 
 
-@command("set")
+@command("set", on_bucket=True, changes=True)
 @click.argument("name")
 @description_option()
 @link_option()
@@ -260,10 +260,10 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     state_after = _logged_state(replace(table.collection, **after), after) | more_after
     act = Act("collection set", tenant, {name: (state_before, state_after)}, name)
     with log_act(settings.data, act):
-        collection = await change_collection(settings.data, tenant, name, changed)
+        collection = await change_collection(settings.home, tenant, name, changed)
         await _also_in_tags(settings, collection)
         if fields or no_field:
-            declared = await declare(settings.data, collection, fields, no_field)
+            declared = await declare(settings.home, collection, fields, no_field)
             collection = declared.collection
         collection = await _with_language(settings, collection, language)
     if as_json:
@@ -359,7 +359,7 @@ async def _also_in_tags(settings: Settings, collection: Collection) -> None:
     for tag in await tags_of(settings, collection.name):
         if max_days and not 0 < tag.keep_days <= max_days:
             await change_collection(
-                settings.data, tenant, tag.name, lambda tag: replace(tag, keep_days=max_days)
+                settings.home, tenant, tag.name, lambda tag: replace(tag, keep_days=max_days)
             )
 
 
@@ -369,7 +369,7 @@ async def _with_language(
     """The collection with its words analysed in this language; unchanged without one."""
     if language is None:
         return collection
-    async with open_writer(settings.data, collection) as writer:
+    async with open_writer(settings.home, collection) as writer:
         updated = await change_language(writer, language)
         await writer.finish()
     return updated

@@ -70,7 +70,7 @@ def column_option(name: str, text: str, *, required: bool = False) -> Callable[[
     return click.option(f"--{name}", name, metavar="COLUMN", required=required, help=text)
 
 
-@command("attach")
+@command("attach", on_bucket=True, changes=True)
 @click.argument("name")
 @click.option("--table", required=True, metavar="PATH|URI", help="The LanceDB table: a folder NAME.lance.")
 @column_option("id", "The ids of its rows: text or whole numbers.", required=True)
@@ -157,11 +157,11 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
 async def _attach(settings: Settings, collection: Collection, attachment: Attachment) -> None:
     """Enter an attached collection into the catalog, and log it."""
     tenant, name = collection.tenant, collection.name
-    prepare(settings.data)
+    prepare(settings.home)
     state = {"visibility": collection.visibility, "fields": collection.fields, "table": attachment.table}
     with log_act(settings.data, Act("collection attach", tenant, {name: (None, state)}, name)):
         await ensure_collection(
-            settings.data,
+            settings.home,
             tenant,
             name,
             collection.embedder,
@@ -233,7 +233,7 @@ def collection_command() -> None:
     """Create, attach, tag, describe, show and remove collections."""
 
 
-@command("tag")
+@command("tag", on_bucket=True, changes=True)
 @click.argument("name")
 @click.argument("tag")
 @description_option()
@@ -254,7 +254,7 @@ async def tag_command(
         description = f"{name} as it was on {today}, searched only if it is named.{described}"
     tenant, state = tenant_of(settings), {"tag_of": name, "sources": await table.source_count()}
     with log_act(settings.data, Act("collection tag", tenant, {valid_name(tag): (None, state)}, tag)):
-        tagged = await tag_collection(settings.data, table.collection, tag, description)
+        tagged = await tag_collection(settings.home, table.collection, tag, description)
     if as_json:
         print_json(collection_json(tagged))
     else:
@@ -303,7 +303,7 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
         echo(remark)
 
 
-@command("remove")
+@command("remove", on_bucket=True, changes=True)
 @click.argument("name")
 @click.option("--yes", is_flag=True, required=True, help="Delete the collection and everything in it.")
 async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
@@ -312,12 +312,12 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
         (table,) = await open_collections(settings, name)
     except NotFoundError:
         tenant = tenant_of(settings)
-        if not await finish_drop(settings.data, tenant, valid_name(name)):  # of a run that was killed
+        if not await finish_drop(settings.home, tenant, valid_name(name)):  # of a run that was killed
             raise
         log_now(settings.data, Act("collection remove", tenant, {name: ({}, None)}, name, gives=False))
         attached = None
     else:
-        await remove_collection(settings.data, table, "collection remove")
+        await remove_collection(settings.home, table, "collection remove")
         attached = table.collection.attached
     tags = [tag.name for tag in await tags_of(settings, name)]
     if as_json:

@@ -39,7 +39,7 @@ NAMED = 5  # documents in a message
 KEPT = 1  # exit code: the new tables are not in use
 
 
-@command("rebuild")
+@command("rebuild", on_bucket=True, changes=True)
 @click.argument("name")
 @click.option(
     "--model",
@@ -102,14 +102,14 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
         await trial.ask_before()
     async with (
         open_embedder(settings.embedder_named(embedder_in_use), os.environ) as embedder,
-        open_writer(settings.data, table.collection) as writer,
+        open_writer(settings.home, table.collection) as writer,
     ):
         before = writer.collection
         coming = _coming(
             settings, before, embedder.identity, embedder_in_use, chunking, undo=undo, restart=restart
         )
         changes = {name: (_state(collection_tables.current_build(before)), _state(coming))}
-        check_space(settings.data, before, coming)
+        check_space(settings.home, before, coming)
 
         async def approved() -> bool:
             return trial is None or await trial.ask_after(_coming_build(writer.collection))
@@ -162,8 +162,8 @@ def _coming(  # noqa: PLR0913 what a build is made of
     """The build to make: with `undo` the former one, else the unfinished one if it is equal, or a new one."""
     begun = collection.coming
     # Above all tables on the disk: a killed rebuild may have left some that the catalog doesn't know.
-    numbers = collection_tables.build_numbers(settings.data, collection.tenant, collection.name)
-    number = 1 + max([collection.build, *numbers])
+    numbers = collection_tables.build_numbers(settings.home, collection.tenant, collection.name)
+    number = collection_tables.new_number(settings.home, 1 + max([collection.build, *numbers]))
     if undo and collection.former:
         former = collection.former
         if not former.embedder.may_compare(embedder):
@@ -250,7 +250,7 @@ class Trial:
         """
         after = await self._evaluate(coming)
         runs = [run for run in (self._before, after) if run]
-        runs = await keep_runs(self._settings.data, tenant_of(self._settings), runs)
+        runs = await keep_runs(self._settings.home, tenant_of(self._settings), runs)
         comparison = compare(runs[0], runs[1], METRIC) if self._before else None
         self._show(runs, comparison)
         if self._if_better:

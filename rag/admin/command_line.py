@@ -20,7 +20,7 @@ from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
 from rag.corpus import Language
 from rag.errors import ConfigurationError, RefdeskError
-from rag.home import overview_file
+from rag.home import Bucket, Home, overview_file
 from rag.search.kept_overview import is_current, overview_content
 
 OVERVIEW_SECONDS = 10  # a read may take, as of a search by default
@@ -69,14 +69,17 @@ def command(
     of_tenant: bool = True,
     of_asker: bool = False,
     on_bucket: bool = False,
+    changes: bool | None = None,
     makes_settings: bool = False,
 ) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
     """Turn a coroutine into a command with --json, --data, --config and --env-file.
 
     The coroutine gets the settings, `as_json` and its own options, and returns the exit code. `of_tenant`
     adds --tenant, `of_asker` adds --user and --group. A command runs on a desk in a bucket only if it says
-    `on_bucket`: it must not change the desk. With `makes_settings`, the file of --config needn't exist.
+    `on_bucket`. If it also `changes` the desk, it says so; without `on_bucket`, it does. With
+    `makes_settings`, the file of --config needn't exist.
     """
+    changes = not on_bucket if changes is None else changes
 
     def wrap(function: Callable[..., Awaitable[int | None]]) -> click.Command:
         @functools.wraps(function)
@@ -96,10 +99,13 @@ def command(
             environment = {key: value for key, value in os.environ.items() if key not in without}
             settings = load_settings(None if makes_settings else config, environment, flags)
             if settings.storage.uri and not on_bucket:
-                raise _only_reads(settings.storage.uri)
+                raise _only_in_folder(settings.storage.uri)
+            if changes and settings.storage.uri:  # what it changes, it must see at once
+                at_once = settings.storage.model_copy(update={"consistency_seconds": 0.0})
+                settings = settings.model_copy(update={"storage": at_once})
             for warning in loose_permissions(settings_file(), settings.data, env_file):
                 echo(f"refdesk-admin: {warning}", err=True)
-            return anyio.run(functools.partial(_run, function, settings, options, changes=not on_bucket))
+            return anyio.run(functools.partial(_run, function, settings, options, changes=changes))
 
         options = (*_OPTIONS, *(_ASKER if of_asker else ()), *((_TENANT,) if of_tenant else ()))
         return click.command(name)(functools.reduce(lambda made, option: option(made), options, run))
@@ -116,7 +122,7 @@ async def _run(
 ) -> int:
     code = await function(settings, **options)
     if changes and (tenant := _tenant_of(settings)):
-        await keep_overview(settings.data, tenant)
+        await keep_overview(settings.home, tenant)
     return code or 0
 
 
@@ -127,8 +133,10 @@ def _tenant_of(settings: Settings) -> str:
     return ""
 
 
-async def keep_overview(data: Path, tenant: str) -> None:
+async def keep_overview(data: Home, tenant: str) -> None:
     """Keep what servers say of a tenant's documents before they open the engine, if that has changed."""
+    if isinstance(data, Bucket):
+        return  # its servers ask the engine
     file = overview_file(data, tenant)
     if is_current(data, tenant) or not tenant_file(data, tenant).exists():
         return
@@ -145,11 +153,10 @@ async def keep_overview(data: Path, tenant: str) -> None:
             file.unlink(missing_ok=True)
 
 
-def _only_reads(uri: str) -> ConfigurationError:
+def _only_in_folder(uri: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{click.get_current_context().command_path} works on a data folder, and storage.uri names {uri}, "
-        "which this version only reads. Change the desk in its data folder, without storage.uri "
-        f"(REFDESK_STORAGE_URI=), and then run refdesk-admin storage copy --to {uri}."
+        f"{click.get_current_context().command_path} works on a data folder only, and storage.uri names "
+        f"{uri}. Nothing was done. To work on the data folder, leave storage.uri out (REFDESK_STORAGE_URI=)."
     )
 
 

@@ -41,7 +41,6 @@ from rag.home import data_folder_problem
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import names_briefly
 from rag.runtime import install_command
-from rag.store.bucket.bucket_objects import check_bucket
 from rag.store.care.folder_checks import (
     Check,
     Finding,
@@ -61,6 +60,7 @@ from rag.store.care.table_checks import (
 )
 from rag.store.read.catalog import check_embedder
 from rag.store.read.connection import database_folder
+from rag.store.write.bucket_objects import check_bucket
 
 CLOCK_BEHIND = timedelta(minutes=5)  # file systems of other machines may differ by some seconds
 EXPIRING = timedelta(days=14)
@@ -292,13 +292,13 @@ def _check_options(settings: Settings, part: str | None, *, fix: bool, yes: bool
 
 
 def _storage(settings: Settings, *, as_json: bool) -> int:
-    if settings.storage.bucket is None:
+    if (bucket := settings.storage.bucket(settings.data)) is None:
         raise ConfigurationError(
             "storage.uri is not set, so the desk is in its data folder. Set it to the bucket to try, or "
             "REFDESK_STORAGE_URI."
         )
     findings = []
-    for finding in check_bucket(settings.storage.bucket):
+    for finding in check_bucket(bucket):
         findings.append(finding)
         if not as_json:
             echo(f"{finding.state:6} {finding.check:18} {finding.text}")

@@ -66,7 +66,7 @@ async def run_estimate(
         moderator = unasked(settings.moderation)
         instructions = Instructions.of(settings, rights, removes=True, moderator=moderator)
         began = time.monotonic()
-        async with open_rehearsal(settings.data, stored) as writer:
+        async with open_rehearsal(settings.home, stored) as writer:
             report = await ingest(writer, counting, paths, instructions, SilentProgress())
         reading = time.monotonic() - began
         rate = await counting.measured_rate() if not remote else cache.rate() if cache else None
@@ -155,7 +155,7 @@ async def make_dry_run(  # noqa: PLR0913 the options of a run
         rights = replace(rights, usual=usual_visibility(settings, collection))
         moderator = unasked(settings.moderation)
         instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
-        async with open_rehearsal(settings.data, collection) as writer:
+        async with open_rehearsal(settings.home, collection) as writer:
             run = origin(collection, writer.spools_in) if origin else paths
             report = await ingest(writer, CountingEmbedder(embedder), run, instructions, SilentProgress())
     notes = report.notes + ((UNMODERATED,) if moderator else ())

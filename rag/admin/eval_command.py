@@ -88,7 +88,7 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
     return floors
 
 
-@command("run", of_asker=True)
+@command("run", of_asker=True, on_bucket=True, changes=True)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--fresh", is_flag=True, help="Search a temporary collection of the set's own documents.")
 @collection_option(None)
@@ -150,7 +150,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
             runs = await evaluate(judged, prepared, os.environ, chosen, progress)
     complaints: list[str] = []
     try:
-        runs = await keep_runs(settings.data, tenant, runs)
+        runs = await keep_runs(settings.home, tenant, runs)
     except RefdeskError as error:  # still show the result of minutes of work
         complaints.append(f"Cannot keep the runs: {error}")
     try:

@@ -160,7 +160,7 @@ report_option = click.option(
 question_option = click.option("--question", metavar="ID", help="Show the hits of this question.")
 
 
-@command("new")
+@command("new", on_bucket=True)
 @click.argument("file", type=click.Path(path_type=Path), default="questions.toml")
 @click.option(
     "--questions",
@@ -199,10 +199,10 @@ async def new_command(
         )
 
 
-@command("runs")
+@command("runs", on_bucket=True)
 async def runs_command(settings: Settings, *, as_json: bool) -> None:
     """List the kept runs."""
-    summaries = await load_summaries(settings.data, tenant_of(settings))
+    summaries = await load_summaries(settings.home, tenant_of(settings))
     readable = [(id_, summary) for id_, summary in summaries.items() if summary]
     if as_json:
         print_json({"runs": [run_json(*pair) for pair in readable]})
@@ -214,7 +214,7 @@ async def runs_command(settings: Settings, *, as_json: bool) -> None:
         echo(f"Left out: {counted(unreadable, 'run')} made by another version of refdesk.", err=True)
 
 
-@command("show")
+@command("show", on_bucket=True)
 @click.argument("run", type=RUN_ID)
 @question_option
 @metric_option
@@ -229,7 +229,7 @@ async def show_command(
     as_json: bool,
 ) -> None:
     """Show a run, or the hits of one of its questions."""
-    stored_run = await load_run(settings.data, tenant_of(settings), run)
+    stored_run = await load_run(settings.home, tenant_of(settings), run)
     if report:
         write_report(report, [stored_run], metric)
     chosen = [_question(stored_run, question)] if question else stored_run.questions
@@ -242,7 +242,7 @@ async def show_command(
         _print_run(stored_run)
 
 
-@command("compare")
+@command("compare", on_bucket=True)
 @click.argument("baseline_id", type=RUN_ID, metavar="A")
 @click.argument("run_id", type=RUN_ID, metavar="B")
 @metric_option
@@ -264,7 +264,7 @@ async def compare_command(  # noqa: PLR0913 one parameter an option
     runs were equally good.
     """
     tenant = tenant_of(settings)
-    first, second = [await load_run(settings.data, tenant, id_) for id_ in (baseline_id, run_id)]
+    first, second = [await load_run(settings.home, tenant, id_) for id_ in (baseline_id, run_id)]
     comparison = compare(first, second, metric)
     if report:
         write_report(report, [first, second], metric)

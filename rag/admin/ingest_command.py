@@ -90,7 +90,7 @@ known_ok_option = click.option(
 )
 
 
-@command("ingest")
+@command("ingest", on_bucket=True, changes=True)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--include", multiple=True, metavar="GLOB", help="Only files that match. Repeatable.")
 @click.option(
@@ -392,7 +392,7 @@ async def run_ingest(
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(_connection(options.on))
         make = partial(
-            ensure_collection, settings.data, tenant, name, language=options.language, created_at=began
+            ensure_collection, settings.home, tenant, name, language=options.language, created_at=began
         )
         make = partial(make, visibility=first_visibility(settings))
         choose = partial(chosen_embedder, settings, tenant, name, paths, options.embedder_name)
@@ -411,8 +411,8 @@ async def run_ingest(
             raise
     report = replace(report, embedder=choice.reason)
     if report.fruitless and target.created_at == began:
-        await drop_if_empty(settings.data, target)
-    await keep_overview(settings.data, tenant)  # a watch, or the console, goes on after it
+        await drop_if_empty(settings.home, target)
+    await keep_overview(settings.home, tenant)  # a watch, or the console, goes on after it
     if not options.only_news or report.has_news:
         summary(report)
     return report
@@ -436,7 +436,7 @@ async def _ingest_into(
     around = partial(_log_changed_access, settings.data, options.act, target.tenant)
     async with (
         open_moderation(settings.moderation, os.environ) as moderator,
-        open_writer(settings.data, target, around=around) as writer,
+        open_writer(settings.home, target, around=around) as writer,
     ):
         instructions = Instructions.of(settings, options.rights, removes=options.removes, moderator=moderator)
         cluster = await connection.cluster(model, embedder) if connection else None
@@ -446,7 +446,7 @@ async def _ingest_into(
         async with with_cache(settings, target, working) as cached:
             run = None if paths else origin_run(settings, options.origin, target)
             inputs = [options.origin] if options.origin else paths
-            with keep_in_history(settings.data, target, options.act, inputs) as entry:
+            with keep_in_history(settings.home, target, options.act, inputs) as entry:
                 try:
                     with _progress(options) as progress:
                         report = await ingest(writer, cached, run or paths, instructions, progress)
@@ -511,7 +511,7 @@ async def _with_notes(settings: Settings, writer: CollectionWriter, report: Repo
     collection = writer.collection
     foreign = await foreign_documents_notes(settings, writer, report)
     exposed = [str(exposure) for exposure in await exposures(settings, collection.tenant, collection.name)]
-    known_failures = count_known_failures(settings.data, collection, report)
+    known_failures = count_known_failures(settings.home, collection, report)
     return replace(report, notes=(*report.notes, *foreign, *exposed), known_failures=known_failures)
 
 
@@ -539,7 +539,7 @@ def origin_run(
         name,
         settings.origins[name],
         settings.ingest,
-        origins_folder(settings.data, collection.tenant, collection.name),
+        origins_folder(settings.home, collection.tenant, collection.name),
         agent=user_agent(settings.server.name),
         environment=os.environ,
         stdin=sys.stdin.buffer,
@@ -558,7 +558,7 @@ async def _no_leftover(settings: Settings, collection: Collection, began: dateti
     except BaseException:  # also Ctrl-C
         if collection.created_at == began:
             with anyio.CancelScope(shield=True):
-                await drop_if_empty(settings.data, collection)
+                await drop_if_empty(settings.home, collection)
         raise
 
 

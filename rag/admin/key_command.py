@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 from pydantic import ValidationError
 
 from rag.access.bindings import CredentialBoundTo, walls
-from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, keys_in, new_secret, read_keys, token_of
+from rag.access.keys import (
+    KEYS,
+    SEARCH_SCOPE,
+    ApiKey,
+    Keys,
+    keys_file,
+    keys_in,
+    new_secret,
+    parsed_keys,
+    read_keys,
+    token_of,
+)
 from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
@@ -27,6 +38,7 @@ from rag.config.server_settings import HttpSettings, resource_url
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError, StoreError
+from rag.home import Home, local_folder
 from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
 from rag.store.write.locks import locked
 
@@ -159,7 +171,7 @@ def key_command() -> None:
     """
 
 
-@command("create")
+@command("create", on_bucket=True, changes=True)
 @click.option("--user", default="", metavar="NAME", help="User that the key belongs to.")
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
 @click.option("--days", type=DAYS, default=365, help="Days until it expires. Default: 365.")
@@ -211,11 +223,10 @@ def create_key(
         expires_at=now + timedelta(days=days),
         bound_to=bound,
     )
-    prepare(settings.data)
-    with _locked(settings.data):
-        keys = _keys(settings.data)
-        with log_act(settings.data, Act("key create", key.tenant, {key.id: (None, _state(key))})):
-            _write(settings.data, (*keys, key))
+    prepare(settings.home)
+    act = Act("key create", key.tenant, {key.id: (None, _state(key))})
+    with _changing(settings.home) as (keys, write), log_act(settings.data, act):
+        write((*keys, key))
     return key, secret
 
 
@@ -242,18 +253,18 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         echo("There are no keys yet. Create one with refdesk-admin key create.")
 
 
-@command("revoke", of_tenant=False)
+@command("revoke", of_tenant=False, on_bucket=True, changes=True)
 @click.argument("id_", metavar="ID")
 async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
     """Revoke a key. Running servers reject it from the next request on."""
-    revoke_key(settings.data, id_)
+    revoke_key(settings.home, id_)
     if as_json:
         print_json({"revoked": id_})
     else:
         echo(f"Revoked the key {id_}.")
 
 
-@command("rotate", of_tenant=False)
+@command("rotate", of_tenant=False, on_bucket=True, changes=True)
 @click.argument("id_", metavar="ID")
 @click.option(
     "--keep-days", type=click.IntRange(0, 90), default=1, help="Days until the old key expires. Default: 1."
@@ -265,62 +276,70 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
     """
     now = datetime.now(UTC)
     secret, digest = new_secret()
-    _find(settings.data, id_)
-    prepare(settings.data)
-    with _locked(settings.data):
-        old = _find(settings.data, id_)
+    _find(keys_in(settings.home).keys, id_)
+    prepare(settings.home)
+    with _changing(settings.home) as (keys, write):
+        old = _find(keys, id_)
         lasts = {"created_at": now, "expires_at": now + (old.expires_at - old.created_at)}
         new = old.model_copy(update={"id": secrets.token_hex(4), "digest": digest, **lasts})
         ends = min(old.expires_at, now + timedelta(days=keep_days))
-        other_keys = [key for key in _keys(settings.data) if key.id != id_]
+        other_keys = [key for key in keys if key.id != id_]
         expiring = [old.model_copy(update={"expires_at": ends})] if keep_days else []
         ending = _state(old), _state(expiring[0]) if expiring else None
         with log_act(
             settings.data, Act("key rotate", old.tenant, {old.id: ending, new.id: (None, _state(new))})
         ):
-            _write(settings.data, (*other_keys, *expiring, new))
+            write((*other_keys, *expiring, new))
     _show(new, secret, as_json=as_json)
 
 
-def revoke_key(data: Path, id_: str) -> None:
+def revoke_key(data: Home, id_: str) -> None:
     """Revoke a key; raises NotFoundError if no key has this id."""
-    _find(data, id_)
-    with _locked(data):
-        _revoke(data, [_find(data, id_)])
+    _find(keys_in(data).keys, id_)
+    with _changing(data) as (keys, write):
+        _revoke(data, keys, [_find(keys, id_)], write)
 
 
-def revoke_keys(data: Path, tenant: str) -> None:
+def revoke_keys(data: Home, tenant: str) -> None:
     """Revoke all keys of a tenant: they would open a later tenant with the same name."""
-    with _locked(data):
-        if theirs := [key for key in _keys(data) if key.tenant == tenant]:
-            _revoke(data, theirs)
+    with _changing(data) as (keys, write):
+        if theirs := [key for key in keys if key.tenant == tenant]:
+            _revoke(data, keys, theirs, write)
 
 
-def _revoke(data: Path, ended: Sequence[ApiKey]) -> None:
-    """Revoke these keys of one tenant, even on a full disk. The caller holds the lock."""
+def _revoke(data: Home, keys: Sequence[ApiKey], ended: Sequence[ApiKey], write: _Write) -> None:
+    """Revoke these keys of one tenant, even on a full disk."""
     gone = {key.id for key in ended}
-    remaining = tuple(key for key in _keys(data) if key.id not in gone)
+    remaining = tuple(key for key in keys if key.id not in gone)
     changes = {key.id: (_state(key), None) for key in ended}
-    with log_act(data, Act("key revoke", ended[0].tenant, changes, gives=False)):
+    with log_act(local_folder(data), Act("key revoke", ended[0].tenant, changes, gives=False)):
         for attempt in spending_reserve(data):
             with attempt:
-                _write(data, remaining)
+                write(remaining)
 
 
-def _locked(data: Path) -> Any:  # noqa: ANN401 a context manager
-    return locked(data, "keys", seconds=LOCK_SECONDS)
+_Write: TypeAlias = "Callable[[tuple[ApiKey, ...]], None]"
 
 
-def _keys(data: Path) -> tuple[ApiKey, ...]:
-    return read_keys(keys_file(data)).keys
+@contextmanager
+def _changing(data: Home) -> Iterator[tuple[tuple[ApiKey, ...], _Write]]:
+    """The stored keys, and what replaces them, under their lock."""
+    with locked(data, "keys", seconds=LOCK_SECONDS) as held:
+        if held:
+            content, tag = held.bucket.read_now(KEYS)
+            stored = parsed_keys(content, f"{data}/{KEYS}")
+            yield stored.keys, lambda keys: held.replace(KEYS, tag, _content(keys))
+        else:
+            file = keys_file(local_folder(data))
+            yield read_keys(file).keys, lambda keys: write_whole(file, _content(keys))
 
 
-def _write(data: Path, keys: tuple[ApiKey, ...]) -> None:
-    write_whole(keys_file(data), Keys(keys=keys).model_dump_json(indent=1, exclude_none=True).encode())
+def _content(keys: tuple[ApiKey, ...]) -> bytes:
+    return Keys(keys=keys).model_dump_json(indent=1, exclude_none=True).encode()
 
 
-def _find(data: Path, id_: str) -> ApiKey:
-    for key in _keys(data):
+def _find(keys: Iterable[ApiKey], id_: str) -> ApiKey:
+    for key in keys:
         if key.id == id_:
             return key
     raise NotFoundError(f"There is no key {id_!r}. List them with refdesk-admin key list.")

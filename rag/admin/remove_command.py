@@ -21,6 +21,7 @@ from rag.admin.terminal import echo, print_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
+from rag.home import Home, local_folder
 from rag.ingest.policy.document_admission import has_expired
 from rag.ingest.source_files import is_local, path_of
 from rag.models.embed import embedding_cache
@@ -36,7 +37,7 @@ from rag.store.write.desk_folder import is_full, read_key, spending_reserve, unw
 
 
 async def remove_collection(
-    data: Path, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()
+    data: Home, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()
 ) -> None:
     """Remove a collection and everything in it, and forget these access records; log it as this act."""
     collection = table.collection
@@ -47,7 +48,8 @@ async def remove_collection(
         else {"sources": len(await table.listing())}
     )
     with log_act(
-        data, Act(act, collection.tenant, {collection.name: (state, None)}, collection.name, gives=False)
+        local_folder(data),
+        Act(act, collection.tenant, {collection.name: (state, None)}, collection.name, gives=False),
     ):
         for attempt in spending_reserve(data):
             with attempt:
@@ -62,7 +64,7 @@ COMES_BACK = (
 REMOVED_BUT = "Removed {}: searches no longer find them. {}: run the command again later. {}"
 
 
-@command("remove")
+@command("remove", on_bucket=True, changes=True)
 @click.argument("sources", nargs=-1, metavar="[ID|PATH]...")
 @click.option("--all", "everything", is_flag=True, help="Remove the whole collection.")
 @click.option(
@@ -88,7 +90,7 @@ async def remove_command(
     if everything == bool(sources):
         raise InvalidRequestError("Name the sources to remove, or use --all.")
     (table,) = await open_collections(settings, collection)
-    async with access_table(settings.data, table.collection.tenant) as access:
+    async with access_table(settings.home, table.collection.tenant) as access:
         records = await access.records()
     sources_there = await table.listing()
     there, names = {source.id: source.uri for source in sources_there}, reply_names(sources_there)
@@ -106,8 +108,8 @@ async def remove_command(
     else:
         with log_act(settings.data, _act(table.collection, records, chosen, gives=forget)):
             # The tombstones hide the sources at once; deleting their rows may have to wait for a lock.
-            await mark_removed(settings.data, table.collection.tenant, gone)
-            await _delete(settings.data, table.collection, gone, forget=chosen if forget else ())
+            await mark_removed(settings.home, table.collection.tenant, gone)
+            await _delete(settings.home, table.collection, gone, forget=chosen if forget else ())
     comes_back = [path_of(there[id_]) for id_ in gone if _still_exists(there[id_], settings)]
     if as_json:
         print_json({"removed": gone, "forgotten": len(chosen) if forget else 0})
@@ -126,19 +128,19 @@ async def _remove_all(
 ) -> None:
     """Remove the collection. If another command is writing to it, hide its sources and raise BusyError."""
     try:
-        await remove_collection(settings.data, table, "remove", forget=forget)
+        await remove_collection(settings.home, table, "remove", forget=forget)
     except BusyError as error:
         tenant = table.collection.tenant
-        async with access_table(settings.data, tenant) as access:
+        async with access_table(settings.home, tenant) as access:
             records = await access.of(ids)
         with log_act(settings.data, _act(table.collection, records, records, gives=False)):
-            await mark_removed(settings.data, tenant, ids)
+            await mark_removed(settings.home, tenant, ids)
         raise BusyError(
             REMOVED_BUT.format(counted(len(ids), "source"), "The collection stays", error)
         ) from error
 
 
-async def _delete(data: Path, collection: Collection, ids: Sequence[str], *, forget: Iterable[str]) -> None:
+async def _delete(data: Home, collection: Collection, ids: Sequence[str], *, forget: Iterable[str]) -> None:
     """Delete the rows of sources that are marked as removed (tombstones), and forget these access records.
 
     If another command is writing to the collection, it will delete the rows when it ends. It needs the access
@@ -210,7 +212,7 @@ class PurgeResult:
     dropped_rebuild: bool = False
 
 
-@command("purge")
+@command("purge", on_bucket=True, changes=True)
 @click.option("--forget", is_flag=True, help="Also delete the access records of removed documents.")
 @collection_option(None)
 async def purge_command(settings: Settings, *, collection: str | None, forget: bool, as_json: bool) -> None:
@@ -259,8 +261,8 @@ async def _purgeable(settings: Settings, name: str | None) -> list[CollectionRea
 
 
 async def _purge(settings: Settings, table: CollectionReader, *, forget: bool) -> PurgeResult:
-    before, collection = folder_bytes(settings.data), table.collection
-    async with open_writer(settings.data, collection) as writer:
+    before, collection = folder_bytes(settings.home), table.collection
+    async with open_writer(settings.home, collection) as writer:
         if collection.tag_of:
             await _remove_stale(writer)
         records = (await writer.records()).values()
@@ -281,13 +283,13 @@ async def _purge(settings: Settings, table: CollectionReader, *, forget: bool) -
             gives=forget,
         )
         with log_act(settings.data, act):
-            undone = await forget_builds(settings.data, writer.collection)
+            undone = await forget_builds(settings.home, writer.collection)
             await writer.forget(record.id for record in gone)
             await writer.purge()
-            await _forget_embeddings(settings.data, table)
-        forget_names(settings.data, collection.tenant, collection.name)
+            await _forget_embeddings(settings.home, table)
+        forget_names(settings.home, collection.tenant, collection.name)
     statistics = await table.statistics()
-    freed_bytes = max(0, before - folder_bytes(settings.data))
+    freed_bytes = max(0, before - folder_bytes(settings.home))
     return PurgeResult(collection.name, statistics.sources, statistics.chunks, freed_bytes, undone)
 
 
@@ -308,13 +310,13 @@ async def _remove_stale(tag: CollectionWriter) -> None:
         await tag.remove(gone)
 
 
-async def _forget_embeddings(data: Path, table: CollectionReader) -> None:
+async def _forget_embeddings(home: Home, table: CollectionReader) -> None:
     """Delete the cached embeddings of texts that the collection no longer holds."""
-    collection = table.collection
+    collection, data = table.collection, local_folder(home)
     if not embedding_cache.cache_file(data).exists():
         return
     texts = await table.bodies()
-    key = read_key(data)
+    key = read_key(home)
     forget = partial(
         embedding_cache.forget, data, key, collection.tenant, texts=texts, collections=[collection.name]
     )
@@ -329,7 +331,7 @@ async def _forget_removed_collections(settings: Settings) -> None:
     with _writing(data):
         cached = await to_thread.run_sync(embedding_cache.owners, data, tenant)
         if removed := cached - there:
-            key = read_key(data)
+            key = read_key(settings.home)
             await to_thread.run_sync(
                 partial(embedding_cache.forget, data, key, tenant, collections=sorted(removed))
             )

@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
+from rag.home import Bucket, Home
 from rag.run_history import IngestionRun, collections_by_run, read_run, run_file_name, runs_of
+from rag.store.write.bucket_objects import delete, put
 
 MOST_RUNS = 100  # runs of a tenant
 NAMED_FAILURES = 100  # files of a run that are listed with their reasons
 
 
-def begin_run(data: Path, tenant: str, run: IngestionRun) -> int:
+def begin_run(data: Home, tenant: str, run: IngestionRun) -> int:
     """Write the file of a run that begins now. Returns its id, which counts up over the tenant's runs.
 
     Call it under the collection's lock: earlier runs of the collection without an end are marked as
@@ -25,36 +26,36 @@ def begin_run(data: Path, tenant: str, run: IngestionRun) -> int:
 
     Raises:
         OSError: the folder can't be written.
+        StoreError: the bucket can't be.
     """
-    folder = _folder(data, tenant)
-    for new_folder in (folder.parent, folder):
-        new_folder.mkdir(mode=0o700, exist_ok=True)
     numbered = collections_by_run(data, tenant)
     for id_, collection in numbered.items():
         former = read_run(data, tenant, id_, collection) if collection == run.collection else None
         if former and former.result == "running":
             end_run(data, tenant, id_, former.model_copy(update={"result": "interrupted"}))
     for id_ in sorted(numbered)[: -MOST_RUNS + 1 or None] if len(numbered) >= MOST_RUNS else ():
-        _file(folder, id_, numbered[id_]).unlink(missing_ok=True)
+        _delete(data, _name(tenant, id_, numbered[id_]))
     id_ = max(numbered, default=0) + 1
-    _replace(_file(folder, id_, run.collection), run)
+    _write(data, _name(tenant, id_, run.collection), run)
     return id_
 
 
-def end_run(data: Path, tenant: str, id_: int, run: IngestionRun) -> None:
+def end_run(data: Home, tenant: str, id_: int, run: IngestionRun) -> None:
     """Replace the file of a run, in one step.
 
     Raises:
         OSError: the folder can't be written.
+        StoreError: the bucket can't be.
     """
-    _replace(_file(_folder(data, tenant), id_, run.collection), run)
+    _write(data, _name(tenant, id_, run.collection), run)
 
 
-def forget_names(data: Path, tenant: str, collection: str) -> None:
+def forget_names(data: Home, tenant: str, collection: str) -> None:
     """Remove names of files and notes from the runs of a collection: they may name purged documents.
 
     Raises:
         OSError: the folder can't be written.
+        StoreError: the bucket can't be.
     """
     for id_, run in runs_of(data, tenant).items():
         if run.collection == collection:
@@ -62,17 +63,18 @@ def forget_names(data: Path, tenant: str, collection: str) -> None:
             end_run(data, tenant, id_, bare)
 
 
-def forget_runs(data: Path, tenant: str) -> None:
+def forget_runs(data: Home, tenant: str) -> None:
     """Remove all runs of a tenant.
 
     Raises:
         OSError: the folder can't be written.
+        StoreError: the bucket can't be.
     """
-    folder = _folder(data, tenant)
     for id_, collection in collections_by_run(data, tenant).items():
-        _file(folder, id_, collection).unlink(missing_ok=True)
-    with suppress(FileNotFoundError):
-        folder.rmdir()
+        _delete(data, _name(tenant, id_, collection))
+    if not isinstance(data, Bucket):
+        with suppress(FileNotFoundError):
+            (data / "runs" / tenant).rmdir()
 
 
 def now() -> datetime:
@@ -80,16 +82,26 @@ def now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def _folder(data: Path, tenant: str) -> Path:
-    return data / "runs" / tenant
+def _name(tenant: str, id_: int, collection: str) -> str:
+    return f"runs/{tenant}/{run_file_name(id_, collection)}"
 
 
-def _file(folder: Path, id_: int, collection: str) -> Path:
-    return folder / run_file_name(id_, collection)
+def _delete(data: Home, name: str) -> None:
+    if isinstance(data, Bucket):
+        delete(data, [name])
+    else:
+        (data / name).unlink(missing_ok=True)
 
 
-def _replace(file: Path, run: IngestionRun) -> None:
+def _write(data: Home, name: str, run: IngestionRun) -> None:
+    content = run.model_dump_json().encode("utf-8", "replace")
+    if isinstance(data, Bucket):
+        put(data, name, content)
+        return
+    file = data / name
+    for folder in (file.parent.parent, file.parent):
+        folder.mkdir(mode=0o700, exist_ok=True)
     draft = file.with_suffix(".draft")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        opened.write(run.model_dump_json().encode("utf-8", "replace"))
+        opened.write(content)
     draft.replace(file)

@@ -19,6 +19,7 @@ from rag.admin.terminal import echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
+from rag.home import Home
 from rag.ingest.report import NOT_THERE, Report
 from rag.report.text_and_html import counted, one_line
 from rag.run_history import FailedFile, IngestionRun, runs_of
@@ -38,7 +39,7 @@ class HistoryEntry:
 
 @contextmanager
 def keep_in_history(
-    data: Path, collection: Collection, name: str, inputs: Iterable[object]
+    data: Home, collection: Collection, name: str, inputs: Iterable[object]
 ) -> Iterator[HistoryEntry]:
     """Keep the enclosed run of a collection in the history. Call it under the collection's lock.
 
@@ -63,7 +64,7 @@ def keep_in_history(
         _end(data, collection.tenant, id_, _ended_run(run, entry.report))
 
 
-def _begin(data: Path, tenant: str, run: IngestionRun) -> int | None:
+def _begin(data: Home, tenant: str, run: IngestionRun) -> int | None:
     try:
         with locked(data, f"{tenant}.runs", seconds=WAIT_SECONDS):  # two runs must not get one id
             return begin_run(data, tenant, run)
@@ -72,10 +73,10 @@ def _begin(data: Path, tenant: str, run: IngestionRun) -> int | None:
         return None
 
 
-def _end(data: Path, tenant: str, id_: int, run: IngestionRun) -> None:
+def _end(data: Home, tenant: str, id_: int, run: IngestionRun) -> None:
     try:
         end_run(data, tenant, id_, run)
-    except OSError as error:
+    except (OSError, RefdeskError) as error:
         _warn_not_kept(error)
 
 
@@ -116,7 +117,7 @@ def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
     )
 
 
-def count_known_failures(data: Path, collection: Collection, report: Report) -> int:
+def count_known_failures(data: Home, collection: Collection, report: Report) -> int:
     """How many failures of a run are old: same file, same reason, and the file is unchanged since then."""
     earlier: dict[str, tuple[str, datetime]] = {}
     for run in runs_of(data, collection.tenant).values():

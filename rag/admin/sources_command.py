@@ -26,13 +26,14 @@ from rag.config.origin_settings import FolderOrigin
 from rag.config.settings import Settings
 from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.home import check_data_folder
+from rag.home import Bucket, Home, check_data_folder
 from rag.ingest.source_files import place_of, prefixes
 from rag.report.text_and_html import counted
 from rag.search.browse import display_name, display_parts
 from rag.search.requested_sources import MOST_LISTED
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
+from rag.store.write.bucket_objects import object_facts
 from rag.text.flags import Flag, flags_in
 from rag.text.invisible import in_one_line
 from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
@@ -273,8 +274,10 @@ async def size_of(table: CollectionReader) -> dict[str, Any]:
     return about | asdict(await table.statistics())
 
 
-def folder_bytes(folder: Path) -> int:
-    """The total size of the files below a folder."""
+def folder_bytes(folder: Home) -> int:
+    """The total size of the files below a folder, or of the objects in a bucket."""
+    if isinstance(folder, Bucket):
+        return sum(size for size, _ in object_facts(folder).values())
     files = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
     return sum(path.stat().st_size for path in files if path.exists())
 

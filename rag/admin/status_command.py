@@ -11,9 +11,8 @@ from rag.admin.terminal import echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError
-from rag.home import Bucket, data_folder_problem
+from rag.home import data_folder_problem
 from rag.report.text_and_html import counted, names_briefly
-from rag.store.bucket.bucket_objects import object_facts
 
 HOSTS_SHOWN = 4
 
@@ -80,11 +79,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
     tables = await open_collections(settings, None)
     collections = [await size_of(table) for table in readable_tables(tables)]
     home = settings.home
-    disk = (
-        sum(size for size, _ in object_facts(home).values())
-        if isinstance(home, Bucket)
-        else folder_bytes(home)
-    )
+    disk = folder_bytes(home)
     exposed = await exposures(settings, tenant_of(settings), intended=True)
     if as_json:
         opened = {exposure.collection.name: exposure.documents for exposure in exposed}

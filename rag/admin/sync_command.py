@@ -38,7 +38,7 @@ from rag.ingest.rights.requested_rights import RequestedAccess, Rights
 FAILED = 1
 
 
-@command("sync", of_tenant=False)
+@command("sync", of_tenant=False, on_bucket=True, changes=True)
 @click.argument("origins", nargs=-1, metavar="[ORIGIN]...")
 @click.option("--set-access", is_flag=True, help="Also apply the origin's access to existing sources.")
 @click.option("--yes", is_flag=True, help="Remove sources even if most of an origin is missing.")

@@ -31,15 +31,15 @@ def tenant_command() -> None:
     """
 
 
-@command("create", of_tenant=False)
+@command("create", of_tenant=False, on_bucket=True, changes=True)
 @click.argument("name")
 async def create_command(settings: Settings, *, name: str, as_json: bool) -> None:
     """Create a tenant. No other tenant sees its documents."""
-    if valid_name(name) in tenants(settings.data):
+    if valid_name(name) in tenants(settings.home):
         raise ConfigurationError(f"The tenant {name!r} already exists.")
-    prepare(settings.data)
+    prepare(settings.home)
     with log_act(settings.data, Act("tenant create", name, {name: (None, {"collections": []})})):
-        create_tenant(settings.data, name)
+        create_tenant(settings.home, name)
     if as_json:
         print_json({"name": name})
     else:
@@ -64,26 +64,26 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         echo("There are no tenants yet. The first refdesk-admin ingest PATH creates one.")
 
 
-@command("remove", of_tenant=False)
+@command("remove", of_tenant=False, on_bucket=True, changes=True)
 @click.argument("name")
 @click.option("--yes", is_flag=True, required=True, help="Delete the tenant, all its documents and its keys.")
 async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
     """Remove a tenant with all its documents and keys."""
-    existing = tenants(settings.data)
+    existing = tenants(settings.home)
     if name not in existing:
         names = ", ".join(existing) or "none"
-        raise NotFoundError(f"There is no tenant {name!r} in {settings.data}. Tenants: {names}.")
+        raise NotFoundError(f"There is no tenant {name!r} in {settings.home}. Tenants: {names}.")
     collections = await open_reader(settings).collections(name)
     collection_names = [collection.name for collection in collections]
-    revoke_keys(settings.data, name)
+    revoke_keys(settings.home, name)
     gone = {name: ({"collections": collection_names}, None)}
     with log_act(settings.data, Act("tenant remove", name, gone, gives=False)):
-        for attempt in spending_reserve(settings.data):
+        for attempt in spending_reserve(settings.home):
             with attempt:
-                await drop_tenant(settings.data, name, collections)
+                await drop_tenant(settings.home, name, collections)
                 if cache_file(settings.data).exists():
-                    await to_thread.run_sync(forget, settings.data, read_key(settings.data), name)
-        forget_runs(settings.data, name)
+                    await to_thread.run_sync(forget, settings.data, read_key(settings.home), name)
+        forget_runs(settings.home, name)
         forget_console(settings.data, name)
     if as_json:
         print_json({"removed": name, "collections": collection_names})

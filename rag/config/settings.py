@@ -110,18 +110,17 @@ class StorageSettings(Section):
     consistency_seconds: Annotated[float, Field(ge=0, le=3600)] = 5.0
     options: StorageOptions = StorageOptions()
 
-    @property
-    def bucket(self) -> Bucket | None:
-        """The bucket; None without a `uri`. Equal settings give the same object."""
-        return bucket_at(self.uri, self.options, self.consistency_seconds) if self.uri else None
+    def bucket(self, data: Path) -> Bucket | None:
+        """The bucket; None without a `uri`. Equal settings and data folders give the same object."""
+        return bucket_at(self.uri, self.options, self.consistency_seconds, data) if self.uri else None
 
 
 @lru_cache(maxsize=16)
-def bucket_at(uri: str, options: StorageOptions, consistency_seconds: float = 0) -> Bucket:
-    """The bucket at an address."""
+def bucket_at(uri: str, options: StorageOptions, consistency_seconds: float, data: Path) -> Bucket:
+    """The bucket at an address, with the data folder of this machine."""
     changed = options.model_dump(exclude_defaults=True)
     texts = {name: str(value).lower() if value is True else str(value) for name, value in changed.items()}
-    return Bucket(uri, texts, consistency_seconds=consistency_seconds)
+    return Bucket(uri, texts, consistency_seconds=consistency_seconds, local=data)
 
 
 DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
@@ -346,7 +345,7 @@ class Settings(Section):
     @property
     def home(self) -> Home:
         """Where the desk keeps documents, keys and rights: the data folder, or the bucket of [storage]."""
-        return self.storage.bucket or self.data
+        return self.storage.bucket(self.data) or self.data
 
     @property
     def models_folder(self) -> Path:

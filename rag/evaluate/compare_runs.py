@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rag.answers import Mode
 from rag.errors import ConfigurationError, InvalidRequestError
+from rag.home import Home
 from rag.store.write.evaluation_runs import StoredRun, run_summaries, save_runs, stored_run
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class EvaluationRun(_Record):
 _QUESTIONS = TypeAdapter(tuple[QuestionResult, ...])
 
 
-async def keep_runs(data: Path, tenant: str, runs: Sequence[EvaluationRun]) -> list[EvaluationRun]:
+async def keep_runs(data: Home, tenant: str, runs: Sequence[EvaluationRun]) -> list[EvaluationRun]:
     """Store runs in the data folder. Returns them with their ids.
 
     Raises:
@@ -103,7 +103,7 @@ async def keep_runs(data: Path, tenant: str, runs: Sequence[EvaluationRun]) -> l
     return [run.model_copy(update={"id": id_}) for run, id_ in zip(runs, ids, strict=True)]
 
 
-async def load_summaries(data: Path, tenant: str) -> dict[int, Summary | None]:
+async def load_summaries(data: Home, tenant: str) -> dict[int, Summary | None]:
     """The summaries of the tenant's runs by id, oldest first; None if another version of refdesk made it."""
     stored = await run_summaries(data, tenant)
     return {id_: _summary(summary) for id_, summary in stored.items()}
@@ -116,7 +116,7 @@ def _summary(stored: str) -> Summary | None:
         return None
 
 
-async def load_run(data: Path, tenant: str, id_: int) -> EvaluationRun:
+async def load_run(data: Home, tenant: str, id_: int) -> EvaluationRun:
     """The tenant's run with this id.
 
     Raises:

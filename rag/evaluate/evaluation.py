@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from rag.access.names import DEFAULT_TENANT
 from rag.access.tenants import tenant_of
 from rag.answers import Mode, SearchRequest
-from rag.config.settings import DEFAULT_COLLECTION, IngestSettings, Settings
+from rag.config.settings import DEFAULT_COLLECTION, IngestSettings, Settings, StorageSettings
 from rag.corpus import Collection, LanguageChoice, Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ask_questions import Contender, ask_all
@@ -158,7 +158,7 @@ async def prepare_fresh(
         )
     with tempfile.TemporaryDirectory(prefix="refdesk-eval-") as scratch:
         settings = _with_collections(_with_tenant(settings), collections=())
-        settings = settings.model_copy(update={"data": Path(scratch, "data")})
+        settings = settings.model_copy(update={"data": Path(scratch, "data"), "storage": StorageSettings()})
         files = Path(scratch, "documents")
         absent = await ingest_documents(
             judged.documents, files, settings, environment, language=language, progress=progress
@@ -196,7 +196,7 @@ async def _prepare(
     absent: frozenset[str],
 ) -> PreparedSet:
     reader = DeskReader(
-        settings.data, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls
+        settings.home, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls
     )
     configured = settings.principal
     usual = Principal(
@@ -208,7 +208,7 @@ async def _prepare(
         for tenant in dict.fromkeys(asker.tenant for asker in askers)
     }
     if not any(catalog.tables for catalog in catalogs.values()):
-        searched = f"the collection {collection!r} of {settings.data}" if collection else settings.data
+        searched = f"the collection {collection!r} of {settings.home}" if collection else settings.home
         raise ConfigurationError(
             f"There are no documents in {searched}. Add some with refdesk-admin ingest PATH, or use the "
             "set's own documents with --fresh."

@@ -31,6 +31,7 @@ from anyio import to_thread
 
 from rag.corpus import Collection
 from rag.errors import ParseError, RefdeskError
+from rag.home import Home
 from rag.ingest.discover import Discovery, is_left_out, unsupported
 from rag.ingest.file_digests import stated_json
 from rag.ingest.metadata import access_requested, read_sidecar
@@ -375,7 +376,7 @@ class CachedContainer(NamedTuple):
     outcomes: list[list[Any]]
 
 
-def container_cache_file(data: Path, collection: Collection) -> Path:
+def container_cache_file(data: Home, collection: Collection) -> Path:
     """The path of a collection's cache."""
     return origins_folder(data, collection.tenant, collection.name) / CACHE_FILE
 

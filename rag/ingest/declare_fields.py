@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection as Names
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from rag.corpus import Collection, FieldType, Source, Value
 from rag.errors import ConfigurationError
+from rag.home import Home
 from rag.ingest.metadata import declared_fields
 from rag.store.write.change_collection import change_collection, open_writer
 
@@ -31,7 +31,7 @@ class Declared:
 
 
 async def declare(
-    data: Path, collection: Collection, fields: Mapping[str, FieldType], removed: Names[str] = ()
+    data: Home, collection: Collection, fields: Mapping[str, FieldType], removed: Names[str] = ()
 ) -> Declared:
     """Declare new fields of a collection, and drop the `removed` ones.
 
@@ -89,7 +89,7 @@ def check_fields(collection: Collection, fields: Mapping[str, FieldType], remove
         raise ConfigurationError(f"A collection has at most {MAX_FIELDS} fields.")
 
 
-async def _changed(data: Path, collection: Collection, fields: Mapping[str, FieldType]) -> Collection:
+async def _changed(data: Home, collection: Collection, fields: Mapping[str, FieldType]) -> Collection:
     def changed(current: Collection) -> Collection:
         return replace(current, fields=dict(fields))
 

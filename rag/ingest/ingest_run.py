@@ -20,6 +20,7 @@ from anyio import to_thread
 
 from rag.corpus import AccessRecord, Chunking
 from rag.errors import ParseError, ProviderError, WithheldError
+from rag.home import local_folder
 from rag.ingest.chunk_vectors import EMBED_AT_ONCE, ask_again, calibrate, with_vectors
 from rag.ingest.containers import (
     ContainerCache,
@@ -115,7 +116,7 @@ async def ingest(
         if callable(paths):
             discovery = await paths(DiscoveryInput(spool, stored, steps.recipe, rights, opened))
         else:
-            look = partial(discover, paths, instructions.settings, without=writer.data)
+            look = partial(discover, paths, instructions.settings, without=local_folder(writer.data))
             discovery = await to_thread.run_sync(look)
         await open_containers(discovery, spool, instructions.settings, stored, opened)
         report = await _bring_to(steps, discovery)

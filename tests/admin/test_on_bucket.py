@@ -21,34 +21,31 @@ pytestmark = pytest.mark.slow
 
 FILE = str(Path(__file__))
 REFUSED = {
-    "access grant": ("x", "--to", "user:ann"),
-    "access revoke": ("x", "--from", "user:ann"),
-    "access set": ("x", "--visibility", "tenant"),
-    "audit show": (),
     "backup": ("new.backup",),
-    "collection attach": ("notes", "--table", "x.lance", "--id", "id", "--text", "text"),
-    "collection create": ("notes",),
-    "collection rebuild": ("notes",),
-    "collection remove": ("notes", "--yes"),
-    "collection set": ("notes", "--language", "English"),
-    "collection tag": ("notes", "then"),
     "console": (),
     "demo": (),
-    "eval compare": ("1", "2"),
-    "eval new": ("new.jsonl",),
-    "eval run": (FILE,),
-    "eval runs": (),
-    "eval show": ("1",),
-    "ingest": (FILE,),
-    "key create": ("--user", "ann"),
-    "key revoke": ("x",),
-    "key rotate": ("x",),
-    "purge": (),
-    "remove": ("x",),
     "restore": (FILE,),
-    "sync": (),
-    "tenant create": ("birch",),
-    "tenant remove": ("birch", "--yes"),
+}
+WRITING = {
+    "access grant",
+    "access revoke",
+    "access set",
+    "collection attach",
+    "collection create",
+    "collection rebuild",
+    "collection remove",
+    "collection set",
+    "collection tag",
+    "eval run",
+    "ingest",
+    "key create",
+    "key revoke",
+    "key rotate",
+    "purge",
+    "remove",
+    "sync",
+    "tenant create",
+    "tenant remove",
 }
 READING = {
     "access explain": ("n.md",),
@@ -56,6 +53,7 @@ READING = {
     "collection list": (),
     "collection show": ("documents",),
     "config check": (),
+    "eval runs": (),
     "key list": (),
     "model list": (),
     "runs": (),
@@ -66,11 +64,15 @@ READING = {
     "tenant list": (),
 }
 OTHERS = {
+    "audit show",
     "bench",
     "cite check",
     "cite schema",
     "connect",
     "doctor",
+    "eval compare",
+    "eval new",
+    "eval show",
     "init",
     "model add",
     "model pull",
@@ -92,11 +94,12 @@ def leaves(command: click.Command, above: tuple[str, ...] = ()) -> Iterator[str]
             yield from leaves(one, (*above, name))
 
 
-def test_each_command_is_known_to_read_only_or_is_refused() -> None:
-    assert {*leaves(commands)} == REFUSED.keys() | READING.keys() | OTHERS | {"storage copy", "storage fetch"}
+def test_each_command_is_known_to_work_there_or_is_refused() -> None:
+    here = {"storage copy", "storage fetch"}
+    assert {*leaves(commands)} == REFUSED.keys() | READING.keys() | WRITING | OTHERS | here
 
 
-def test_what_writes_is_refused_before_anything_is_asked_or_made(
+def test_what_works_on_a_folder_only_is_refused_before_anything_is_asked_or_made(
     scripts: Scripts, object_store: ObjectStore, tmp_path: Path
 ) -> None:
     settings = {name: value for name, value in object_store.serving.items() if name.startswith("REFDESK_")}
@@ -104,24 +107,60 @@ def test_what_writes_is_refused_before_anything_is_asked_or_made(
     for name, arguments in REFUSED.items():
         done = scripts.admin(*name.split(), *arguments, env=env)
         assert done.returncode == 2, name
-        assert f"storage.uri names {object_store.uri}, which this version only reads" in done.stderr
-        assert f"refdesk-admin storage copy --to {object_store.uri}" in done.stderr
+        assert f"works on a data folder only, and storage.uri names {object_store.uri}." in done.stderr
     assert not object_store.requests
     assert not (tmp_path / "data").exists()
 
 
-def test_the_advice_to_leave_out_the_address_works(
+def test_a_desk_is_written_and_searched_in_the_bucket_by_every_command(
     scripts: Scripts, object_store: ObjectStore, tmp_path: Path
 ) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(f'data = "{tmp_path / "data"}"\n[storage]\nuri = "{object_store.uri}"\n')
-    (tmp_path / "n.md").write_text("# Note\n\nThe pendulum swings.\n")
-    env = object_store.environment | {"REFDESK_CONFIG": str(config)}
-    assert scripts.admin("ingest", tmp_path / "n.md", env=env).returncode == 2
-    ingested = scripts.admin("ingest", tmp_path / "n.md", env=env | {"REFDESK_STORAGE_URI": ""})
-    assert ingested.returncode == 0, ingested.stderr
-    assert scripts.admin("storage", "copy", "--to", object_store.uri, env=env).returncode == 0
-    assert "Note" in scripts.admin("search", "pendulum", env=env).stdout
+    """From machines that share nothing but the bucket."""
+    documents, env = tmp_path / "documents", object_store.serving
+    documents.mkdir()
+    for name in ("one", "two", "three"):
+        (documents / f"{name}.md").write_text(f"# Note {name}\n\nThe pendulum number {name} swings.\n")
+
+    def run(machine: str, *arguments: str | Path, code: int = 0) -> str:
+        done = scripts.admin(*arguments, env=env | {"REFDESK_DATA": str(tmp_path / machine)})
+        assert done.returncode == code, (arguments, done.stderr)
+        return done.stdout
+
+    def search(query: str, *flags: str) -> set[str]:
+        hits = json.loads(run("d", "search", query, "--json", *flags))["results"]
+        return {hit["title"] for hit in hits}
+
+    assert "3 added" in run("a", "ingest", documents)
+    assert search("pendulum") == {"Note one", "Note two", "Note three"}
+    (documents / "two.md").write_text("# Note two\n\nThe hourglass.\n")
+    assert "1 replaced, 2 unchanged" in run("b", "ingest", documents)
+    run("c", "access", "set", documents / "one.md", "--visibility", "restricted", "--allow", "user:ann")
+    assert search("pendulum") == {"Note two", "Note three"}
+    assert "Note one" in search("pendulum", "--user", "ann")
+    run("b", "access", "revoke", documents / "one.md", "--from", "user:ann")
+    assert "Note one" not in search("pendulum", "--user", "ann")
+    run("a", "remove", documents / "three.md")
+    run("c", "purge")
+    assert search("pendulum") == {"Note two"}
+    assert not any(b"number three" in content for content in object_store.objects().values())
+    run("a", "collection", "tag", "documents", "then")
+    run("b", "collection", "set", "documents", "--description", "Notes.", "--field", "year=integer")
+    run("a", "collection", "rebuild", "documents", "--chunking", "sentence,max=200")
+    run("c", "collection", "create", "others")
+    run("b", "collection", "remove", "others", "--yes")
+    names = {one["name"] for one in json.loads(run("d", "collection", "list", "--json"))["collections"]}
+    assert names == {"documents", "then"}
+    assert search("hourglass") == {"Note two"}
+    key = json.loads(run("a", "key", "create", "--user", "ann", "--json"))
+    (rotated,) = [json.loads(run("b", "key", "rotate", key["id"], "--keep-days", "0", "--json"))]
+    assert [one["id"] for one in json.loads(run("c", "key", "list", "--json"))["keys"]] == [rotated["id"]]
+    run("c", "key", "revoke", rotated["id"])
+    assert json.loads(run("a", "key", "list", "--json"))["keys"] == []
+    run("a", "tenant", "create", "birch")
+    run("b", "tenant", "remove", "birch", "--yes")
+    assert len(json.loads(run("d", "runs", "--json"))["runs"]) == 2
+    assert run("c", "audit", "show").count("access set") == 1  # each machine has its own log
+    assert not (tmp_path / "d").exists()
 
 
 def test_another_machine_goes_on_from_the_bucket_and_the_former_one_is_told(

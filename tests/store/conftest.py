@@ -15,8 +15,8 @@ import pytest
 
 from rag.home import Bucket
 from rag.store.bucket.bucket_copy import copy_to_bucket
-from rag.store.bucket.bucket_objects import object_facts
 from rag.store.bucket.bucket_turns import NOTES
+from rag.store.write.bucket_objects import object_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,16 +34,17 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+def bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bucket:
     """A part of an empty bucket."""
-    return _bucket_of(object_store, monkeypatch)
+    return _bucket_of(object_store, monkeypatch, tmp_path / "local")
 
 
-def _bucket_of(store: ObjectStore, patch: pytest.MonkeyPatch) -> Bucket:
+def _bucket_of(store: ObjectStore, patch: pytest.MonkeyPatch, local: Path) -> Bucket:
+    patch.setenv("REFDESK_DATA", str(local))  # for processes that work on it
     for name, value in store.environment.items():
         patch.setenv(name, value)
     options = {"endpoint": store.endpoint, "region": "us-east-1", "allow_http": "true"}
-    return Bucket(store.uri, options)
+    return Bucket(store.uri, options, local=local)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ class Copy:
 def first_copy(ingested_note: Path, buckets: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Copy:
     data = shutil.copytree(ingested_note, tmp_path_factory.mktemp("copied") / "data")
     with buckets.object_store() as store, pytest.MonkeyPatch.context() as patch:
-        bucket = _bucket_of(store, patch)
+        bucket = _bucket_of(store, patch, data.parent / "local")
         anyio.run(copy_to_bucket, data, bucket)
         objects = {name: bucket.read(name) or b"" for name in object_facts(bucket)}
     return Copy(store.bucket, (data / NOTES).read_text(), objects)

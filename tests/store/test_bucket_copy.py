@@ -16,7 +16,10 @@ from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import WORDS, Bucket
 from rag.store.bucket import bucket_copy
 from rag.store.bucket.bucket_copy import LEDGER, copy_rights, copy_to_bucket
-from rag.store.bucket.bucket_objects import (
+from rag.store.bucket.bucket_turns import TURNS
+from rag.store.read.desk_reader import DeskReader
+from rag.store.write.access_writer import access_table, change_access
+from rag.store.write.bucket_objects import (
     PART_BYTES,
     PROBES,
     creates_once,
@@ -27,9 +30,6 @@ from rag.store.bucket.bucket_objects import (
     put_new,
     put_over,
 )
-from rag.store.bucket.bucket_turns import TURNS
-from rag.store.read.desk_reader import DeskReader
-from rag.store.write.access_writer import access_table, change_access
 from rag.store.write.change_collection import drop_collection
 from rag.store.write.locks import locked
 

@@ -14,9 +14,9 @@ from rag.home import check_data_folder
 from rag.store.bucket import bucket_fetch
 from rag.store.bucket.bucket_copy import LEDGER, copy_rights, copy_to_bucket
 from rag.store.bucket.bucket_fetch import fetch_from_bucket
-from rag.store.bucket.bucket_objects import delete, object_facts, put
 from rag.store.bucket.bucket_turns import NOTES, TURNS
 from rag.store.write.access_writer import change_access
+from rag.store.write.bucket_objects import delete, object_facts, put
 from rag.store.write.desk_folder import FETCHING, make_key
 from rag.store.write.locks import locked
 from tests.refusals import refusal

@@ -20,6 +20,7 @@ from rag.answers import Part, SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.errors import BusyError
+from rag.home import Home
 from rag.search.desk import Desk
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder
@@ -41,7 +42,7 @@ MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 KILLS = 4
 
 
-def _begin(process: subprocess.Popen[str]) -> None:
+def begin(process: subprocess.Popen[str]) -> None:
     assert process.stdout
     assert process.stdin
     assert process.stdout.readline() == "ready\n"
@@ -60,7 +61,7 @@ async def test_what_another_process_commits_is_found_by_an_open_reader(
     second = writing_process("write", tmp_path, "a", "pendulum two")
     desk = _desk(small_desk, tmp_path)
     for number, process in (("one", first), ("two", second)):
-        _begin(process)
+        begin(process)
         assert process.wait(60) == 0
         for mode in MODES:
             (hit,) = (await desk.search(ME, SearchRequest("pendulum", mode=mode))).hits
@@ -76,7 +77,7 @@ async def test_a_source_that_is_replaced_again_and_again_is_always_read_in_one_v
         id_ = writer.source_id("a")
     desk = _desk(small_desk, tmp_path)
     seen = []
-    _begin(replacing)
+    begin(replacing)
     while replacing.poll() is None:
         for mode in MODES:
             request = SearchRequest("pendulum", mode=mode, limit=20, sources=(id_,))
@@ -104,7 +105,7 @@ async def test_a_writer_in_another_process_turns_this_one_away(
     async with await small_desk.writing(tmp_path):
         pass  # there is a desk to search
     replacing = writing_process("replace", tmp_path, "a", 10_000)
-    _begin(replacing)
+    begin(replacing)
     desk = _desk(small_desk, tmp_path)
     while not (await desk.search(ME, SearchRequest("pendulum", mode="dense"))).hits:
         assert replacing.poll() is None
@@ -126,18 +127,18 @@ async def test_ingestion_that_is_killed_again_and_again_ends_as_if_it_had_not_be
     processes = [writing_process("ingest", data, documents) for _ in range(KILLS)]
     chance = random.Random(7)  # noqa: S311 no secret
     for number, process in enumerate(processes):
-        _change(documents, number)
-        _begin(process)
+        change(documents, number)
+        begin(process)
         with suppress(subprocess.TimeoutExpired):
             process.wait(chance.uniform(0, 0.6))
         process.kill()
         process.wait()
-        await _whole(data)
+        await whole(data)
     assert -signal.SIGKILL in {process.returncode for process in processes}
     await small_desk.ingested(data, documents)
     await small_desk.ingested(tmp_path / "undisturbed", documents)
-    found = await _whole(data)
-    assert found == await _whole(tmp_path / "undisturbed")
+    found = await whole(data)
+    assert found == await whole(tmp_path / "undisturbed")
     assert len(found) == len(_texts(KILLS - 1))
     chunks = await (await connect(data)).open_table(schema.chunks_table("default", "documents"))
     assert await chunks.count_rows() == sum(map(len, found.values()))
@@ -149,7 +150,7 @@ def _texts(number: int) -> dict[str, str]:
     return {f"{n}.txt": f"{n} since {(number + n) // 3}\n\n{words}" for n in range(40) if (n + number) % 9}
 
 
-def _change(documents: Path, number: int) -> None:
+def change(documents: Path, number: int) -> None:
     texts = _texts(number)
     for path in set(documents.iterdir()) - {documents / name for name in texts}:
         path.unlink()
@@ -157,7 +158,7 @@ def _change(documents: Path, number: int) -> None:
         (documents / name).write_text(text, encoding="utf-8")
 
 
-async def _whole(data: Path) -> dict[str, list[str]]:
+async def whole(data: Home) -> dict[str, list[str]]:
     """Every source's chunks by its URI, none of which is missing or wrong."""
     reader = DeskReader(data, timeout_seconds=15)
     found = {}

@@ -33,11 +33,11 @@ from rag.access.keys import KEYS
 from rag.access.tenants import tenants
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket, Home
-from rag.store.bucket.bucket_objects import creates_once, delete, digest_of, object_facts, put, put_over
 from rag.store.bucket.bucket_turns import TURNS, check_turn, take_turn, unfit_store
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, engine_errors, table_folder
 from rag.store.read.desk_reader import DeskReader
+from rag.store.write.bucket_objects import creates_once, delete, digest_of, object_facts, put, put_over
 from rag.store.write.desk_folder import read_key
 from rag.store.write.locks import locked
 

@@ -26,10 +26,10 @@ from rag.access.tenants import tenants
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket, data_folder_problem
 from rag.store.bucket.bucket_copy import ACCESS_TABLES, LEDGER, SENDERS, desk_objects
-from rag.store.bucket.bucket_objects import fetch
 from rag.store.bucket.bucket_turns import last_turn, note_fetched, token_of
 from rag.store.read import schema
 from rag.store.read.desk_reader import DeskReader
+from rag.store.write.bucket_objects import fetch
 from rag.store.write.desk_folder import FETCHING, flush_folder, prepare, unwritable
 from rag.store.write.locks import locked
 

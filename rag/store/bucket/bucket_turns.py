@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rag.errors import BusyError, ConfigurationError
 from rag.home import Bucket
-from rag.store.bucket.bucket_objects import delete, object_facts, put_new
+from rag.store.write.bucket_objects import delete, object_facts, put_new
 from rag.store.write.desk_folder import spending_reserve, write_whole
 
 TURNS = "copying"

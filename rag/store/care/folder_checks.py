@@ -122,7 +122,7 @@ async def open_folder(data: Path) -> tuple[OpenFolder | None, Finding]:
     if not folder.exists():
         return OpenFolder(data, database, (), locks), Finding("catalog", "collections")
     if table_maintenance.empty_manifests(folder):
-        mend = partial(repair, folder)
+        mend = partial(repair, data, schema.COLLECTIONS)
         return None, Finding("catalog", "collections", "A power failure left it unreadable.", FIX, mend)
     try:
         table = await database.open_table(schema.COLLECTIONS)
@@ -144,9 +144,9 @@ def lock_name(collection: Collection) -> str:
     return f"{collection.tenant}.{collection.name}"
 
 
-async def repair(folder: Path) -> None:
+async def repair(data: Path, table: str) -> None:
     """Drop the empty manifests of a table."""
-    table_maintenance.repair(folder)
+    table_maintenance.repair(data, table)
 
 
 async def check_tenants(desk: OpenFolder) -> list[Finding]:
@@ -171,7 +171,8 @@ async def check_access(desk: OpenFolder) -> list[Finding]:
         folder = table_folder(desk.data, schema.access_table(tenant))
         if folder.exists() and table_maintenance.empty_manifests(folder):
             problem = "A power failure left them unreadable: nobody finds anything."
-            findings.append(Finding("access records", tenant, problem, FIX, partial(repair, folder)))
+            mend = partial(repair, desk.data, schema.access_table(tenant))
+            findings.append(Finding("access records", tenant, problem, FIX, mend))
         else:
             findings.append(await _records_of(desk, tenant))
     return findings

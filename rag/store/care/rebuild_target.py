@@ -10,15 +10,15 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rag.corpus import Access, Build, Collection, Vectors
 from rag.errors import StoreError
+from rag.home import Home
 from rag.store.read import schema
-from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
+from rag.store.read.connection import connect, engine_errors, open_if_there
 from rag.store.write import table_maintenance, table_rows
 from rag.store.write.collection_tables import create_tables, table_names, with_build
 from rag.store.write.table_rows import WholeSource, sample_for_everybody, sample_vectors
@@ -31,7 +31,7 @@ class RebuildTarget:
     """The tables of a build that no reader opens. Only the holder of the collection's lock writes to them."""
 
     def __init__(
-        self, data: Path, collection: Collection, chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable
+        self, data: Home, collection: Collection, chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable
     ) -> None:
         self.collection = collection
         self._data = data
@@ -124,17 +124,17 @@ class RebuildTarget:
                 f"as it is. Run refdesk-admin collection rebuild {self.collection.name} --restart."
             )
         for name in table_names(self.collection):
-            table_maintenance.sync_to_disk(table_folder(self._data, name), self._opened_at)
+            table_maintenance.sync_table(self._data, name, self._opened_at)
 
 
-async def open_target(data: Path, collection: Collection, coming: Build) -> RebuildTarget:
+async def open_target(data: Home, collection: Collection, coming: Build) -> RebuildTarget:
     """The tables of a coming build, made again if they lack columns of the collection."""
     build = with_build(collection, coming)
     names = table_names(build)
     for name in names:
-        table_maintenance.repair(table_folder(data, name))
+        table_maintenance.repair(data, name)
     with engine_errors("opening the rebuilt tables"):
-        database = await connect(data)
+        database = await connect(data, writes=True)
         tables = [await open_if_there(database, name) for name in names]
         columns = schema.chunks_schema(build.embedder.dimension, build.fields)
         if None in tables or set(await _existing(tables[0]).schema()) != set(columns):

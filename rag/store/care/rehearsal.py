@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from rag.corpus import Access, AccessRecord, Collection, FileState, Language, Vectors
 from rag.errors import StoreError
+from rag.home import Bucket, Home
 from rag.store.read import schema
-from rag.store.read.connection import connect, database_folder, engine_errors, open_if_there, table_folder
+from rag.store.read.connection import connect, database_folder, engine_errors, open_if_there
 from rag.store.write.access_claim import Claim, limits, settle
 from rag.store.write.access_writer import AccessTable
 from rag.store.write.collection_writer import CollectionWriter
@@ -42,7 +43,7 @@ class Rehearsal(CollectionWriter):
         tables: tuple[lancedb.AsyncTable, lancedb.AsyncTable] | None,
         records: Mapping[str, AccessRecord],
         *,
-        data: Path,
+        data: Home,
         spools_in: Path,
     ) -> None:
         key = read_key(data) if tables else _NO_KEY
@@ -178,7 +179,7 @@ class _WithLost(dict[str, AccessRecord]):
 
 
 @asynccontextmanager
-async def open_rehearsal(data: Path, collection: Collection) -> AsyncIterator[Rehearsal]:
+async def open_rehearsal(data: Home, collection: Collection) -> AsyncIterator[Rehearsal]:
     """A collection, which needn't exist, for a run that stores nothing. The spool is in a temporary folder.
 
     Raises:
@@ -187,7 +188,7 @@ async def open_rehearsal(data: Path, collection: Collection) -> AsyncIterator[Re
     tables: tuple[lancedb.AsyncTable, lancedb.AsyncTable] | None = None
     records: Mapping[str, AccessRecord] = {}
     key = collection.tenant, collection.name, collection.build
-    if database_folder(data).is_dir():
+    if isinstance(data, Bucket) or database_folder(data).is_dir():
         with engine_errors("opening the collection"):
             database = await connect(data)
             chunks = await open_if_there(database, schema.chunks_table(*key))
@@ -196,7 +197,6 @@ async def open_rehearsal(data: Path, collection: Collection) -> AsyncIterator[Re
             if chunks is not None and sources is not None:
                 tables = chunks, sources
             if access is not None:
-                folder = table_folder(data, schema.access_table(collection.tenant))
-                records = await AccessTable(access, folder).keyed()
+                records = await AccessTable(access, data).keyed()
     with TemporaryDirectory(prefix="refdesk-") as name:
         yield Rehearsal(collection, tables, records, data=data, spools_in=Path(name))

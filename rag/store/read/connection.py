@@ -12,7 +12,7 @@ from pathlib import Path
 
 import lancedb
 
-from rag.errors import RefdeskError, StoreError
+from rag.errors import BusyError, RefdeskError, StoreError
 from rag.home import Bucket, Home, newest_manifest, reason
 
 INDEX_CACHE_BYTES = 64 << 20
@@ -46,14 +46,19 @@ def table_folder(data: Path, table: str) -> Path:
     return database_folder(data) / f"{table}.lance"
 
 
-async def connect(data: Home, *, index_cache_bytes: int = INDEX_CACHE_BYTES) -> lancedb.AsyncConnection:
-    """The database of a desk. In a bucket, reads look for commits every `consistency_seconds`."""
+async def connect(
+    data: Home, *, index_cache_bytes: int = INDEX_CACHE_BYTES, writes: bool = False
+) -> lancedb.AsyncConnection:
+    """The database of a desk. In a bucket, reads look for commits every `consistency_seconds`.
+
+    Who `writes` there sees the versions that it opened, and its own commits (`rag.store.write.leases`).
+    """
     if isinstance(data, Bucket):
         with engine_errors(f"opening the tables in {data}"):
             return await connect_to(
                 f"{data}/tables",
                 index_cache_bytes,
-                seconds=data.consistency_seconds,
+                seconds=None if writes else data.consistency_seconds,
                 options=data.engine_options,
             )
     # Absolute, because the engine mistakes a relative path that starts with "db" for a cloud address.
@@ -65,16 +70,17 @@ async def connect_to(
     database: str,
     index_cache_bytes: int = INDEX_CACHE_BYTES,
     *,
-    seconds: float = 0,
+    seconds: float | None = 0,
     options: Mapping[str, str] | None = None,
 ) -> lancedb.AsyncConnection:
     """The database at an absolute path or URI.
 
-    Every read sees all commits of any process, but for those of the last `seconds`.
+    Every read sees all commits of any process, but for those of the last `seconds`. With None, an opened
+    table stays as it is but for its own commits.
     """
     return await lancedb.connect_async(
         database,
-        read_consistency_interval=timedelta(seconds=seconds),
+        read_consistency_interval=None if seconds is None else timedelta(seconds=seconds),
         storage_options=dict(options) if options else None,
         session=lancedb.Session(
             index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=METADATA_CACHE_BYTES
@@ -114,6 +120,14 @@ async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb
             return None
 
 
+def taken_over() -> BusyError:
+    """The error of a writer that was suspended, or cut off from the store, until another one took over."""
+    return BusyError(
+        "This command was held up for so long that another one took over, so it stopped. What it had stored "
+        "stays. Run the same command again."
+    )
+
+
 def disk_fault(error: BaseException) -> str:
     """A sentence if the error is that of a failing disk, else "". The engine names it in its error's text.
 
@@ -137,6 +151,8 @@ def engine_errors(doing: str) -> Iterator[None]:
         if not isinstance(error, RuntimeError | ValueError | OSError) and type(error).__name__ not in PANICS:
             raise
         log.debug("the engine failed while %s", doing, exc_info=True)
+        if "concurrent transaction Restore" in str(error):
+            raise taken_over() from error
         if fault := disk_fault(error):
             raise StoreError(f"The storage engine failed while {doing}: {fault} {CHECK_THE_DISK}") from error
         message = f"The storage engine failed while {doing}."

@@ -24,7 +24,6 @@ from contextlib import (
 )
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -34,12 +33,14 @@ from rag.access.rule import is_narrowed, narrower
 from rag.corpus import Access, AccessRecord, Collection
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
+from rag.home import Home
 from rag.store.read import schema
-from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
+from rag.store.read.connection import engine_errors, open_if_there
 from rag.store.read.schema import original_id
 from rag.store.write import table_maintenance, table_rows
 from rag.store.write.access_claim import Claim, limits, revised, settle
 from rag.store.write.desk_folder import prepare, spending_reserve
+from rag.store.write.leases import open_in_turn
 from rag.store.write.locks import locked
 from rag.store.write.source_ids import PURGED, SourceIds, is_uri
 from rag.store.write.table_rows import KeyedRows
@@ -54,9 +55,9 @@ COMPACTED = 32  # commits; each leaves a file
 class AccessTable:
     """A tenant's access records, for the holder of the access lock."""
 
-    def __init__(self, table: lancedb.AsyncTable, folder: Path) -> None:
+    def __init__(self, table: lancedb.AsyncTable, data: Home) -> None:
         self._table = table
-        self._folder = folder
+        self._data = data
 
     async def records(self, where: str | None = None) -> dict[str, AccessRecord]:
         """All records by id, or those that satisfy a predicate on the table's columns."""
@@ -105,11 +106,11 @@ class AccessTable:
     async def purge(self) -> None:
         """Rewrite the table, so that no file contains what was deleted."""
         with engine_errors("purging access records"):
-            await table_maintenance.purge_records(self._table, self._folder)
+            await table_maintenance.purge_records(self._data, self._table)
 
 
 @asynccontextmanager
-async def access_table(data: Path, tenant: str) -> AsyncIterator[AccessTable]:
+async def access_table(data: Home, tenant: str) -> AsyncIterator[AccessTable]:
     """A tenant's records under the access lock. Changes are flushed to disk when the block ends.
 
     Raises:
@@ -117,21 +118,20 @@ async def access_table(data: Path, tenant: str) -> AsyncIterator[AccessTable]:
         StoreError: they can't be read.
     """
     name = schema.access_table(tenant)
-    with locked(data, f"{tenant}.access", seconds=WAIT_SECONDS):
+    with locked(data, f"{tenant}.access", seconds=WAIT_SECONDS) as held:
         started = time.time()
-        table_maintenance.repair(table_folder(data, name))
-        with engine_errors("opening access records"):
-            table = await (await connect(data)).open_table(name)
-            before = await table.version()
-        opened = AccessTable(table, table_folder(data, name))
+        table_maintenance.repair(data, name)
+        _, (table,) = await open_in_turn(data, held, name)
+        before = await table.version()
+        opened = AccessTable(table, data)
         yield opened
         if await table.version() != before:
             with suppress(StoreError):  # on a full disk; the change itself is committed
                 await opened.compact(due=False)
-            table_maintenance.sync_to_disk(table_folder(data, name), started)
+            table_maintenance.sync_table(data, name, started)
 
 
-async def mark_removed(data: Path, tenant: str, ids: Iterable[str]) -> None:
+async def mark_removed(data: Home, tenant: str, ids: Iterable[str]) -> None:
     """Remove sources for every reader, from the next request on. Their access records stay.
 
     It waits for no ingestion: the records become tombstones, and who holds the collection's lock, now or
@@ -164,7 +164,7 @@ def nothing_around(_pairs: Pairs) -> AbstractContextManager[None]:
 
 
 async def change_access(
-    data: Path,
+    data: Home,
     tenant: str,
     ids: Iterable[str],
     changed: Callable[[Access | None], Access],
@@ -234,7 +234,7 @@ def _containers(part: str) -> list[str]:
 class CollectionAccess:
     """The access records of a collection's sources and folders. `around` encloses every change of rights."""
 
-    def __init__(self, data: Path, collection: Collection, ids: SourceIds, around: Around) -> None:
+    def __init__(self, data: Home, collection: Collection, ids: SourceIds, around: Around) -> None:
         self._data = data
         self._collection = collection
         self._ids = ids

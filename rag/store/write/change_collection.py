@@ -11,21 +11,22 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.corpus import Collection
 from rag.errors import BusyError, NotFoundError, RefdeskError
 from rag.filters.evaluators import literal
+from rag.home import Home
 from rag.store.read import catalog, schema
-from rag.store.read.connection import connect, engine_errors, table_folder
+from rag.store.read.connection import connect, engine_errors, open_if_there
 from rag.store.read.schema import original_id
 from rag.store.write import collection_tables, table_maintenance
 from rag.store.write.access_writer import Around, access_table, nothing_around
 from rag.store.write.collection_tables import forget_swept, is_swept
-from rag.store.write.collection_writer import CollectionWriter, table_folders
+from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import empty_spool, forget_origins, forget_tenant, read_key, spending_reserve
 from rag.store.write.evaluation_runs import drop_runs
+from rag.store.write.leases import open_in_turn
 from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ WRITER_WAIT_SECONDS = 5  # outlasts a change of access, which copies labels; not
 
 
 async def change_collection(
-    data: Path, tenant: str, name: str, change: Callable[[Collection], Collection]
+    data: Home, tenant: str, name: str, change: Callable[[Collection], Collection]
 ) -> Collection:
     """The collection with another definition. `change` gets the present one and returns the new one.
 
@@ -49,8 +50,11 @@ async def change_collection(
         ConfigurationError: `change` raised it, and nothing was changed.
     """
     started = time.time()
-    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("changing the collection"):
-        collections = await (await connect(data)).open_table(schema.COLLECTIONS)
+    with (
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as held,
+        engine_errors("changing the collection"),
+    ):
+        _, (collections,) = await open_in_turn(data, held, schema.COLLECTIONS)
         # Read under the lock: meanwhile, somebody may have removed it and made another of that name.
         rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
         if not rows:
@@ -58,11 +62,11 @@ async def change_collection(
         changed = change(catalog.collection_record(rows[0]))
         (definition,) = catalog.collection_row(changed)["definition"].to_pylist()
         await collections.update({"definition": definition}, where=in_catalog(tenant, name))
-        table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
+        table_maintenance.sync_table(data, schema.COLLECTIONS, started)
     return changed
 
 
-async def forget_builds(data: Path, collection: Collection) -> bool:
+async def forget_builds(data: Home, collection: Collection) -> bool:
     """Drop the earlier and half-made tables of a collection; the caller has it open for writing.
 
     Returns whether the catalog named any.
@@ -77,7 +81,7 @@ async def forget_builds(data: Path, collection: Collection) -> bool:
 
 @asynccontextmanager
 async def open_writer(
-    data: Path, collection: Collection, *, around: Around = nothing_around, mends_indexes: bool = False
+    data: Home, collection: Collection, *, around: Around = nothing_around, mends_indexes: bool = False
 ) -> AsyncIterator[CollectionWriter]:
     """A collection opened for writing, after the leftovers of a killed writer were removed.
 
@@ -101,22 +105,23 @@ async def open_writer(
 
 @asynccontextmanager
 async def _opened(
-    data: Path, collection: Collection, around: Around = nothing_around, *, seconds: float = 0
+    data: Home, collection: Collection, around: Around = nothing_around, *, seconds: float = 0
 ) -> AsyncIterator[CollectionWriter]:
     catalog.check_writable(collection)
-    with locked(data, f"{collection.tenant}.{collection.name}", seconds=seconds):
+    with locked(data, f"{collection.tenant}.{collection.name}", seconds=seconds) as held:
         with engine_errors("opening the collection"):
-            database = await connect(data)
-            collection = await _as_it_is(database, collection)
+            collection = await _as_it_is(await connect(data, writes=True), collection)
         names = collection_tables.table_names(collection)
         for name in names:
-            table_maintenance.repair(table_folder(data, name))
+            table_maintenance.repair(data, name)
         with engine_errors("opening the collection"):
-            chunks, sources = [await database.open_table(name) for name in names]
-            swept = is_swept(data, collection)
+            _, (chunks, sources) = await open_in_turn(data, held, *names, last=False)
+            swept = is_swept(data, collection, held)
             await table_maintenance.create_chunk_indexes(chunks)
         key = read_key(data)
-        yield CollectionWriter(collection, chunks, sources, key=key, data=data, around=around, swept=swept)
+        yield CollectionWriter(
+            collection, chunks, sources, key=key, data=data, around=around, swept=swept, held=held
+        )
 
 
 async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -> Collection:
@@ -143,7 +148,7 @@ async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -
     )
 
 
-async def copy_labels(data: Path, collection: Collection) -> bool:
+async def copy_labels(data: Home, collection: Collection) -> bool:
     """Bring a collection's copies of labels up to date. False if it has a writer, which does so itself.
 
     Raises:
@@ -158,7 +163,7 @@ async def copy_labels(data: Path, collection: Collection) -> bool:
     return True
 
 
-async def drop_collection(data: Path, collection: Collection, *, forget: Iterable[str] = ()) -> None:
+async def drop_collection(data: Home, collection: Collection, *, forget: Iterable[str] = ()) -> None:
     """Drop a collection. The access records of its sources stay, except those with the ids in `forget`.
 
     An attached table stays as it is.
@@ -168,42 +173,44 @@ async def drop_collection(data: Path, collection: Collection, *, forget: Iterabl
     """
     tenant, name = collection.tenant, collection.name
     with (
-        locked(data, f"{tenant}.{name}", seconds=0),
-        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+        locked(data, f"{tenant}.{name}", seconds=0) as held,
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog,
         engine_errors("removing the collection"),
     ):
-        database = await connect(data)
-        collections = await database.open_table(schema.COLLECTIONS)
+        _, (collections,) = await open_in_turn(data, of_catalog, schema.COLLECTIONS)
         started = time.time()
         empty_spool(data, tenant, name)
         forget_origins(data, tenant, name)
         await collections.delete(in_catalog(tenant, name))
-        table_maintenance.sync_to_disk(
-            table_folder(data, schema.COLLECTIONS), started
-        )  # no row without tables
+        table_maintenance.sync_table(data, schema.COLLECTIONS, started)  # no row without tables
         await _drop_without_row(data, tenant, name, forget)
+        if held:
+            held.settle()
 
 
-async def finish_drop(data: Path, tenant: str, name: str) -> bool:
+async def finish_drop(data: Home, tenant: str, name: str) -> bool:
     """Complete a `drop_collection` that was killed after its first step. Returns whether it left anything.
 
     Raises:
         BusyError: another process is writing to a collection of that name.
     """
-    if not table_folder(data, schema.access_table(tenant)).exists():
+    if await open_if_there(await connect(data), schema.access_table(tenant)) is None:
         return False
     with (
-        locked(data, f"{tenant}.{name}", seconds=0),
-        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+        locked(data, f"{tenant}.{name}", seconds=0) as held,
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog,
         engine_errors("removing the collection"),
     ):
-        collections = await (await connect(data)).open_table(schema.COLLECTIONS)
+        _, (collections,) = await open_in_turn(data, of_catalog, schema.COLLECTIONS)
         if await collections.count_rows(in_catalog(tenant, name)):
             return False
-        return await _drop_without_row(data, tenant, name, ())
+        there = await _drop_without_row(data, tenant, name, ())
+        if held:
+            held.settle()
+        return there
 
 
-async def _drop_without_row(data: Path, tenant: str, name: str, forget: Iterable[str]) -> bool:
+async def _drop_without_row(data: Home, tenant: str, name: str, forget: Iterable[str]) -> bool:
     """Drop the tables of a collection, and mark its sources as removed. Returns whether there were any.
 
     The access records of a tag are deleted: another tag of that name has other ids.
@@ -219,7 +226,7 @@ async def _drop_without_row(data: Path, tenant: str, name: str, forget: Iterable
     return there or bool(present)
 
 
-async def make_tables_anew(data: Path, collection: Collection) -> None:
+async def make_tables_anew(data: Home, collection: Collection) -> None:
     """Replace the tables of a collection by empty ones. Its row in the catalog and access records stay.
 
     Raises:
@@ -235,11 +242,11 @@ async def make_tables_anew(data: Path, collection: Collection) -> None:
         for table in collection_tables.table_names(collection):
             await database.drop_table(table, ignore_missing=True)
         await collection_tables.create_tables(database, collection)
-        for folder in table_folders(data, collection):
-            table_maintenance.sync_to_disk(folder, started)
+        for table in collection_tables.table_names(collection):
+            table_maintenance.sync_table(data, table, started)
 
 
-async def drop_if_empty(data: Path, collection: Collection) -> None:
+async def drop_if_empty(data: Home, collection: Collection) -> None:
     """Drop a collection without sources, unless that fails or another process is writing to it."""
     with suppress(RefdeskError):
         async with _opened(data, collection) as writer:
@@ -248,7 +255,7 @@ async def drop_if_empty(data: Path, collection: Collection) -> None:
             await drop_collection(data, collection)
 
 
-async def drop_tenant(data: Path, tenant: str, collections: Iterable[Collection]) -> None:
+async def drop_tenant(data: Home, tenant: str, collections: Iterable[Collection]) -> None:
     """Drop a tenant with its collections, evaluation runs and access records.
 
     Raises:

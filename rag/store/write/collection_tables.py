@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -31,12 +32,13 @@ import pyarrow as pa
 
 from rag.corpus import Build, Collection, FieldType, Source, Value
 from rag.errors import RefdeskError, StoreError
-from rag.home import newest_version
+from rag.home import Bucket, Home, folders, newest_version
 from rag.store.read import schema
-from rag.store.read.connection import connect, database_folder, engine_errors, table_folder
+from rag.store.read.connection import connect, engine_errors, table_folder
 from rag.store.read.schema import split_chunk_id
 from rag.store.write import table_rows
 from rag.store.write.desk_folder import write_whole
+from rag.store.write.leases import Lease
 
 if TYPE_CHECKING:
     import lancedb
@@ -85,14 +87,23 @@ def with_builds_switched(collection: Collection) -> Collection:
     return replace(with_build(collection, collection.coming), former=current_build(collection), coming=None)
 
 
-def build_numbers(data: Path, tenant: str, name: str) -> set[int]:
+def build_numbers(data: Home, tenant: str, name: str) -> set[int]:
     """The numbers of all builds with tables."""
     numbers = set()
+    tables = folders(data, "tables")
     for beginning in (schema.chunks_table(tenant, name), schema.sources_table(tenant, name)):
-        for folder in database_folder(data).glob(f"{beginning}*.lance"):
-            if match := _BUILD_NUMBER.fullmatch(folder.name.removeprefix(beginning)):
+        for table in tables:
+            if table.startswith(beginning) and (match := _BUILD_NUMBER.fullmatch(table, len(beginning))):
                 numbers.add(int(match[1] or 0))
     return numbers
+
+
+def new_number(data: Home, usual: int) -> int:
+    """The number of a new build: the `usual` one in a data folder, a random one in a bucket.
+
+    A writer that was suspended could take a table whose name comes a second time for the first one.
+    """
+    return secrets.randbits(48) if isinstance(data, Bucket) else usual
 
 
 async def create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:
@@ -104,7 +115,7 @@ async def create_tables(database: lancedb.AsyncConnection, collection: Collectio
 
 
 async def drop_tables(
-    data: Path, database: lancedb.AsyncConnection, tenant: str, name: str, *, but: Iterable[int] = ()
+    data: Home, database: lancedb.AsyncConnection, tenant: str, name: str, *, but: Iterable[int] = ()
 ) -> None:
     """Drop the tables of all builds of a collection `but` these numbers."""
     for number in build_numbers(data, tenant, name) - {*but}:
@@ -112,12 +123,14 @@ async def drop_tables(
             await database.drop_table(table(tenant, name, number), ignore_missing=True)
 
 
-def check_space(data: Path, collection: Collection, coming: Build) -> None:
+def check_space(data: Home, collection: Collection, coming: Build) -> None:
     """Check that the disk has room for another build: the present size, scaled to longer vectors.
 
     Raises:
         StoreError: the free space is smaller.
     """
+    if isinstance(data, Bucket):
+        return
     present = sum(
         file.stat().st_size
         for name in table_names(collection)
@@ -134,7 +147,7 @@ def check_space(data: Path, collection: Collection, coming: Build) -> None:
         )
 
 
-async def drop_others(data: Path, collection: Collection) -> None:
+async def drop_others(data: Home, collection: Collection) -> None:
     """Drop the tables that the catalog's row doesn't name, for example after an interrupted rebuild."""
     numbers = {collection.build, *(build.number for build in (collection.former, collection.coming) if build)}
     with engine_errors("dropping earlier tables"):
@@ -195,8 +208,10 @@ async def _update(table: lancedb.AsyncTable, rows: list[dict[str, Any]], columns
         await update.execute(pa.Table.from_pylist(rows, schema=columns))
 
 
-def is_swept(data: Path, collection: Collection) -> bool:
-    """Whether the present versions of the tables are noted to hold no leftovers."""
+def is_swept(data: Home, collection: Collection, held: Lease | None = None) -> bool:
+    """Whether the present versions of the tables are noted to hold no leftovers, in a bucket by the lease."""
+    if isinstance(data, Bucket):
+        return held is not None and not held.inherited
     try:
         noted = json.loads(_file(data, collection.tenant, collection.name).read_bytes())
         return bool(noted == _versions(data, collection))
@@ -204,16 +219,21 @@ def is_swept(data: Path, collection: Collection) -> bool:
         return False
 
 
-def note_swept(data: Path, collection: Collection) -> None:
+def note_swept(data: Home, collection: Collection, held: Lease | None = None) -> None:
     """Note that the present versions hold no leftovers; if that fails, the next writer looks for them."""
+    if isinstance(data, Bucket):
+        if held is not None:
+            held.settle()
+        return
     with suppress(OSError, RefdeskError):
         file = _file(data, collection.tenant, collection.name)
         write_whole(file, json.dumps(_versions(data, collection)).encode())
 
 
-def forget_swept(data: Path, tenant: str, name: str) -> None:
+def forget_swept(data: Home, tenant: str, name: str) -> None:
     """Make the next writer of a collection look for leftovers."""
-    _file(data, tenant, name).unlink(missing_ok=True)
+    if not isinstance(data, Bucket):
+        _file(data, tenant, name).unlink(missing_ok=True)
 
 
 def _file(data: Path, tenant: str, name: str) -> Path:

@@ -31,6 +31,7 @@ from anyio import to_thread
 from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Source, Vectors
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
+from rag.home import Home, local_folder
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors, table_folder
 from rag.store.read.word_analysis import terms_of
@@ -39,6 +40,7 @@ from rag.store.write.access_claim import Claim, until_stored
 from rag.store.write.access_writer import Around, CollectionAccess, nothing_around
 from rag.store.write.collection_tables import Values, note_swept
 from rag.store.write.desk_folder import forget_origins, is_full
+from rag.store.write.leases import Lease
 from rag.store.write.source_ids import SourceIds
 from rag.store.write.table_rows import (
     KeyedRows,
@@ -86,13 +88,15 @@ class CollectionWriter:
         sources: lancedb.AsyncTable,
         *,
         key: bytes,
-        data: Path,
+        data: Home,
         around: Around = nothing_around,
         swept: bool = False,
+        held: Lease | None = None,
     ) -> None:
         self.collection = collection
         self.data = data
-        self.spools_in = data
+        self.spools_in = local_folder(data)
+        self._held = held
         self.ids = SourceIds(collection, key)
         self._chunks = chunks
         self._sources = sources
@@ -159,6 +163,8 @@ class CollectionWriter:
         for part in _slices(items):
             rows = await to_thread.run_sync(partial(self._chunk_rows, part, generation, records))
             await table_maintenance.create_chunk_indexes(self._chunks, coming=len(rows))
+            if self._held:
+                self._held.check()  # the engine may not refuse rows that are only added (`leases`)
             await self._chunks.add(rows)
         # This one commit switches all these sources to their new generation. A crash before it leaves the new
         # chunks as orphans, a crash after it the old ones.
@@ -486,7 +492,7 @@ class CollectionWriter:
         if works or self._swept > self._noted:
             self._flush()
             if self._swept:  # noted only after the flush: a power failure must not keep the note alone
-                note_swept(self.data, self.collection)
+                note_swept(self.data, self.collection, self._held)
                 self._noted = True
 
     async def drop_old_versions(self, keep: timedelta) -> None:
@@ -517,9 +523,8 @@ class CollectionWriter:
         """
         with engine_errors("purging"):
             await self._forget_former()
-            chunks, sources = table_folders(self.data, self.collection)
-            await table_maintenance.purge_chunks(self._chunks, self.collection, chunks)
-            await table_maintenance.purge_rows(self._sources, "length", sources)
+            await table_maintenance.purge_chunks(self.data, self._chunks, self.collection)
+            await table_maintenance.purge_rows(self.data, self._sources, "length")
         await self._access.purge()
         forget_origins(self.data, self.collection.tenant, self.collection.name)
         self._flush()
@@ -538,8 +543,8 @@ class CollectionWriter:
         if self._noted:
             opened, began = self._opened
             since = min(opened, time.time() - (time.monotonic() - began))  # the clock may have been set back
-        for folder in table_folders(self.data, self.collection):
-            table_maintenance.sync_to_disk(folder, since)
+        for name in collection_tables.table_names(self.collection):
+            table_maintenance.sync_table(self.data, name, since)
 
     def _chunk_rows(
         self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]

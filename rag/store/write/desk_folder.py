@@ -8,6 +8,7 @@ grants rights, because revoking them might be impossible.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import shutil
@@ -17,8 +18,9 @@ from pathlib import Path
 
 from rag.access.tenants import tenant_file
 from rag.errors import ConfigurationError, RefdeskError, StoreError
-from rag.home import overview_file
+from rag.home import Bucket, Home, local_folder, overview_file
 from rag.store.read.connection import database_folder
+from rag.store.write.bucket_objects import delete, put_new
 
 RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten source more
 RESERVE_STEP = 64 << 10  # bytes; small, so that the reserve can take the last free space of a disk
@@ -28,15 +30,19 @@ FETCHING = "fetching"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def prepare(data: Path) -> None:
+def prepare(home: Home) -> None:
     """Create the folder with its reserve, if it doesn't exist; only its owner may access it.
+
+    Of a desk in a bucket, that is the folder of this machine.
 
     Raises:
         ConfigurationError: it can't be created.
         StoreError: the disk has no room for the reserve.
     """
+    data = local_folder(home)
     try:
-        for folder in (data, data / "locks", data / "tenants", database_folder(data)):
+        desk = () if isinstance(home, Bucket) else (data / "tenants", database_folder(data))
+        for folder in (data, data / "locks", *desk):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(f"The data folder {data} can't be created", error) from error
@@ -97,13 +103,13 @@ def _allocate(descriptor: int, start: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def spending_reserve(data: Path) -> Iterator[AbstractContextManager[None]]:
+def spending_reserve(home: Home) -> Iterator[AbstractContextManager[None]]:
     """Attempts at a small write that must succeed on a full disk: `for attempt in …: with attempt: …`.
 
     If the first attempt fails because the disk is full, the reserve is deleted for a second one, and created
     again afterwards. The write must be idempotent. Other errors are raised, and any of the second attempt.
     """
-    again = False
+    again, data = False, local_folder(home)
 
     @contextmanager
     def first() -> Iterator[None]:
@@ -148,16 +154,23 @@ def unwritable(problem: str, error: OSError) -> RefdeskError:
     return ConfigurationError(f"{problem}: {error.strerror}.")
 
 
-def spool_folder(data: Path, tenant: str, name: str) -> Path:
+def spool_folder(home: Home, tenant: str, name: str) -> Path:
     """The folder for copies of documents during a run on this collection; see `rag.ingest.containers`."""
-    return data / "spool" / f"{tenant}.{name}"
+    return _spools(home) / f"{tenant}.{name}"
 
 
-def empty_spool(data: Path, tenant: str, name: str) -> None:
+def _spools(home: Home) -> Path:
+    """The folder of spools: one for each bucket, whose runs don't know of each other's locks."""
+    if not isinstance(home, Bucket):
+        return home / "spool"
+    return local_folder(home) / "spools" / hashlib.sha256(home.uri.encode()).hexdigest()[:16]
+
+
+def empty_spool(home: Home, tenant: str, name: str) -> None:
     """Delete what can be deleted of a collection's spool; the caller holds its lock."""
-    shutil.rmtree(spool_folder(data, tenant, name), ignore_errors=True)
+    shutil.rmtree(spool_folder(home, tenant, name), ignore_errors=True)
     with suppress(OSError):  # another run has something there, or there was none
-        (data / "spool").rmdir()
+        _spools(home).rmdir()
 
 
 def uploads_folder(data: Path) -> Path:
@@ -176,36 +189,44 @@ def forget_console(data: Path, tenant: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def origins_folder(data: Path, tenant: str, name: str) -> Path:
+def origins_folder(home: Home, tenant: str, name: str) -> Path:
     """The folder of the state with which a collection's origins fetch only changes."""
-    return data / "origins" / f"{tenant}.{name}"
+    return local_folder(home) / "origins" / f"{tenant}.{name}"
 
 
-def forget_origins(data: Path, tenant: str, name: str) -> None:
+def forget_origins(home: Home, tenant: str, name: str) -> None:
     """Remove the origins' state, which names removed documents; the next run fetches everything."""
-    shutil.rmtree(origins_folder(data, tenant, name), ignore_errors=True)
+    shutil.rmtree(origins_folder(home, tenant, name), ignore_errors=True)
     with suppress(OSError):  # another collection has something there, or there was none
-        (data / "origins").rmdir()
+        (local_folder(home) / "origins").rmdir()
 
 
-def note_tenant(data: Path, tenant: str) -> None:
+def note_tenant(data: Home, tenant: str) -> None:
     """Create a tenant if it doesn't exist."""
-    if not (file := tenant_file(data, tenant)).exists():
+    if isinstance(data, Bucket):
+        put_new(data, f"tenants/{tenant}", b"")
+    elif not (file := tenant_file(data, tenant)).exists():
         write_whole(file, b"")
 
 
-def forget_tenant(data: Path, tenant: str) -> None:
+def forget_tenant(data: Home, tenant: str) -> None:
     """Delete a tenant that has no collections any more, and what is kept of its documents."""
+    if isinstance(data, Bucket):
+        delete(data, [f"tenants/{tenant}"])
+        return
     overview_file(data, tenant).unlink(missing_ok=True)
     tenant_file(data, tenant).unlink()
 
 
-def make_key(data: Path) -> None:
-    """Create the key of the data folder, 32 random bytes, if it has none. Source ids are derived from it.
+def make_key(data: Home) -> None:
+    """Create the key of the desk, 32 random bytes, if it has none. Source ids are derived from it.
 
     Raises:
         ConfigurationError: the fetch of a desk with a key was interrupted, or the key can't be written.
     """
+    if isinstance(data, Bucket):
+        put_new(data, "key", secrets.token_bytes(32))
+        return
     if (data / "key").exists():
         return
     if (data / FETCHING).exists():
@@ -248,12 +269,17 @@ def flush_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def read_key(data: Path) -> bytes:
-    """The key of the data folder.
+def read_key(data: Home) -> bytes:
+    """The key of the desk.
 
     Raises:
         ConfigurationError: it can't be read.
+        StoreError: the bucket can't be read.
     """
+    if isinstance(data, Bucket):
+        if (key := data.read("key")) is None:
+            raise ConfigurationError(f"{data}/key is missing. Source ids are derived from it.")
+        return key
     try:
         return (data / "key").read_bytes()
     except OSError as error:

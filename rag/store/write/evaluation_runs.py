@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from rag.errors import NotFoundError
 from rag.filters.evaluators import literal
-from rag.store.read.connection import connect, database_folder, engine_errors, open_if_there, table_folder
+from rag.home import Bucket, Home
+from rag.store.read.connection import connect, database_folder, engine_errors, open_if_there
 from rag.store.write import table_maintenance
 from rag.store.write.desk_folder import prepare
+from rag.store.write.leases import open_in_turn
 from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class StoredRun:
     questions: str
 
 
-async def save_runs(data: Path, tenant: str, runs: Sequence[StoredRun]) -> list[int]:
+async def save_runs(data: Home, tenant: str, runs: Sequence[StoredRun]) -> list[int]:
     """Store runs. Returns their ids, which count up over the data folder, from 1.
 
     Raises:
@@ -48,37 +49,37 @@ async def save_runs(data: Path, tenant: str, runs: Sequence[StoredRun]) -> list[
     """
     prepare(data)
     started = time.time()
-    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS), engine_errors("storing the runs"):
-        database = await connect(data)
-        table = await database.create_table(EVAL_RUNS, schema=_SCHEMA, exist_ok=True)
+    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS) as held, engine_errors("storing the runs"):
+        await (await connect(data, writes=True)).create_table(EVAL_RUNS, schema=_SCHEMA, exist_ok=True)
+        _, (table,) = await open_in_turn(data, held, EVAL_RUNS)
         last = max(await _ids(table), default=0)
         ids = list(range(last + 1, last + 1 + len(runs)))
         rows = [{"id": id_, "tenant": tenant, **asdict(run)} for id_, run in zip(ids, runs, strict=True)]
         await table.add(pa.Table.from_pylist(rows, schema=_SCHEMA))
-        table_maintenance.sync_to_disk(database_folder(data) / f"{EVAL_RUNS}.lance", started)
+        table_maintenance.sync_table(data, EVAL_RUNS, started)
     return ids
 
 
-async def drop_runs(data: Path, tenant: str) -> None:
+async def drop_runs(data: Home, tenant: str) -> None:
     """Remove the tenant's runs, so that no file contains them any more.
 
     Raises:
         BusyError: another process is storing runs.
     """
-    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS), engine_errors("removing the runs"):
-        table = await open_if_there(await connect(data), EVAL_RUNS)
-        if table is not None:
+    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS) as held, engine_errors("removing the runs"):
+        if await open_if_there(await connect(data), EVAL_RUNS) is not None:
+            _, (table,) = await open_in_turn(data, held, EVAL_RUNS)
             await table.delete(_theirs(tenant))
-            await table_maintenance.purge_rows(table, "id", table_folder(data, EVAL_RUNS))
+            await table_maintenance.purge_rows(data, table, "id")
 
 
-async def run_summaries(data: Path, tenant: str) -> dict[int, str]:
+async def run_summaries(data: Home, tenant: str) -> dict[int, str]:
     """The summaries of the tenant's runs by id, oldest first."""
     rows = await _rows(data, _theirs(tenant), ["id", "summary"])
     return {row["id"]: row["summary"] for row in sorted(rows, key=lambda row: row["id"])}
 
 
-async def stored_run(data: Path, tenant: str, id_: int) -> StoredRun:
+async def stored_run(data: Home, tenant: str, id_: int) -> StoredRun:
     """The tenant's run of this id.
 
     Raises:
@@ -98,8 +99,8 @@ async def _ids(table: lancedb.AsyncTable) -> list[int]:
     return cast("list[int]", (await table.query().select(["id"]).to_arrow())["id"].to_pylist())
 
 
-async def _rows(data: Path, where: str, columns: list[str]) -> list[dict[str, Any]]:
-    if not database_folder(data).is_dir():
+async def _rows(data: Home, where: str, columns: list[str]) -> list[dict[str, Any]]:
+    if not isinstance(data, Bucket) and not database_folder(data).is_dir():
         return []
     with engine_errors("reading the runs"):
         table = await open_if_there(await connect(data), EVAL_RUNS)

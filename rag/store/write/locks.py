@@ -1,4 +1,4 @@
-"""The locks of a data folder, and who holds each of them.
+"""The locks of a data folder, and who holds each of them. In a bucket, leases stand in for them (`leases`).
 
 The operating system frees a lock when its holder ends, however it ends. A second file names the holder, for
 the error of a process that waits in vain. It is read only while the lock is held, and each holder writes its
@@ -20,7 +20,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from rag.errors import BusyError, ConfigurationError
+from rag.home import Bucket, Home
 from rag.store.write.desk_folder import unwritable
+from rag.store.write.leases import Lease, leased
 
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -38,14 +40,18 @@ class Holder:
 
 
 @contextmanager
-def locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
-    """Hold the lock of this name, waiting for it up to `seconds`.
+def locked(data: Home, name: str, *, seconds: float) -> Iterator[Lease | None]:
+    """Hold the lock of this name, waiting for it up to `seconds`. In a bucket it is a lease.
 
     Raises:
         BusyError: another process holds it; the message says which one, and since when.
-        ConfigurationError: the folder can't be written.
-        StoreError: its disk is full.
+        ConfigurationError: the folder can't be written, or the object store isn't fit for it.
+        StoreError: its disk is full, or the bucket can't be written.
     """
+    if isinstance(data, Bucket):
+        with leased(data, name, seconds=seconds) as lease:
+            yield lease
+        return
     lock = FileLock(_file(data, name, "lock"), timeout=seconds)
     try:
         lock.acquire()
@@ -58,7 +64,7 @@ def locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
         raise unwritable(f"The data folder {data} can't be written", error) from error
     try:
         _note_holder(_file(data, name, "holder"))
-        yield
+        yield None
     finally:
         with suppress(OSError):
             _file(data, name, "holder").unlink(missing_ok=True)

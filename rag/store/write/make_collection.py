@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -43,14 +42,15 @@ from rag.corpus import (
     Visibility,
 )
 from rag.errors import ConfigurationError, RefdeskError
+from rag.home import Bucket, Home
 from rag.store.read import catalog, schema
-from rag.store.read.connection import connect, engine_errors, table_folder
+from rag.store.read.connection import connect, engine_errors, open_if_there
 from rag.store.read.schema import original_id
 from rag.store.write import collection_tables, table_maintenance
 from rag.store.write.access_writer import access_table, create_access_table
 from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, finish_drop, in_catalog, open_writer
-from rag.store.write.collection_writer import table_folders
 from rag.store.write.desk_folder import make_key, note_tenant, prepare, read_key
+from rag.store.write.leases import open_in_turn
 from rag.store.write.locks import locked
 from rag.store.write.source_ids import tag_letters
 
@@ -64,7 +64,7 @@ DEFAULT_LANGUAGE: LanguageChoice = "auto"
 
 
 async def ensure_collection(  # noqa: PLR0913 what a collection is made of
-    data: Path,
+    data: Home,
     tenant: str,
     name: str,
     embedder: EmbedderIdentity,
@@ -97,15 +97,10 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     """
     prepare(data)
     started = time.time()
-    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("opening the catalog"):
-        if not table_folder(data, schema.COLLECTIONS).exists():  # another key would change the ids
-            make_key(data)
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as held, engine_errors("opening the catalog"):
+        database = await _with_catalog(data)
         note_tenant(data, tenant)
-        table_maintenance.repair(table_folder(data, schema.COLLECTIONS))
-        database = await connect(data)
-        collections = await database.create_table(
-            schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True
-        )
+        _, (collections,) = await open_in_turn(data, held, schema.COLLECTIONS)
         rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
         if rows:
             collection = catalog.collection_record(rows[0])
@@ -132,6 +127,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             personal_data=dict(personal_data),
             keep_days=keep_days,
             visibility_is_set=visibility_is_set,
+            build=collection_tables.new_number(data, 0),
         )
         await create_access_table(database, tenant)
         if not attached:
@@ -140,7 +136,17 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
         return collection
 
 
-async def tag_collection(data: Path, collection: Collection, name: str, description: str) -> Collection:
+async def _with_catalog(data: Home) -> lancedb.AsyncConnection:
+    """The database, after the desk's key and the catalog were made, if they are missing."""
+    table_maintenance.repair(data, schema.COLLECTIONS)
+    database = await connect(data, writes=True)
+    if await open_if_there(database, schema.COLLECTIONS) is None:
+        make_key(data)  # if there is a catalog, another key would change the ids
+        await database.create_table(schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True)
+    return database
+
+
+async def tag_collection(data: Home, collection: Collection, name: str, description: str) -> Collection:
     """Tag a collection as it is now. Nothing can be ingested into it meanwhile.
 
     Raises:
@@ -153,13 +159,13 @@ async def tag_collection(data: Path, collection: Collection, name: str, descript
     async with open_writer(data, collection) as writer:
         collection = writer.collection
         collection_tables.check_space(data, collection, collection_tables.current_build(collection))
-        tag = replace(tag_of(collection, name, description), created_at=datetime.now(UTC))
+        build = collection_tables.new_number(data, TAG_BUILD)
+        tag = replace(tag_of(collection, name, description), build=build, created_at=datetime.now(UTC))
         letters = tag_letters(tag, read_key(data))
         try:
             with locked(data, f"{tenant}.{name}", seconds=0), engine_errors("making the tag"):
-                database = await connect(data)
-                collections = await database.open_table(schema.COLLECTIONS)
-                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
+                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as held:
+                    database, (collections,) = await open_in_turn(data, held, schema.COLLECTIONS)
                     await _check_free(collections, tag)
                     await _create_tables(data, database, tag)
                 before = await writer.records()
@@ -169,7 +175,8 @@ async def tag_collection(data: Path, collection: Collection, name: str, descript
                     now = await table.records()
                     await table.forget(leftover_records(tag, now))
                     await table.put([*copied_records(tag, before, now, letters)])
-                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
+                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as held:
+                    _, (collections,) = await open_in_turn(data, held, schema.COLLECTIONS)
                     await _check_free(collections, tag)
                     await _enter(data, collections, tag, started)
         except Exception:
@@ -188,40 +195,42 @@ async def _check_free(collections: lancedb.AsyncTable, collection: Collection) -
 
 
 async def _complete_indexes(
-    data: Path, database: lancedb.AsyncConnection, collection: Collection, started: float
+    data: Home, database: lancedb.AsyncConnection, collection: Collection, started: float
 ) -> None:
     """Complete the indexes of new tables, and flush these to the disk."""
-    chunks, sources = [await database.open_table(name) for name in collection_tables.table_names(collection)]
+    names = collection_tables.table_names(collection)
+    chunks, sources = [await database.open_table(name) for name in names]
     await table_maintenance.compact(chunks, sources, collection)
-    for folder in table_folders(data, collection):
-        table_maintenance.sync_to_disk(folder, started)
+    for name in names:
+        table_maintenance.sync_table(data, name, started)
 
 
-async def _enter(data: Path, collections: lancedb.AsyncTable, collection: Collection, started: float) -> None:
+async def _enter(data: Home, collections: lancedb.AsyncTable, collection: Collection, started: float) -> None:
     """Add the row of a collection to the catalog, after its tables and records were flushed to disk."""
-    tenant = collection.tenant
-    table_maintenance.sync_to_disk(data / "tenants", started)
-    table_maintenance.sync_to_disk(table_folder(data, schema.access_table(tenant)), started)
-    for folder in table_folders(data, collection):
-        if not collection.attached:
-            table_maintenance.sync_to_disk(folder, started)
-    await collections.add(catalog.collection_row(collection))
+    tables = () if collection.attached else collection_tables.table_names(collection)
+    if not isinstance(data, Bucket):
+        table_maintenance.sync_to_disk(data / "tenants", started)
+    for name in (schema.access_table(collection.tenant), *tables):
+        table_maintenance.sync_table(data, name, started)
+    enter = collections.merge_insert(["tenant", "name"]).when_matched_update_all()
+    await enter.when_not_matched_insert_all().execute(catalog.collection_row(collection))
     if await collections.version() % CATALOG_COMPACTED == 0:
         await collections.optimize(cleanup_older_than=table_maintenance.KEPT_VERSIONS)
-    table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
+    table_maintenance.sync_table(data, schema.COLLECTIONS, started)
 
 
-def create_tenant(data: Path, tenant: str) -> None:
+def create_tenant(data: Home, tenant: str) -> None:
     """Make a tenant without collections.
 
     Raises:
         ConfigurationError: the data folder can't be made.
     """
     prepare(data)
-    note_tenant(data, tenant)
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
+        note_tenant(data, tenant)
 
 
-async def _create_tables(data: Path, database: lancedb.AsyncConnection, collection: Collection) -> None:
+async def _create_tables(data: Home, database: lancedb.AsyncConnection, collection: Collection) -> None:
     await collection_tables.drop_tables(data, database, collection.tenant, collection.name)  # left by a crash
     await collection_tables.create_tables(database, collection)
 

@@ -21,7 +21,10 @@ from lancedb.index import FTS, BTree, IvfSq, LabelList
 
 from rag.corpus import Collection, FieldType
 from rag.errors import StoreError
+from rag.home import Bucket, Home
+from rag.store.read.connection import table_folder
 from rag.store.read.schema import TERMS, field_column, one_of
+from rag.store.write.bucket_objects import delete, object_facts
 
 if TYPE_CHECKING:
     import lancedb
@@ -167,7 +170,7 @@ async def drop_old_versions(keep: timedelta, *tables: lancedb.AsyncTable) -> Non
     for table in tables:
         indexed = bool(await table.list_indices()) and not await _unindexed_rows(table)
         is_up_to_date = indexed or await _files_of_rows(table) == 1
-        if is_up_to_date and old_versions(Path(await table.uri()), keep) > 1:
+        if is_up_to_date and await _old_versions_of(table, keep) > 1:
             await _optimize(table, keep=keep)
 
 
@@ -248,13 +251,13 @@ async def needed_indexes(
     return {**_NEEDED, **_large_indexes(collection.fields), "vector": IvfSq(distance_type="cosine")}
 
 
-async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folder: Path) -> None:
+async def purge_chunks(data: Home, chunks: lancedb.AsyncTable, collection: Collection) -> None:
     """Rewrite a chunk table and its indexes, so that no file contains deleted content.
 
     Raises:
         StoreError: old files are still there.
     """
-    before = _files(folder)
+    before = _files(data, chunks)
     # An update of every row: the engine's compaction skips files in which little was deleted, and its rebuilt
     # indexes keep words of deleted rows. Searches find everything meanwhile: they scan rows outside an index.
     await chunks.update(updates_sql={"seq": "seq"})
@@ -263,64 +266,77 @@ async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folde
         await chunks.create_index(column, config=indexes[column])
     if "vector" in await _indexed_columns(chunks):
         await _index_vectors(chunks)
-    await _drop_versions(chunks, folder, before)
+    await _drop_versions(data, chunks, before)
 
 
-async def purge_records(records: lancedb.AsyncTable, folder: Path) -> None:
+async def purge_records(data: Home, records: lancedb.AsyncTable) -> None:
     """Rewrite a table of access records, so that no file contains deleted content.
 
     Raises:
         StoreError: old files are still there.
     """
-    before = _files(folder)
+    before = _files(data, records)
     await records.update(updates_sql={"uri": "uri"})
     indexes = {**_RECORD_INDEXES, "id": BTree()}
     for column in await _indexed_columns(records):
         await records.create_index(column, config=indexes[column])
-    await _drop_versions(records, folder, before)
+    await _drop_versions(data, records, before)
 
 
-async def purge_rows(table: lancedb.AsyncTable, column: str, folder: Path) -> None:
+async def purge_rows(data: Home, table: lancedb.AsyncTable, column: str) -> None:
     """Rewrite a table, so that no file contains deleted content. `column` is any column without an index.
 
     Raises:
         StoreError: old files are still there.
     """
-    before = _files(folder)
+    before = _files(data, table)
     await table.update(updates_sql={column: column})
     for indexed in await _indexed_columns(table):
         await table.create_index(indexed, config=BTree())
-    await _drop_versions(table, folder, before)
+    await _drop_versions(data, table, before)
 
 
 async def _index_vectors(chunks: lancedb.AsyncTable) -> None:
     await chunks.create_index("vector", config=cast("Any", IvfSq(distance_type="cosine")))
 
 
-async def _drop_versions(table: lancedb.AsyncTable, folder: Path, before: set[Path]) -> None:
+async def _drop_versions(data: Home, table: lancedb.AsyncTable, before: set[str]) -> None:
     """Drop all versions but the newest of a table that was rewritten with all its indexes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns that running queries fail; readers repeat theirs
         await table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
-    manifests = sorted(file for file in _files(folder) if file.suffix == ".manifest")  # the newest first
+    files = _files(data, table)
+    manifests = sorted(name for name in files if name.endswith(".manifest"))  # the newest first
     # The engine decides by file times, so it keeps files from the future if a clock was ahead. The newest
     # version uses no file that existed `before`, so these are deleted by name; manifests first, because they
     # name the others.
-    obsolete = (before & _files(folder)) - {*manifests[:1]}
-    for file in sorted(obsolete, key=lambda file: file.suffix != ".manifest"):
-        file.unlink()
+    obsolete = (before & files) - {*manifests[:1]}
+    in_order = sorted(obsolete, key=lambda name: not name.endswith(".manifest"))
+    _delete(data, in_order)
     versions: list[Any] = await table.list_versions()  # type: ignore[no-untyped-call]
-    if len(versions) != 1 or obsolete & _files(folder):
+    if len(versions) != 1 or obsolete & _files(data, table):
         raise StoreError(
             "The purge is incomplete: old files are still there. Stop all other processes that use the data "
             "folder, and run refdesk-admin purge again."
         )
 
 
-def _files(folder: Path) -> set[Path]:
-    """The files of a table, except the JSON file that hints at its newest version."""
-    files = {Path(parent, name) for parent, _, names in os.walk(folder) for name in names}
-    return {file for file in files if file.suffix != ".json"}
+def _delete(data: Home, names: Sequence[str]) -> None:
+    if isinstance(data, Bucket):
+        delete(data, names)
+        return
+    for file in names:
+        Path(file).unlink()
+
+
+def _files(data: Home, table: lancedb.AsyncTable) -> set[str]:
+    """The files of a table, or its objects, except the JSON file that hints at its newest version."""
+    if isinstance(data, Bucket):
+        names = set(object_facts(data, f"tables/{table.name}.lance"))
+    else:
+        walked = os.walk(table_folder(data, table.name))
+        names = {str(Path(parent, name)) for parent, _, files in walked for name in files}
+    return {name for name in names if not name.endswith(".json")}
 
 
 async def is_behind(table: lancedb.AsyncTable) -> bool:
@@ -338,7 +354,7 @@ async def _has_built_up(table: lancedb.AsyncTable, keep: timedelta | None = None
     """
     if await _files_of_rows(table) > (MAX_FILES if await table.list_indices() else 2 * FEW_FILES):
         return True
-    return old_versions(Path(await table.uri()), keep) > MAX_OLD_VERSIONS
+    return await _old_versions_of(table, keep) > MAX_OLD_VERSIONS
 
 
 async def _files_of_rows(table: lancedb.AsyncTable) -> int:
@@ -346,9 +362,20 @@ async def _files_of_rows(table: lancedb.AsyncTable) -> int:
     return int(stats["fragment_stats"]["num_fragments"])
 
 
+async def _old_versions_of(table: lancedb.AsyncTable, keep: timedelta | None) -> int:
+    if "://" not in (folder := await table.uri()):
+        return old_versions(Path(folder), keep)
+    versions: list[Any] = await table.list_versions()  # type: ignore[no-untyped-call]
+    return sum(version["timestamp"].timestamp() < _limit(keep) for version in versions)
+
+
+def _limit(keep: timedelta | None) -> float:
+    return time.time() - (KEPT_VERSIONS if keep is None else keep).total_seconds()
+
+
 def old_versions(folder: Path, keep: timedelta | None = None) -> int:
     """The number of versions of a table that are older than `keep`; all but the newest can be dropped."""
-    newest = time.time() - (KEPT_VERSIONS if keep is None else keep).total_seconds()
+    newest = _limit(keep)
     with os.scandir(folder / "_versions") as files:
         return sum(file.stat().st_mtime < newest for file in files if file.name.endswith(".manifest"))
 
@@ -363,6 +390,12 @@ async def needs_vector_index(chunks: lancedb.AsyncTable) -> bool:
             unindexed = index.num_unindexed_rows or 0
             return (index.num_segments or 0) > MAX_VECTOR_SEGMENTS or unindexed > rows * MAX_UNINDEXED_SHARE
     return True
+
+
+def sync_table(data: Home, table: str, since: float) -> None:
+    """Flush what was written to a table `since`. What an object store has acknowledged is on its disks."""
+    if not isinstance(data, Bucket):
+        sync_to_disk(table_folder(data, table), since)
 
 
 def sync_to_disk(folder: Path, since: float) -> None:
@@ -386,12 +419,12 @@ def _flush(path: str) -> None:
         os.close(descriptor)
 
 
-def repair(table_folder: Path) -> None:
+def repair(data: Home, table: str) -> None:
     """Delete empty manifests of the newest versions, so that the last complete version counts.
 
-    A power failure can leave them, and they make a table unreadable.
+    A power failure can leave them on a disk, and they make a table unreadable.
     """
-    for manifest in empty_manifests(table_folder):
+    for manifest in () if isinstance(data, Bucket) else empty_manifests(table_folder(data, table)):
         manifest.unlink()
 
 
