@@ -316,7 +316,7 @@ def _problem_of(bucket: Bucket) -> str | None:
         return None
     return (
         f"There is no desk in {bucket}. If the address is wrong, name the right one with storage.uri. "
-        f"Otherwise copy a desk to it: refdesk-admin storage copy --to {bucket}."
+        f"Otherwise begin one ({INGEST}), or move one there: refdesk-admin storage copy --to {bucket}."
     )
 
 

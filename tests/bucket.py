@@ -52,8 +52,8 @@ class ObjectStore:
     the middle of what is read, and `gone` closes each connection at once. `damages` is a part of paths to
     which something else of the same length is written. `slow` is how many seconds each answer waits,
     `bytes_per_second` what a connection carries, `ahead` how many seconds the clock of the store is, and
-    `left` how many requests are served before it is down. `requests` counts them by method, and `paths` says
-    for what.
+    `left` how many requests are served before it is down. `requests` counts them by method, `paths` says for
+    what, and `puts` what was written.
     """
 
     bucket: str
@@ -71,6 +71,7 @@ class ObjectStore:
     left: int | None = None
     requests: Counter[str] = field(default_factory=Counter)
     paths: list[str] = field(default_factory=list, repr=False)
+    puts: list[str] = field(default_factory=list, repr=False)
     creating: threading.Lock = field(default_factory=threading.Lock, repr=False)
     signed_by: set[str] = field(default_factory=set)
 
@@ -146,6 +147,8 @@ class ObjectStore:
                 self.left -= 1
             if refused := self._refused(request):
                 return refused(environ, start)
+            if request.method == "PUT":
+                self.puts.append(request.path)
             if self.cuts and request.method == "GET":
                 whole = Response.from_app(store, environ)
                 body = whole.get_data()

@@ -156,21 +156,21 @@ class Scripts:
     ) -> subprocess.CompletedProcess[str]:
         """Run refdesk-admin to its end, forked from a process with its imports where that is the same.
 
-        What it does to a data folder with a copy is done to the copy, too.
+        What it does to a data folder that servers read in a bucket is done in the bucket.
         """
-        done = self._admin(arguments, env or {})
-        for data in self.copied.keys() & {one for one in arguments if isinstance(one, Path)}:
-            if "storage" not in arguments and done.returncode == 0:
-                self.serving(data)
-        return done
+        moved = self.copied.keys() & {one for one in arguments if isinstance(one, Path)}
+        there = self.serving(next(iter(moved))) if moved and "storage" not in arguments else {}
+        return self._admin(arguments, there | (env or {}))
 
     def serving(self, data: Path) -> dict[str, str]:
-        """What a server on this data folder needs beside it: with a store, the address of a copy."""
+        """What a server on this data folder needs beside it: with a store, the bucket it has moved to."""
         if not self.store or not (data / "tables").exists():
             return {}
         with self.copying:
-            uri = self.copied.setdefault(data, f"s3://{self.store.bucket}/{len(self.copied)}")
-            self._copy(data)
+            if data not in self.copied:
+                self.copied[data] = f"s3://{self.store.bucket}/{len(self.copied)}"
+                self._copy(data)
+        uri = self.copied[data]
         at_once = {"REFDESK_STORAGE_URI": uri, "REFDESK_STORAGE_CONSISTENCY_SECONDS": "0"}
         return self.store.environment | at_once
 

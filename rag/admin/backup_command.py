@@ -21,8 +21,7 @@ from rag.config.settings import Settings, StorageSettings
 from rag.errors import ConfigurationError
 from rag.home import Bucket, check_data_folder
 from rag.report.text_and_html import counted
-from rag.store.bucket.bucket_copy import copy_rights, copy_to_bucket
-from rag.store.bucket.bucket_fetch import fetch_from_bucket
+from rag.store.care.bucket_moves import Move, copy_to_bucket, fetch_from_bucket
 from rag.store.care.tenant_backup import Archive, back_up, checked_archive
 from rag.store.care.tenant_restore import RestoreResult, restore
 from rag.store.write.desk_folder import prepare, write_whole
@@ -203,72 +202,64 @@ def _list(names: tuple[str, ...], singular: str, plural: str) -> None:
 
 @click.group("storage", cls=Group)
 def storage_command() -> None:
-    """Keep a desk in a bucket of an object store.
+    """Move a desk to a bucket of an object store, or home.
 
-    Any number of servers read it there. Options of the store are in [storage.options]. Credentials come from
-    the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AZURE_STORAGE_ACCOUNT_KEY, or
-    GOOGLE_SERVICE_ACCOUNT.
+    With storage.uri, commands write a desk in its bucket, and any number of servers read it there. Options of
+    the store are in [storage.options]. Credentials come from the environment: AWS_ACCESS_KEY_ID and
+    AWS_SECRET_ACCESS_KEY, AZURE_STORAGE_ACCOUNT_KEY, or GOOGLE_SERVICE_ACCOUNT.
     """
 
 
-@command("copy", of_tenant=False, on_bucket=True)
+verify_option = click.option(
+    "--verify", is_flag=True, help="Read everything back afterwards, and compare it."
+)
+
+
+@command("copy", of_tenant=False, on_bucket=True, changes=False)
 @click.option("--to", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
-@click.option("--access-only", is_flag=True, help="Only keys and rights, at once, also during an ingestion.")
-@click.option("--replace", is_flag=True, help="Also over what was copied there from another data folder.")
-async def copy_command(
-    settings: Settings, *, uri: str, access_only: bool, replace: bool, as_json: bool
-) -> None:
-    """Copy the desk in the data folder to a bucket.
+@verify_option
+async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
+    """Move to a bucket: copy the desk in the data folder to an empty one.
 
-    Servers read it whose storage.uri names the bucket. Repeat it after each change: it sends only what
-    differs, and servers see that within storage.consistency_seconds. A bucket that holds something else is
-    left alone. Each object is read back, and the rows of all tables are counted. Nobody can ingest meanwhile,
-    but rights and keys can be changed, and are copied, too. --access-only copies nothing else, and waits for
-    nobody.
-
-    Only one folder is copied to a bucket. Once another one was, after storage fetch or a restore, copies from
-    the former one are refused, unless you --replace what the other one has changed.
+    From then on, set storage.uri to it: commands change the desk there, and servers read it there. The data
+    folder stays as it is. Change nothing in it meanwhile; if somebody did, the command says so at its end.
+    If it was interrupted, run it again: it sends only what is missing.
     """
-    if replace and access_only:
-        raise click.UsageError("--replace takes a copy of everything, so leave out --access-only.")
     check_data_folder(settings.data)
-    if access_only:
-        sent = await copy_rights(settings.data, _bucket(settings, uri))
-        if as_json:
-            print_json({"to": uri, "sent": sent})
-        else:
-            echo(f"Copied the keys and rights in {settings.data} to {uri}: sent {sent} objects.")
-        return
-    copied = await copy_to_bucket(settings.data, _bucket(settings, uri), replace=replace)
+    moved = await copy_to_bucket(settings.data, _bucket(settings, uri), verify=verify)
     if as_json:
-        print_json({"to": uri} | asdict(copied))
+        print_json({"to": uri} | asdict(moved))
         return
-    echo(f"Copied {settings.data} to {uri}: {copied.objects} objects, {copied.bytes / 1e6:.1f} MB.")
-    comparison = f"all objects and the rows of {len(copied.rows)} tables are the same"
-    echo(f"Sent {copied.sent}, deleted {copied.deleted}; {comparison}.")
+    echo(f"Copied {settings.data} to {uri}: {_in_words(moved, verify=verify)}.")
+    echo(f'Go on there: set uri = "{uri}" under [storage]. What you change in the folder now is not there.')
 
 
-@command("fetch", of_tenant=False, on_bucket=True)
+@command("fetch", of_tenant=False, on_bucket=True, changes=False)
 @click.option("--from", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
-async def fetch_command(settings: Settings, *, uri: str, as_json: bool) -> None:
-    """Fetch the desk in a bucket into a new data folder.
+@verify_option
+async def fetch_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
+    """Take a desk home: fetch it from a bucket into a new data folder.
 
-    For a machine that takes the place of the one that ingests, or that keeps nothing between two runs: fetch,
-    sync, copy. Each object is compared with what was copied. If it is interrupted, run it again.
+    The bucket stays as it is. Change nothing in it meanwhile; if somebody did, the command says so at its
+    end. If it was interrupted, run it again: it fetches only what is missing.
     """
-    fetched = await fetch_from_bucket(_bucket(settings, uri), settings.data)
+    moved = await fetch_from_bucket(_bucket(settings, uri), settings.data, verify=verify)
     if as_json:
-        print_json({"from": uri} | asdict(fetched))
+        print_json({"from": uri} | asdict(moved))
         return
-    size, documents = fetched.bytes / 1e6, sum(fetched.documents.values())
-    echo(
-        f"Fetched {uri} into {settings.data}: {documents} documents in {len(fetched.documents)} collections, "
-        f"{fetched.objects} objects, {size:.1f} MB."
-    )
+    echo(f"Fetched {uri} into {settings.data}: {_in_words(moved, verify=verify)}.")
     echo(
         "Settings, models, the audit log and the cache of embeddings are in no bucket, so they are not here. "
-        f"After changes, run refdesk-admin storage copy --to {uri}; from then on, copies from the former "
-        "data folder are refused."
+        "Leave storage.uri out to go on in the folder. What you change in the bucket now is not here."
+    )
+
+
+def _in_words(move: Move, *, verify: bool) -> str:
+    documents = sum(move.documents.values())
+    same = ", all the same" if verify else ""
+    return (
+        f"{counted(documents, 'document')} in {counted(len(move.documents), 'collection')}, "
+        f"{counted(move.files, 'file')}, {move.bytes / 1e6:.1f} MB, {move.moved} of them moved now{same}"
     )
 
 

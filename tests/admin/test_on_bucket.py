@@ -163,31 +163,27 @@ def test_a_desk_is_written_and_searched_in_the_bucket_by_every_command(
     assert not (tmp_path / "d").exists()
 
 
-def test_another_machine_goes_on_from_the_bucket_and_the_former_one_is_told(
+def test_a_desk_moves_to_a_bucket_and_home(
     scripts: Scripts, object_store: ObjectStore, tmp_path: Path
 ) -> None:
-    def run(*arguments: str | Path, code: int = 0) -> str:
-        done = scripts.admin(*arguments, env=object_store.environment)
+    def run(*arguments: str | Path, code: int = 0, env: dict[str, str] = object_store.environment) -> str:
+        done = scripts.admin(*arguments, env=env)
         assert done.returncode == code, done.stderr
         return done.stdout if code == 0 else done.stderr
 
     (tmp_path / "n.md").write_text("# Note\n\nThe pendulum swings.\n")
     (former, new), at = ((tmp_path / name for name in ("former", "new")), ("--to", object_store.uri))
     run("ingest", tmp_path / "n.md", "--data", former)
-    run("storage", "copy", *at, "--data", former)
+    copied = run("storage", "copy", *at, "--data", former, "--verify")
+    assert f"Copied {former} to {object_store.uri}: 1 document in 1 collection, " in copied
+    assert f'set uri = "{object_store.uri}" under [storage]' in copied
+    assert "is not empty" in run("storage", "copy", *at, "--data", former, code=2)
+    run("access", "set", tmp_path / "n.md", "--allow", "user:ann", env=object_store.serving)
     fetched = run("storage", "fetch", "--from", object_store.uri, "--data", new)
-    assert f"Fetched {object_store.uri} into {new}: 1 documents in 1 collections, " in fetched
-    assert "Note" in run("search", "pendulum", "--data", new)
-    assert f"{new} already" in run("storage", "fetch", "--from", object_store.uri, "--data", new, code=2)
-    run("access", "set", tmp_path / "n.md", "--allow", "user:ann", "--data", new)
-    run("storage", "copy", *at, "--data", new)
-    for more in ((), ("--access-only",)):
-        refused = run("storage", "copy", *at, *more, "--data", former, code=2)
-        assert f"storage fetch --from {object_store.uri}" in refused
-    both = run("storage", "copy", *at, "--replace", "--access-only", "--data", former, code=2)
-    assert "leave out --access-only" in both
+    assert f"Fetched {object_store.uri} into {new}: 1 document in 1 collection, " in fetched
     assert "restricted" in run("access", "show", tmp_path / "n.md", "--data", new)
-    run("storage", "copy", *at, "--replace", "--data", former)
+    assert "Note" in run("search", "pendulum", "--user", "ann", "--data", new)
+    assert f"{new} already" in run("storage", "fetch", "--from", object_store.uri, "--data", new, code=2)
 
 
 def test_what_only_reads_says_the_same_of_the_bucket_as_of_the_folder(

@@ -430,8 +430,8 @@ class World:
 
 @pytest.fixture(scope="session")
 def admin(scripts: Scripts) -> Callable[..., Any]:
-    def run(*arguments: str | Path) -> Any:  # noqa: ANN401 any JSON
-        done = scripts.admin(*arguments, "--json")
+    def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Any:  # noqa: ANN401 any JSON
+        done = scripts.admin(*arguments, "--json", env=env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

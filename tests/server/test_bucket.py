@@ -1,8 +1,9 @@
-"""Servers that read a desk from a bucket, a copy of a data folder: the same answers, never wider rights."""
+"""Servers that read a desk in a bucket, which commands change there: same answers, never wider rights."""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,12 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from rag.home import Bucket
+from rag.store.write.leases import leased
 from tests import nginx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from subprocess import CompletedProcess
     from types import ModuleType
 
     from tests.bucket import ObjectStore
@@ -48,17 +50,9 @@ def copied(first_copy: dict[str, bytes], object_store: ObjectStore) -> None:
 
 
 @pytest.fixture
-def copy(scripts: Scripts, world: World, object_store: ObjectStore) -> Callable[..., CompletedProcess[str]]:
-    """Copy the world to the bucket."""
-
-    def run(*flags: str) -> CompletedProcess[str]:
-        to = ("storage", "copy", "--to", object_store.uri, *flags)
-        done = scripts.admin(*to, "--data", world.data, env=object_store.environment)
-        assert done.returncode == 0, done.stderr
-        return done
-
-    run()
-    return run
+def there(admin: Callable[..., Any], object_store: ObjectStore, tmp_path: Path) -> Callable[..., Any]:
+    """Run refdesk-admin on the desk in the bucket, from a machine that has nothing of it."""
+    return partial(admin, env=object_store.serving | {"REFDESK_DATA": str(tmp_path / "machine")})
 
 
 def id_of(title: str, listed: dict[str, Any]) -> str:
@@ -121,62 +115,64 @@ def test_rights_in_a_bucket_are_those_of_the_folder(
         assert remote.post(key).status_code == 401
 
 
-def test_a_revoked_key_and_changed_rights_count_from_the_next_request_on_after_a_copy(
+@pytest.mark.usefixtures("copied")
+def test_a_revoked_key_and_changed_rights_count_from_the_next_request_on(
     listen: Callable[..., Remote],
     world: World,
     object_store: ObjectStore,
-    copy: Callable[[], object],
-    admin: Callable[..., Any],
+    there: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
-    made = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--group", "hr", "--data", world.data)
-    copy()
+    of_acorn = ("--tenant", "acorn")
+    made = there("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
     remote = listen(NOWHERE, more=object_store.serving | EACH_REQUEST)
     assert remote.titles(made["key"]) == {"open", "secret"}
-    of_acorn = ("--tenant", "acorn", "--data", world.data)
-    secret = id_of("secret", admin("sources", *of_acorn))
-    admin("access", "revoke", secret, "--from", "group:hr", *of_acorn)
-    copy()
+    secret = id_of("secret", there("sources", *of_acorn))
+    there("access", "revoke", secret, "--from", "group:hr", *of_acorn)
     assert remote.titles(made["key"]) == remote.titles(world.ann) == {"open"}
-    admin("access", "grant", secret, "--to", "group:hr", *of_acorn)
+    there("access", "grant", secret, "--to", "group:hr", *of_acorn)
     late = tmp_path / "late.md"
     late.write_text("# late\n\nA pendulum, late.\n")
-    admin("ingest", late, "--visibility", "tenant", *of_acorn)
-    copy()
+    there("ingest", late, "--visibility", "tenant", *of_acorn)
     assert remote.titles(made["key"]) == {"open", "secret", "late"}
-    admin("remove", id_of("late", admin("sources", *of_acorn)), *of_acorn)
-    admin("key", "revoke", made["id"], "--data", world.data)
-    copy()
+    there("remove", id_of("late", there("sources", *of_acorn)), *of_acorn)
+    there("key", "revoke", made["id"])
     assert remote.post(made["key"]).status_code == 401
     assert remote.titles(world.ann) == {"open", "secret"}
 
 
+@pytest.mark.usefixtures("copied")
 def test_consistency_seconds_bounds_how_late_a_revoked_key_and_a_change_of_rights_count(
     listen: Callable[..., Remote],
     world: World,
     object_store: ObjectStore,
-    copy: Callable[..., object],
-    admin: Callable[..., Any],
+    there: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = admin("key", "create", "--tenant", "birch", "--user", "cat", "--data", world.data)
-    copy()
+    """Also while the collection is being written."""
+    of_birch = ("--tenant", "birch")
+    made = there("key", "create", *of_birch, "--user", "cat")
     late, soon = (
         listen(NOWHERE, more=object_store.serving | {"REFDESK_STORAGE_CONSISTENCY_SECONDS": seconds})
         for seconds in ("600", "1")
     )
-    of_birch = ("--tenant", "birch", "--data", world.data)
     assert late.titles(made["key"]) == soon.titles(made["key"]) == {"theirs"}
-    (theirs,) = admin("sources", *of_birch)["sources"]
-    admin("access", "set", theirs["id"], "--allow", "user:ann", *of_birch)
-    copy()
-    assert eventually(lambda: soon.titles(made["key"]) == set())
-    assert late.titles(made["key"]) == {"theirs"}
-    assert soon.titles(world.eve) == {"theirs"}
-    admin("access", "set", theirs["id"], "--visibility", "tenant", *of_birch)
-    admin("key", "revoke", made["id"], "--data", world.data)
-    copy("--access-only")
-    assert eventually(lambda: soon.post(made["key"]).status_code == 401)
-    assert late.post(made["key"]).status_code == 200
+    (theirs,) = there("sources", *of_birch)["sources"]
+    with leased(_bucket(object_store, monkeypatch), "birch.documents", seconds=0):
+        there("access", "set", theirs["id"], "--allow", "user:ann", *of_birch)
+        assert eventually(lambda: soon.titles(made["key"]) == set())
+        assert late.titles(made["key"]) == {"theirs"}
+        assert soon.titles(world.eve) == {"theirs"}
+        there("access", "set", theirs["id"], "--visibility", "tenant", *of_birch)
+        there("key", "revoke", made["id"])
+        assert eventually(lambda: soon.post(made["key"]).status_code == 401)
+        assert late.post(made["key"]).status_code == 200
+
+
+def _bucket(store: ObjectStore, patch: pytest.MonkeyPatch) -> Bucket:
+    for name, value in store.environment.items():
+        patch.setenv(name, value)
+    return Bucket(store.uri, {"endpoint": store.endpoint, "region": "us-east-1", "allow_http": "true"})
 
 
 @pytest.mark.usefixtures("copied")
@@ -274,21 +270,16 @@ def cache(object_store: ObjectStore, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("copied")
 def test_a_second_replica_reads_rows_and_indexes_from_the_cache_and_changes_from_the_bucket(
     cache: str,
     listen: Callable[..., Remote],
     world: World,
     object_store: ObjectStore,
-    scripts: Scripts,
-    admin: Callable[..., Any],
+    there: Callable[..., Any],
 ) -> None:
-    def copied() -> None:
-        to = ("storage", "copy", "--to", object_store.uri, "--data", world.data)
-        done = scripts.admin(*to, env=object_store.environment)
-        assert done.returncode == 0, done.stderr
-
-    made = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--group", "hr", "--data", world.data)
-    copied()
+    of_acorn = ("--tenant", "acorn")
+    made = there("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
     through = {
         "REFDESK_STORAGE_URI": object_store.uri,
         "REFDESK_STORAGE_CONSISTENCY_SECONDS": "1",
@@ -306,15 +297,12 @@ def test_a_second_replica_reads_rows_and_indexes_from_the_cache_and_changes_from
     assert second.titles(made["key"]) == {"open", "secret"}
     assert object_store.paths
     assert not [path for path in object_store.paths if is_kept(path)]
-    of_acorn = ("--tenant", "acorn", "--data", world.data)
-    (secret,) = [one["id"] for one in admin("sources", *of_acorn)["sources"] if one["title"] == "secret"]
-    admin("access", "revoke", secret, "--from", "group:hr", *of_acorn)
-    copied()
+    secret = id_of("secret", there("sources", *of_acorn))
+    there("access", "revoke", secret, "--from", "group:hr", *of_acorn)
     time.sleep(1)
     assert [one.titles(made["key"]) for one in (first, second)] == [{"open"}] * 2
-    admin("access", "grant", secret, "--to", "group:hr", *of_acorn)
-    admin("key", "revoke", made["id"], "--data", world.data)
-    copied()
+    there("access", "grant", secret, "--to", "group:hr", *of_acorn)
+    there("key", "revoke", made["id"])
     time.sleep(1)
     assert [one.post(made["key"]).status_code for one in (first, second)] == [401] * 2
     assert [one.titles(world.ann) for one in (first, second)] == [{"open", "secret"}] * 2

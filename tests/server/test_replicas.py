@@ -96,9 +96,11 @@ class Load:
 
 @pytest.fixture
 def replicas(
-    listen: Callable[..., Remote], object_store: ObjectStore, copy: Callable[[], None], tmp_path: Path
+    listen: Callable[..., Remote], object_store: ObjectStore, scripts: Scripts, world: World, tmp_path: Path
 ) -> Iterator[Replicas]:
-    copy()
+    to = ("storage", "copy", "--to", object_store.uri, "--data", world.data)
+    done = scripts.admin(*to, env=object_store.environment)
+    assert done.returncode == 0, done.stderr
     object_store.read_only = True
     port = free_port()
     more = object_store.serving | {
@@ -124,20 +126,6 @@ def replicas(
     configuration = nginx.replaced(nginx.shown(PAGE, word="upstream refdesk"), changes)
     with nginx.running(configuration, tmp_path, port):
         yield Replicas(start, running, f"https://127.0.0.1:{port}", certificate)
-
-
-@pytest.fixture
-def copy(world: World, object_store: ObjectStore, scripts: Any) -> Callable[[], None]:  # noqa: ANN401 fixture
-    """Copies the world to the bucket."""
-
-    def run() -> None:
-        object_store.read_only = False
-        to = ("storage", "copy", "--to", object_store.uri, "--data", world.data)
-        done = scripts.admin(*to, env=object_store.environment)
-        object_store.read_only = True
-        assert done.returncode == 0, done.stderr
-
-    return run
 
 
 def certified(folder: Path) -> Path:
@@ -245,26 +233,25 @@ async def test_while_replicas_are_killed_no_answer_is_wrong_or_missing(
 
 @pytest.mark.nightly
 async def test_what_is_revoked_counts_in_all_replicas_after_the_bound(
-    replicas: Replicas, world: World, copy: Callable[[], None], admin: Callable[..., Any]
+    replicas: Replicas, world: World, object_store: ObjectStore, admin: Callable[..., Any], tmp_path: Path
 ) -> None:
-    made = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--group", "hr", "--data", world.data)
-    copy()
+    object_store.read_only = False
+    there = partial(admin, env=object_store.serving | {"REFDESK_DATA": str(tmp_path / "machine")})
+    of_acorn = ("--tenant", "acorn")
+    made = there("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
     await anyio.sleep(BOUND_SECONDS)
-    of_acorn = ("--tenant", "acorn", "--data", world.data)
-    sources = admin("sources", *of_acorn)["sources"]
+    sources = there("sources", *of_acorn)["sources"]
     (secret,) = [one["id"] for one in sources if one["title"] == "secret"]
 
     def said() -> list[set[str]]:
         return [one.titles(made["key"]) for one in replicas.running]
 
     assert await to_thread.run_sync(said) == [{"open", "secret"}] * 3
-    admin("access", "revoke", secret, "--from", "group:hr", *of_acorn)
-    copy()
+    there("access", "revoke", secret, "--from", "group:hr", *of_acorn)
     await anyio.sleep(BOUND_SECONDS)
     assert await to_thread.run_sync(said) == [{"open"}] * 3
-    admin("access", "grant", secret, "--to", "group:hr", *of_acorn)
-    admin("key", "revoke", made["id"], "--data", world.data)
-    copy()
+    there("access", "grant", secret, "--to", "group:hr", *of_acorn)
+    there("key", "revoke", made["id"])
     await anyio.sleep(BOUND_SECONDS)
     assert [one.post(made["key"]).status_code for one in replicas.running] == [401] * 3
     assert [one.titles(world.ann) for one in replicas.running] == [{"open", "secret"}] * 3

@@ -16,7 +16,7 @@ from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.home import Bucket
 from rag.search.desk import Desk
-from rag.store.bucket.bucket_copy import copy_to_bucket
+from rag.store.care.bucket_moves import copy_to_bucket
 from rag.store.read.desk_reader import DeskReader
 from tests import nginx
 from tests.bench.corpus import QUESTIONS

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +13,6 @@ import anyio
 import pytest
 
 from rag.home import Bucket
-from rag.store.bucket.bucket_copy import copy_to_bucket
-from rag.store.bucket.bucket_turns import NOTES
-from rag.store.write.bucket_objects import object_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,33 +62,6 @@ def ingested_note(small_desk: ModuleType, note: Path, tmp_path_factory: pytest.T
 def data(ingested_note: Path, tmp_path: Path) -> Path:
     """A data folder with one document, which everybody may see."""
     return shutil.copytree(ingested_note, tmp_path / "data")
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """What a copy of the data folder leaves: its notes there, and the objects in the bucket."""
-
-    bucket: str
-    notes: str
-    objects: dict[str, bytes]
-
-
-@pytest.fixture(scope="module")
-def first_copy(ingested_note: Path, buckets: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    data = shutil.copytree(ingested_note, tmp_path_factory.mktemp("copied") / "data")
-    with buckets.object_store() as store, pytest.MonkeyPatch.context() as patch:
-        bucket = _bucket_of(store, patch, data.parent / "local")
-        anyio.run(copy_to_bucket, data, bucket)
-        objects = {name: bucket.read(name) or b"" for name in object_facts(bucket)}
-    return Copy(store.bucket, (data / NOTES).read_text(), objects)
-
-
-@pytest.fixture
-def copied(first_copy: Copy, data: Path, bucket: Bucket, object_store: ObjectStore) -> None:
-    """The data folder has been copied to the bucket."""
-    (data / NOTES).write_text(first_copy.notes.replace(first_copy.bucket, object_store.bucket))
-    prefix = bucket.uri.removeprefix(f"s3://{object_store.bucket}/")
-    object_store.fill({f"{prefix}/{name}": content for name, content in first_copy.objects.items()})
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Writes and lists the objects of a bucket, and checks whether an object store is fit for a desk.
 
-Servers only read a bucket (`rag.home`). `check_bucket` is what `doctor storage` runs; a copy runs it before
-its first object.
+Servers only read a bucket (`rag.home`). `check_bucket` is what `doctor storage` runs.
 """
 
 from __future__ import annotations
@@ -211,7 +210,7 @@ def _writing(bucket: Bucket, probe: str) -> Iterator[BucketCheck]:
         if not once:
             text = (
                 "It ignores If-None-Match: what one writer has committed, another can replace. Use another "
-                "object store; nothing is copied to this one."
+                "object store; nothing is written to this one."
             )
         yield BucketCheck("conditional writes", "fine" if once else "wrong", text)
     except StoreError as error:

@@ -1,1 +1,0 @@
-"""Copies a desk to a bucket, fetches it from there, and checks whether a bucket can hold one."""

@@ -1,0 +1,317 @@
+"""Moves a desk from a data folder to a bucket, and back: once, each file once, many at a time.
+
+The engine never changes a file of rows, and its name is unique. So a move that was interrupted goes on by
+names and sizes. Nobody is locked out: the move ends only if nothing has changed meanwhile, and is to be run
+again otherwise. Rows come before the versions that name them, and of each table only its newest version.
+
+On the way to a bucket, the object `copying` names the desk. The list of tenants comes last: without it no
+command and no server takes the bucket for a desk. On the way home, files are collected in the folder
+`fetching`, and put in place when all are there: access records before what they protect, the catalog after
+the tables that it names, the key last. While the folder exists, no key is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio import to_thread
+
+from rag.access.keys import KEYS
+from rag.access.tenants import tenants
+from rag.errors import BusyError, ConfigurationError, StoreError
+from rag.home import Bucket, Home, data_folder_problem
+from rag.store.read import schema
+from rag.store.read.desk_reader import DeskReader
+from rag.store.write.bucket_objects import (
+    PROBES,
+    creates_once,
+    delete,
+    digest_of,
+    fetch,
+    object_facts,
+    put,
+    put_new,
+)
+from rag.store.write.collection_tables import is_swept
+from rag.store.write.desk_folder import FETCHING, flush_folder, prepare, read_key, unwritable
+from rag.store.write.leases import ENDED, LEASES, unfit_store
+from rag.store.write.locks import locked
+
+MARK = "copying"
+KEY = "key"
+PARTS = ("tenants", KEYS, "tables", "runs", KEY)
+SENDERS = 16  # at once
+WAIT_SECONDS = 15
+ACCESS_TABLES = f"tables/{schema.access_table('')}"  # what the names of their files begin with
+CATALOG = f"tables/{schema.COLLECTIONS}.lance/"
+CHANGED = "Somebody has changed the desk in {} meanwhile. Run the same command again when nobody writes."
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The files of a desk that was moved, how many of them this run moved, and the documents it holds.
+
+    Documents are counted by tenant and name of their collection.
+    """
+
+    files: int
+    bytes: int
+    moved: int
+    documents: Mapping[str, int]
+
+
+async def copy_to_bucket(data: Path, bucket: Bucket, *, verify: bool = False) -> Move:
+    """Copy a desk to an empty bucket, or complete a copy of it. With `verify`, all is read back and compared.
+
+    Raises:
+        ConfigurationError: the folder has no desk, or the bucket is not empty or has no conditional writes.
+        BusyError: the desk was changed meanwhile.
+        StoreError: the bucket can't be read or written, or an object differs from its file.
+    """
+    if not tenants(data):
+        raise ConfigurationError(f"There is no desk in {data} to copy. Run refdesk-admin ingest first.")
+    there = object_facts(bucket)
+    _claim(data, bucket, there)
+    unclean = await _unclean(data)
+    files, moved = await to_thread.run_sync(_send_all, data, bucket, there, unclean)
+    if verify:
+        await to_thread.run_sync(_compare, data, bucket, files)
+    return Move(len(files), sum(files.values()), moved, await _documents(data))
+
+
+def _claim(data: Path, bucket: Bucket, there: Collection[str]) -> None:
+    """Mark the bucket as the target of a copy from this desk.
+
+    Raises:
+        ConfigurationError: it holds something else, or has no conditional writes.
+    """
+    desk = hashlib.sha256(b"refdesk copy\0" + read_key(data)).hexdigest().encode()
+    if any(not name.startswith(PROBES) for name in there):
+        if MARK not in there or bucket.read_now(MARK)[0] != desk:
+            raise ConfigurationError(
+                f"{bucket} is not empty, and holds no unfinished copy of this desk. Nothing was copied. Name "
+                "an empty bucket or prefix: --to s3://bucket/prefix."
+            )
+        return
+    if not creates_once(bucket):
+        raise unfit_store(bucket)
+    if not put_new(bucket, MARK, desk):
+        raise BusyError(f"Another copy to {bucket} has just begun.")
+
+
+async def _unclean(data: Path) -> list[str]:
+    """The names of the locks of collections in which a killed writer may have left something."""
+    return [
+        f"{collection.tenant}.{collection.name}"
+        for tenant in tenants(data)
+        for collection in await DeskReader(data, timeout_seconds=WAIT_SECONDS).collections(tenant)
+        if not collection.attached and not is_swept(data, collection)
+    ]
+
+
+def _send_all(
+    data: Path, bucket: Bucket, there: Mapping[str, tuple[int, str | None]], unclean: Iterable[str]
+) -> tuple[dict[str, int], int]:
+    """Send what the bucket lacks. Returns the sizes of all files by name, and how many were sent."""
+    files = _files(data)
+    sent = 0
+    if not any(name.startswith("tenants/") for name in there):  # otherwise only the end was missing
+        delete(bucket, there.keys() - files.keys() - {MARK})  # of the folder as it was before
+        for kind in _in_order(files):
+            missing = [name for name in kind if not (_is_row_file(name) and _has(there, name, files[name]))]
+            _each(missing, lambda name: _send(data, bucket, name))
+            sent += len(missing)
+        for lock in unclean:
+            put(bucket, f"{LEASES}/{lock}/{1:08d}", ENDED)
+        if _files(data) != files:
+            raise BusyError(CHANGED.format(data))
+    tenant_names = [name for name in files if name.startswith("tenants/")]
+    _each(tenant_names, lambda name: _send(data, bucket, name))
+    delete(bucket, [MARK])
+    return files, sent + len(tenant_names)
+
+
+def _has(there: Mapping[str, tuple[int, str | None]], name: str, size: int) -> bool:
+    return name in there and there[name][0] == size
+
+
+def _in_order(names: Collection[str]) -> Iterator[list[str]]:
+    """Files, but those of tenants, in the groups that follow each other."""
+    manifests = [name for name in names if _is_manifest(name)]
+    yield [name for name in names if name in {KEY, KEYS}]
+    yield [name for name in names if _is_row_file(name) and name.startswith(ACCESS_TABLES)]
+    yield [name for name in manifests if name.startswith(ACCESS_TABLES)]
+    yield [name for name in names if _is_row_file(name) and not name.startswith(ACCESS_TABLES)]
+    yield [name for name in manifests if not name.startswith((ACCESS_TABLES, CATALOG))]
+    yield [name for name in names if name.startswith("runs/")]
+    yield [name for name in manifests if name.startswith(CATALOG)]
+
+
+def _files(data: Path) -> dict[str, int]:
+    """The sizes of the files of a desk by name; of each table, those that its newest version may need."""
+    sizes = {}
+    for part in PARTS:
+        for file in [data / part, *sorted((data / part).rglob("*"))]:
+            if file.is_file() and not file.name.startswith("."):
+                with suppress(FileNotFoundError):  # dropped with an old version, just now
+                    sizes[file.relative_to(data).as_posix()] = file.stat().st_size
+    return _of_newest_versions(sizes)
+
+
+def _of_newest_versions(sizes: Mapping[str, int]) -> dict[str, int]:
+    newest: dict[str, str] = {}
+    for name in filter(_is_manifest, sizes):
+        table = name.partition("/_versions/")[0]
+        newest[table] = min(name, newest.get(table, name))  # names of versions count down
+    return {name: size for name, size in sizes.items() if not _is_version(name) or name in newest.values()}
+
+
+def _is_version(name: str) -> bool:
+    """Whether it is in the folder of a table's versions, which also has a hint at the newest one."""
+    return "/_versions/" in name
+
+
+def _is_manifest(name: str) -> bool:
+    return _is_version(name) and name.endswith(".manifest")
+
+
+def _is_row_file(name: str) -> bool:
+    """Whether it is a file of a table that is never changed, with a unique name."""
+    return name.startswith("tables/") and not _is_version(name)
+
+
+def _each(names: Collection[str], work: Callable[[str], None]) -> None:
+    with ThreadPoolExecutor(SENDERS) as threads:
+        try:
+            for _ in threads.map(work, names):
+                pass
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _send(data: Path, bucket: Bucket, name: str) -> None:
+    try:
+        with (data / name).open("rb") as file:
+            put(bucket, name, file if _is_row_file(name) else file.read())
+    except FileNotFoundError as error:
+        raise BusyError(CHANGED.format(data)) from error
+    except OSError as error:
+        raise StoreError(f"{data / name} can't be read: {error.strerror}.") from error
+
+
+def _compare(data: Path, bucket: Bucket, names: Iterable[str]) -> None:
+    """Raise StoreError if an object isn't the same as its file."""
+
+    def compare(name: str) -> None:
+        with (data / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest_of(bucket, name):
+                raise StoreError(f"{bucket}/{name} isn't the same as {data / name}. Move the desk anew.")
+
+    _each([*names], compare)
+
+
+async def fetch_from_bucket(bucket: Bucket, data: Path, *, verify: bool = False) -> Move:
+    """Fetch a desk into an empty data folder, or complete a fetch. With `verify`, all is read twice.
+
+    Raises:
+        ConfigurationError: the folder holds a desk or something else, or the bucket holds no desk.
+        BusyError: somebody wrote to the bucket meanwhile, or works in the folder.
+        StoreError: the bucket can't be read, or the disk is full.
+    """
+    _check_room(data)
+    prepare(data)
+    with locked(data, "catalog", seconds=WAIT_SECONDS):
+        _check_room(data)
+        files, moved = await to_thread.run_sync(_fetch_all, bucket, data, verify)
+        documents = await _documents(data)
+    return Move(len(files), sum(files.values()), moved, documents)
+
+
+def _check_room(data: Path) -> None:
+    if (data / KEY).exists() or (not (data / FETCHING).exists() and any(map(_holds, _places(data)))):
+        raise ConfigurationError(f"There is a desk in {data} already. Name an empty folder with --data.")
+    if data.exists() and not (data / "locks").exists() and any(data.iterdir()):
+        raise ConfigurationError(data_folder_problem(data) or f"{data} is not empty.")
+
+
+def _places(data: Path) -> list[Path]:
+    return [data / part for part in PARTS]
+
+
+def _holds(path: Path) -> bool:
+    return path.is_file() or any(file.is_file() for file in path.rglob("*"))
+
+
+def _fetch_all(bucket: Bucket, data: Path, verify: bool) -> tuple[dict[str, int], int]:  # noqa: FBT001 in a thread
+    """Fetch all objects into their places. Returns their sizes by name, and how many were fetched."""
+    there = object_facts(bucket)
+    if MARK in there or KEY not in there:
+        raise ConfigurationError(f"There is no complete desk in {bucket} to fetch. Nothing was written.")
+    files, staged = _of_desk(there), data / FETCHING
+    missing = [name for name in files if not (_is_row_file(name) and _size(staged / name) == files[name])]
+    try:
+        _each(missing, lambda name: _fetch(bucket, name, staged / name))
+        if verify:
+            _compare(staged, bucket, files)
+        now = object_facts(bucket)
+        if {name: now.get(name) for name in files} != {name: there[name] for name in files} or _of_desk(
+            now
+        ).keys() != files.keys():
+            raise BusyError(CHANGED.format(bucket))
+        _put_in_place(data, sorted(files, key=_order))
+    except OSError as error:
+        raise unwritable(f"The data folder {data} can't be written", error) from error
+    prepare(data)
+    return files, len(missing)
+
+
+def _of_desk(there: Mapping[str, tuple[int, str | None]]) -> dict[str, int]:
+    sizes = {name: size for name, (size, _) in there.items() if name.partition("/")[0] in PARTS}
+    return _of_newest_versions(sizes)
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.is_file() else -1
+
+
+def _fetch(bucket: Bucket, name: str, file: Path) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with file.open("wb") as opened:
+        for part in fetch(bucket, name):
+            opened.write(part)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def _put_in_place(data: Path, names: Collection[str]) -> None:
+    for path in _places(data):  # left by a killed fetch
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    for name in names:
+        (data / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data / FETCHING / name).replace(data / name)
+    for folder in {(data / name).parent for name in names}:
+        flush_folder(folder)
+    shutil.rmtree(data / FETCHING)
+
+
+def _order(name: str) -> tuple[bool, bool, bool, str]:
+    """Who may see what comes first, then the tables, their list, and the key."""
+    return name == KEY, name.startswith(CATALOG), not name.startswith(ACCESS_TABLES), name
+
+
+async def _documents(home: Home) -> dict[str, int]:
+    reader = DeskReader(home, timeout_seconds=WAIT_SECONDS)
+    return {
+        f"{tenant}/{collection.name}": await (await reader.open(collection)).source_count()
+        for tenant in tenants(home)
+        for collection in await reader.collections(tenant)
+        if not collection.attached
+    }
