@@ -175,18 +175,25 @@ async def drop_old_versions(keep: timedelta, *tables: lancedb.AsyncTable) -> Non
 
 
 async def drop_bare_versions(*tables: lancedb.AsyncTable) -> None:
-    """Drop the old versions of those tables whose newest version uses every file of rows that there is.
+    """Drop the old versions of those local tables whose newest version uses every file of rows that there is.
 
     A reader of an old version misses nothing then: it has read the manifest, which alone is deleted. So a
     table that was filled once has no more files than it needs, as soon as it is filled.
     """
     for table in tables:
-        folder = Path(await table.uri())
-        parts = [name for part in ("data", "_deletions", "_indices") for name in _files(folder / part)]
-        if await _files_of_rows(table) == len(parts) and old_versions(folder, timedelta(0)) > 1:
+        if "://" in (uri := await table.uri()):
+            continue  # in a bucket, listing it costs more
+        files = _count_of_parts(Path(uri))
+        if await _files_of_rows(table) == files and old_versions(Path(uri), timedelta(0)) > 1:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # as below
                 await _optimize(table, keep=timedelta(0))
+
+
+def _count_of_parts(folder: Path) -> int:
+    """The number of files of rows, deletions and indexes of a table."""
+    parts = (folder / part for part in ("data", "_deletions", "_indices"))
+    return sum(file.is_file() for part in parts for file in part.rglob("*"))
 
 
 async def _unindexed_rows(table: lancedb.AsyncTable) -> int:
