@@ -285,7 +285,7 @@ async def test_what_was_fetched_before_an_interruption_is_not_fetched_again(
     data: Path, bucket: Bucket, tmp_path: Path, object_store: ObjectStore
 ) -> None:
     await copy_to_bucket(data, bucket)
-    object_store.left = 25
+    object_store.left = 12
     with pytest.raises(StoreError):
         await fetch_from_bucket(bucket, tmp_path / "new")
     object_store.left = None
