@@ -11,6 +11,7 @@ The process ends when no host has said anything for some minutes, even if bridge
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import logging
 import os
@@ -39,8 +40,9 @@ from server.admission import Admission
 from server.handlers import create_server
 from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_LONG
 from server.lazy_desk import LazyDesk
+from server.local_pages import LocalPages
 from server.main import read_flags
-from server.passage_pages import LocalPages, PassagePages
+from server.passage_pages import PassagePages
 from server.start import EXIT_USAGE, create_misconfigured_server, local_settings, warn
 from server.stdio import converse, json_line
 from server.telemetry import call_audit, logs
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import Principal
 
+RETRY_SECONDS = 1.0  # after a connection that could not be accepted
 CALL_SECONDS = 10.0  # in which a connection must say how its host started refdesk
 MAX_SESSIONS = 64
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + 32  # a line with its number
@@ -184,8 +187,17 @@ class SharedDesk:
         async with self._tasks:
             self._tasks.start_soon(self._end_when_idle)
             with suppress(anyio.ClosedResourceError):
-                await self._listener.serve(self.attend, self._tasks)
+                await self._accept(self._listener)
             await anyio.sleep_forever()
+
+    async def _accept(self, listener: SocketListener) -> None:
+        """Attend to whoever connects. Without a file descriptor for it, those that are there go on."""
+        while True:
+            try:
+                await listener.serve(self.attend, self._tasks)
+            except (OSError, anyio.BrokenResourceError) as error:
+                log.warning("No host can connect just now: %s", type(error).__name__)
+                await anyio.sleep(RETRY_SECONDS)
 
     async def serve_alone(self, stream: SocketStream) -> None:
         """Serve one host, and end with it."""
@@ -274,23 +286,28 @@ class SharedDesk:
         """Show passages to the person in a browser, from now on."""
         admission = Admission(settings.limits, wait_forever=True)
         pages = PassagePages(lazy_desk, settings, admission, remote=False)
-        path = listener.extra(SocketAttribute.local_address)  # noqa: S610 not Django's
-        port_file = Path(f"{path}.port")
+        path = Path(str(listener.extra(SocketAttribute.local_address)))  # noqa: S610 not Django's
+        of_desk = hashlib.sha256(str(settings.home).encode()).hexdigest()[:16]
+        port_file = path.with_name(f"{of_desk}.port")
         try:
-            self._pages = LocalPages(pages, settings, self._readers, port_file)
+            self._pages = LocalPages(pages, settings, self._askers_principals, port_file)
         except OSError as error:
             log.warning("Citations have no pages: %s", error)
             return
-        self._tasks.start_soon(self._pages.serve)
+        self._tasks.start_soon(self._serve_pages, self._pages)
 
-    def _readers(self) -> list[Principal]:
-        """Those on whose behalf hosts ask: what any of them may read, the person may."""
+    async def _serve_pages(self, pages: LocalPages) -> None:
+        current_session.set(None)  # else what they log would go to the host that came first
+        await pages.serve()
+
+    def _askers_principals(self) -> list[Principal]:
+        """Those on whose behalf hosts ask or have asked, for somebody who looks at a page now."""
         self._touch()
-        readers = []
+        principals = []
         for asker in self._askers.values():
             with suppress(ConfigurationError):  # the tenant is gone
-                readers.append(asker.principal())
-        return readers
+                principals.append(asker.principal())
+        return principals
 
     def _server(self, settings: Settings) -> tuple[Server[Any], Admission, Asker]:
         """A server for one session.
@@ -313,7 +330,9 @@ class SharedDesk:
         return server, admission, {f"principal.{name}": value for name, value in fixed.items()}
 
     async def _retire(self) -> None:
-        """Let nobody connect any more: the next bridge starts another desk."""
+        """Let nobody connect any more: the next bridge starts another desk, which shows the pages, too."""
+        if self._pages:
+            self._pages.close()
         listener, self._listener = self._listener, None
         if listener:
             await listener.aclose()

@@ -11,40 +11,50 @@ import hmac
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import islice
 
 from rag.home import Home, read
 
-COOKIE = "refdesk-pages"
+COOKIE = "refdesk-pages-"  # and what tells desks apart, as a browser may be signed in to several
 KEY = "key"  # of the desk, from which ids are derived, too
 VALID_DAYS = 7
-PURPOSE = b"refdesk pages "  # so that no other signature by this key is a pass
+MOST_PASSES = 4  # of a request that are looked at
 
 
-def new_pass(home: Home, now: datetime) -> str | None:
-    """A pass that holds for `VALID_DAYS`; None for a desk that has no key yet, and so no documents.
+def new_pass(home: Home, now: datetime) -> tuple[str, str] | None:
+    """The name and the value of a cookie with a pass; None for a desk without a key, so without documents.
 
     Raises:
-        StoreError: the key can't be read.
+        OSError, StoreError: the key can't be read.
     """
     key = read(home, KEY)
-    return _signed(key, now.astimezone(UTC).toordinal()) if key else None
+    return (_cookie(key), _signed(key, now.astimezone(UTC).toordinal())) if key else None
 
 
 def holds_pass(home: Home, cookies: Iterable[str], now: datetime) -> bool:
-    """Whether one of a request's cookie headers has a valid pass.
+    """Whether a request's cookie headers have a pass that is at most `VALID_DAYS` old.
 
     Raises:
-        StoreError: the key can't be read.
+        OSError, StoreError: the key can't be read.
     """
     key, today = read(home, KEY), now.astimezone(UTC).toordinal()
     if not key:
         return False
-    valid = [_signed(key, today - age) for age in range(VALID_DAYS)]
-    return any(same(value, pass_) for value in cookie_values(cookies, COOKIE) for pass_ in valid)
+    valid = [_signed(key, today - age) for age in range(VALID_DAYS + 1)]
+    presented = islice(cookie_values(cookies, _cookie(key)), MOST_PASSES)
+    return any(same(value, pass_) for value in presented for pass_ in valid)
+
+
+def _cookie(key: bytes) -> str:
+    return COOKIE + _digest(key, "pages")[:8]
 
 
 def _signed(key: bytes, day: int) -> str:
-    return f"{day}.{hmac.new(key, PURPOSE + str(day).encode(), sha256).hexdigest()}"
+    return f"{day}.{_digest(key, f'pages {day}')}"
+
+
+def _digest(key: bytes, purpose: str) -> str:
+    return hmac.new(key, f"refdesk {purpose}".encode(), sha256).hexdigest()
 
 
 def cookie_values(headers: Iterable[str], name: str) -> Iterator[str]:

@@ -49,6 +49,7 @@ from server.http.middleware import (
     RequireScope,
 )
 from server.http.oauth import metadata_route
+from server.http.page_signin import PageCookie
 from server.jsonrpc import MAX_MESSAGE_BYTES
 from server.mcp_apps import DECLARED, SESSION, SESSION_HEADER
 from server.telemetry.logs import note_refusal
@@ -211,6 +212,7 @@ def http_app(
         middleware=[  # from the outside in
             Middleware(RequestTracking, AddressResolver(http.trusted_proxies), refusal_log),
             Middleware(ApiKeyHeader),
+            *([Middleware(PageCookie)] if settings.oauth.page_client else []),
             Middleware(FailureLimit, settings.limits.failures_per_minute),
             Middleware(HostCheck, security),
             Middleware(BodyTimeout, settings.limits.receive_seconds),

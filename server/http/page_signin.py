@@ -1,14 +1,15 @@
 """Sign-in of a browser to the pages of passages: OAuth's authorization code with PKCE, as a public client.
 
-The issuer's token stays in a cookie of the browser, which is sent to the pages alone. Each request verifies
-it, as any request's token, so there are no sessions here and any replica can answer. When it has ended, the
-browser goes to the issuer again, which usually asks the person nothing.
+The issuer's token stays in a cookie of the browser, which is sent to the pages alone. `PageCookie` makes it
+the token of the request, which is verified, limited and audited like any other. So there are no sessions
+here, and any replica can answer. When it has ended, the browser goes to the issuer again.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from hashlib import sha256
@@ -19,21 +20,23 @@ from urllib.parse import quote, unquote, urlencode
 import anyio
 import httpx2
 from starlette.authentication import AuthenticationError
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from rag.access.keys import SEARCH_SCOPE
+from rag.access.keys import PREFIX, SEARCH_SCOPE
 from rag.access.page_pass import cookie_values, same
 from rag.config.server_settings import is_tamper_proof, resource_url
-from rag.errors import ProviderError
-from rag.uris import CITED, PASSAGE_PAGES
+from rag.errors import NotFoundError, ProviderError
+from rag.uris import CITED, PASSAGE_PAGES, split_citation
 from server.http.callers import Caller
 from server.passage_pages import ROUTE, PassagePages, refusal
 
 if TYPE_CHECKING:
     from starlette.authentication import AuthenticationBackend
     from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from rag.config.settings import Settings
 
@@ -43,6 +46,7 @@ BEGUN = "__Secure-refdesk-sign-in-"  # with the beginning of its state: several 
 STATE_CHARS = 8
 BEGUN_SECONDS = 600  # in which a person signs in at the issuer
 ANSWER_SECONDS = 5  # of the issuer
+COOLDOWN_SECONDS = 30  # between two attempts to learn its addresses
 MOST_COOKIE_CHARS = 4000  # browsers keep 4096 bytes, with the name and the attributes
 DISCOVERY = "/.well-known/openid-configuration"
 NO_ISSUER = "The identity provider can't be reached. Try again later."
@@ -65,6 +69,8 @@ class PageSignIn:
         self._resource = resource_url(settings.http)
         self._backend = backend
         self._endpoints: tuple[str, str] | None = None
+        self._discovering, self._tried_at = anyio.Lock(), float("-inf")
+        self._client = httpx2.AsyncClient(timeout=ANSWER_SECONDS)  # one, as making it takes 80 ms
 
     @property
     def routes(self) -> list[Route]:
@@ -75,30 +81,16 @@ class PageSignIn:
         ]
 
     async def _show(self, request: Request) -> Response:
+        id_ = request.path_params["id"]
         try:
-            for token in cookie_values(request.headers.getlist("cookie"), TOKEN):
-                caller = await self._caller(token)
-                if caller and SEARCH_SCOPE in caller.scopes:
-                    return await self._pages.show(request, [caller.principal])
-            return await self._begin(request.path_params["id"])
+            split_citation(id_)  # what is no id needs no sign-in
+            if SEARCH_SCOPE in request.auth.scopes:
+                return await self._pages.show(request, [request.user.access_token.principal])
+            return await self._begin(id_)
+        except NotFoundError as error:
+            return refusal(HTTPStatus.NOT_FOUND, str(error))
         except ProviderError as error:
             return _unavailable(error)
-
-    async def _caller(self, token: str) -> Caller | None:
-        """Whose token it is; None if it isn't valid.
-
-        Raises:
-            ProviderError: that can't be determined just now.
-        """
-        headers = [(b"authorization", b"Bearer " + token.encode("ascii", "replace"))]
-        try:
-            authenticated = await self._backend.authenticate(
-                HTTPConnection({"type": "http", "headers": headers})
-            )
-        except AuthenticationError as error:
-            raise ProviderError(str(error)) from error
-        caller = getattr(authenticated[1], "access_token", None) if authenticated else None
-        return caller if isinstance(caller, Caller) else None
 
     async def _begin(self, id_: str) -> Response:
         """Send the browser to the issuer.
@@ -126,20 +118,28 @@ class PageSignIn:
         return reply
 
     async def _signed_in(self, request: Request) -> Response:
-        """Exchange the issuer's code for a token, and go on to the passage."""
+        """Exchange the issuer's code for a token, and go on to the passage. HEAD requests use up no code."""
+        if request.method == "HEAD":
+            return Response()
         state, code = request.query_params.get("state", ""), request.query_params.get("code", "")
         name = BEGUN + state[:STATE_CHARS]
         for begun in cookie_values(request.headers.getlist("cookie"), name):
             begun_state, _, rest = begun.partition(".")
             if same(state, begun_state):
-                verifier, _, id_ = rest.partition(".")
-                try:
-                    reply = await self._exchange(code, verifier, unquote(id_))
-                except ProviderError as error:
-                    reply = _unavailable(error)
+                reply = await self._after(code, *rest.partition(".")[::2])
                 reply.delete_cookie(name, path=PASSAGE_PAGES, secure=True, httponly=True)
                 return reply
         return refusal(HTTPStatus.FORBIDDEN, NOT_BEGUN)
+
+    async def _after(self, code: str, verifier: str, quoted_id: str) -> Response:
+        try:
+            id_ = unquote(quoted_id)
+            split_citation(id_)  # a cookie can be anybody's
+            return await self._exchange(code, verifier, id_)
+        except NotFoundError:
+            return refusal(HTTPStatus.FORBIDDEN, NOT_BEGUN)
+        except ProviderError as error:
+            return _unavailable(error)
 
     async def _exchange(self, code: str, verifier: str, id_: str) -> Response:
         """The way to the passage, with the token for the code as a cookie; or why there is none.
@@ -156,12 +156,12 @@ class PageSignIn:
             "resource": self._resource,
         }
         _, address = await self._issuer_endpoints()
-        token = (await _ask("POST", address, form)).get("access_token") if code else None
+        token = (await self._ask("POST", address, form)).get("access_token") if code else None
         if not isinstance(token, str):
             return refusal(HTTPStatus.FORBIDDEN, NOT_GIVEN)
         if len(token) > MOST_COOKIE_CHARS:
             return refusal(HTTPStatus.FORBIDDEN, NOT_ACCEPTED.format(TOO_LARGE))
-        caller = await self._caller(token)
+        caller = None if token.startswith(PREFIX) else await self._caller(token)
         if caller is None or SEARCH_SCOPE not in caller.scopes:
             reason = (caller.refusal if caller else "") or ASK_OPERATOR
             return refusal(HTTPStatus.FORBIDDEN, NOT_ACCEPTED.format(reason))
@@ -169,42 +169,83 @@ class PageSignIn:
         _set_cookie(reply, TOKEN, token, None)
         return reply
 
+    async def _caller(self, token: str) -> Caller | None:
+        """Whose token it is; None if it isn't valid.
+
+        Raises:
+            ProviderError: that can't be determined just now.
+        """
+        headers = [(b"authorization", b"Bearer " + token.encode("ascii", "replace"))]
+        try:
+            authenticated = await self._backend.authenticate(
+                HTTPConnection({"type": "http", "headers": headers})
+            )
+        except AuthenticationError as error:
+            raise ProviderError(str(error)) from error
+        caller = getattr(authenticated[1], "access_token", None) if authenticated else None
+        return caller if isinstance(caller, Caller) else None
+
     async def _issuer_endpoints(self) -> tuple[str, str]:
         """The addresses at which the issuer signs people in, and gives tokens for codes.
 
         Raises:
             ProviderError: they can't be had, or anybody on the network path could change what is sent there.
         """
-        if self._endpoints is None:
-            document = await _ask("GET", self._oauth.issuer.rstrip("/") + DISCOVERY)
-            addresses = [document.get(name) for name in ("authorization_endpoint", "token_endpoint")]
-            authorization, token = (address if isinstance(address, str) else "" for address in addresses)
-            if document.get("issuer") != self._oauth.issuer or not (
-                is_tamper_proof(authorization) and is_tamper_proof(token)
-            ):
-                raise ProviderError("The issuer's metadata is of another issuer, or has no https addresses.")
-            self._endpoints = authorization, token
+        async with self._discovering:
+            if self._endpoints is None:
+                if time.monotonic() - self._tried_at < COOLDOWN_SECONDS:
+                    raise ProviderError("The issuer's metadata could not be had a moment ago.")
+                self._tried_at = time.monotonic()
+                self._endpoints = await self._discovered()
         return self._endpoints
 
+    async def _discovered(self) -> tuple[str, str]:
+        document = await self._ask("GET", self._oauth.issuer.rstrip("/") + DISCOVERY)
+        addresses = [document.get(name) for name in ("authorization_endpoint", "token_endpoint")]
+        authorization, token = (address if isinstance(address, str) else "" for address in addresses)
+        if document.get("issuer") != self._oauth.issuer or not (
+            is_tamper_proof(authorization) and is_tamper_proof(token)
+        ):
+            raise ProviderError("The issuer's metadata is of another issuer, or has no https addresses.")
+        return authorization, token
 
-async def _ask(method: str, address: str, form: Mapping[str, str] | None = None) -> Mapping[str, Any]:
-    """The issuer's answer as JSON; an empty one if it refuses.
+    async def _ask(
+        self, method: str, address: str, form: Mapping[str, str] | None = None
+    ) -> Mapping[str, Any]:
+        """The issuer's answer as JSON.
 
-    Raises:
-        ProviderError: there is none.
-    """
-    try:
-        with anyio.fail_after(ANSWER_SECONDS):
-            async with httpx2.AsyncClient(timeout=ANSWER_SECONDS) as client:
-                answer = await client.request(method, address, data=form)
+        Raises:
+            ProviderError: there is none.
+        """
+        try:
+            with anyio.fail_after(ANSWER_SECONDS):
+                answer = await self._client.request(method, address, data=form)
                 document = answer.json()
-    except (httpx2.HTTPError, TimeoutError, ValueError) as error:
-        raise ProviderError(f"The issuer doesn't answer at {address}: {type(error).__name__}.") from error
-    if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or not isinstance(document, dict):
-        raise ProviderError(f"The issuer failed at {address} with status {answer.status_code}.")
-    if "error" in document:
-        log.warning("The issuer refused a sign-in: %.64r", document["error"])
-    return document
+        except (httpx2.HTTPError, TimeoutError, ValueError) as error:
+            raise ProviderError(f"The issuer doesn't answer at {address}: {type(error).__name__}.") from error
+        if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or not isinstance(document, dict):
+            raise ProviderError(f"The issuer failed at {address} with status {answer.status_code}.")
+        if "error" in document:
+            log.warning("The issuer refused a sign-in: %.64r", document["error"])
+        return document
+
+
+class PageCookie:
+    """Middleware that makes the token in the cookie of a page that of the request. API keys don't count."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request under the token of its cookie."""
+        if scope["type"] == "http" and scope["path"].startswith(f"{PASSAGE_PAGES}/"):
+            headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
+            cookies = Headers(scope=scope).getlist("cookie")
+            token = next(cookie_values(cookies, TOKEN), "").encode("ascii", "replace")
+            if token and not token.startswith(PREFIX.encode()):
+                headers.append((b"authorization", b"Bearer " + token))
+            scope = {**scope, "headers": headers}
+        await self._app(scope, receive, send)
 
 
 def _set_cookie(reply: Response, name: str, value: str, seconds: int | None) -> None:

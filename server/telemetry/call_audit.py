@@ -72,7 +72,7 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     TimeoutError: "late",
 }
 ID_OR_URI = re.compile(
-    rf"(?:{SCHEME}[a-z0-9_-]+/)?([a-z2-7]{{16}})(?:{REVISION_PATTERN})?((?:/[0-9]{{1,9}})?)"
+    rf"(?:{SCHEME}[a-z0-9_-]+/)?([a-z2-7]{{16}})(?:{REVISION_PATTERN})?((?:/[0-9]{{1,9}}(?:-[0-9]{{1,9}})?)?)"
 )
 """An id, or a URI that ends in one. Only the id is logged: the other names in it could be any words."""
 OTHER = "other"  # a method or tool that does not exist
@@ -126,7 +126,7 @@ class CallRecorder:
             return await call_next(ctx)
         call = Call(self._name(ctx), client=_client(ctx))
         record = recorded(call, partial(self._requested_id, ctx), self._measure)
-        with _request_info(), call_span(ctx, call, _method(ctx)), record:
+        with record, call_span(ctx, call, _method(ctx)):
             call.principal = self._principal_of(ctx)
             result = await call_next(ctx)
             call.ids = _returned_ids(ctx, result)
@@ -160,6 +160,11 @@ def recorded(
     call: Call, requested_id: Callable[[], str | None], measure: Measure | None = None
 ) -> Iterator[None]:
     """Write the audit line and the measurement of a call when it ends, however it does."""
+    with _request_info():
+        yield from _recorded(call, requested_id, measure)
+
+
+def _recorded(call: Call, requested_id: Callable[[], str | None], measure: Measure | None) -> Iterator[None]:
     started, token = time.perf_counter(), _current_call.set(call)
     try:
         yield

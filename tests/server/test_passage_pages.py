@@ -5,21 +5,24 @@ from __future__ import annotations
 import html
 import re
 import shutil
+import socket
+import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx2
+import psutil
 import pytest
 
-from rag.access.page_pass import COOKIE, VALID_DAYS, cookie_values, holds_pass, new_pass
+from rag.access.page_pass import VALID_DAYS, cookie_values, holds_pass, new_pass
 from rag.uris import NOT_FOUND, passage_page
+from server.local_pages import MOST_CONNECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import psutil
 
     from tests.conftest import Scripts
     from tests.server.conftest import Start, Wire, World
@@ -29,6 +32,7 @@ pytestmark = pytest.mark.slow
 ANN = ("--tenant", "acorn", "--user", "ann", "--group", "hr")
 BOB = ("--tenant", "acorn", "--user", "bob")
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+SECONDS = 60  # a bound for what never takes as long
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
 
@@ -45,7 +49,11 @@ def begun(wire: Wire) -> Wire:
 
 def signed_in(data: Path) -> dict[str, str]:
     """The header of a browser that has signed in to the console of a desk."""
-    return {"Cookie": f"prefs={{}}; {COOKIE}={new_pass(data, datetime.now(UTC))}"}
+    return {"Cookie": f"prefs={{}}; {pass_of(data)}"}
+
+
+def pass_of(data: Path, now: datetime | None = None) -> str:
+    return "=".join(new_pass(data, now or datetime.now(UTC)) or ())
 
 
 def opened(url: str, **headers: str) -> httpx2.Response:
@@ -82,8 +90,14 @@ def test_a_citation_opens_the_passage_for_the_browser_that_is_signed_in_and_for_
     assert marked(page) == hit["text"]
     assert "<title>secret</title>" in page.text
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
-    stranger = {"Cookie": f"{COOKIE}={new_pass(clock_room, datetime.now(UTC))}"}
-    for headers in ({}, stranger, {"Cookie": f"{COOKIE}="}):
+    name, _, value = pass_of(world.data).partition("=")
+    others = (
+        pass_of(clock_room),
+        f"{name}=",
+        f"{name}={pass_of(clock_room).partition('=')[2]}",
+        f"x={value}",
+    )
+    for headers in ({}, *({"Cookie": cookie} for cookie in others)):
         refused = opened(hit["url"], **headers)
         assert refused.status_code == 401
         assert "pendulum" not in refused.text
@@ -190,20 +204,78 @@ def test_addresses_stay_when_the_desk_starts_again(
     assert marked(opened(before, **signed_in(world.data)))
 
 
+def test_a_flood_of_silent_or_bad_connections_costs_the_hosts_nothing_and_the_pages_a_moment(
+    bridged: Start, world: World
+) -> None:
+    wire = begun(bridged(world.data, *ANN))
+    url, cookie = hits(wire)["secret"]["url"], signed_in(world.data)
+    address = urlsplit(url)
+    peer = (address.hostname or "", address.port or 0)
+    silent = [socket.create_connection(peer) for _ in range(3 * MOST_CONNECTIONS)]
+    for connection in silent[::3]:
+        with suppress(OSError):
+            connection.sendall(b"no request at all\r\n\r\n")
+    assert set(hits(wire)) == {"open", "secret"}
+    ends = time.monotonic() + SECONDS
+    while (page := opened(url, **cookie)).status_code != 200:  # once the silent ones were shown out
+        assert page.status_code == 503
+        assert time.monotonic() < ends
+        time.sleep(0.2)
+    for connection in silent:
+        connection.close()
+    assert wire.leave(within=20) == 0
+    assert wire.stderr() == ""
+
+
+def test_without_file_descriptors_the_desk_keeps_its_hosts_and_takes_others_later(
+    bridged: Start, desks: Callable[[], list[psutil.Process]], socket_folder: Path, world: World
+) -> None:
+    wire = begun(bridged(world.data, *ANN))
+    assert hits(wire)
+    (desk,), (address,) = desks(), [*(socket_folder / "refdesk").glob("*.sock")]
+    if not hasattr(desk, "rlimit"):
+        pytest.skip("this system sets no limits of other processes")
+    limits = desk.rlimit(psutil.RLIMIT_NOFILE)
+    desk.rlimit(psutil.RLIMIT_NOFILE, (desk.num_fds(), limits[1]))
+    with socket.socket(socket.AF_UNIX) as refused:
+        refused.connect(str(address))
+        time.sleep(0.5)  # in which the desk fails to accept it
+        assert desk.is_running()
+    desk.rlimit(psutil.RLIMIT_NOFILE, limits)
+    assert set(hits(wire)) == {"open", "secret"}
+    assert set(hits(begun(bridged(world.data, *BOB)))) == {"open"}
+    assert desks() == [desk]
+
+
+def test_a_desk_with_other_settings_shows_the_pages_at_the_same_address(
+    bridged: Start, world: World, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[search]\nlimit = 50\n")
+    flags = (*ANN, "--config", str(config))
+    before, cookie = hits(begun(bridged(world.data, *flags)))["secret"]["url"], signed_in(world.data)
+    assert marked(opened(before, **cookie))
+    config.write_text("[search]\nlimit = 49\n")
+    assert hits(begun(bridged(world.data, *flags)))["secret"]["url"] == before
+    assert marked(opened(before, **cookie))
+
+
 def test_a_pass_holds_for_its_days_at_its_own_desk_alone(tmp_path: Path) -> None:
     home, other = tmp_path / "one", tmp_path / "other"
     for folder, key in ((home, b"1" * 32), (other, b"2" * 32)):
         folder.mkdir()
         (folder / "key").write_bytes(key)
-    pass_ = new_pass(home, NOW)
-    cookie = [f"{COOKIE}={pass_}"]
+    cookie = [pass_of(home, NOW)]
     assert holds_pass(home, cookie, NOW)
-    assert holds_pass(home, cookie, NOW + timedelta(days=VALID_DAYS - 1))
-    assert not holds_pass(home, cookie, NOW + timedelta(days=VALID_DAYS))
+    assert holds_pass(home, cookie, NOW + timedelta(days=VALID_DAYS))
+    assert not holds_pass(home, cookie, NOW + timedelta(days=VALID_DAYS + 1))
     assert not holds_pass(home, cookie, NOW - timedelta(days=1))
     assert not holds_pass(other, cookie, NOW)
+    both = [f"{pass_of(other, NOW)}; {cookie[0]}"]  # a browser may be signed in to both
+    assert holds_pass(home, both, NOW)
+    assert holds_pass(other, both, NOW)
     assert new_pass(tmp_path / "none", NOW) is None
-    assert not holds_pass(tmp_path / "none", [f"{COOKIE}=None"], NOW)
+    assert not holds_pass(tmp_path / "none", cookie, NOW)
 
 
 def test_a_cookie_is_found_among_those_of_other_servers() -> None:

@@ -30,7 +30,7 @@ from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from rag.access.page_pass import COOKIE, VALID_DAYS, new_pass
+from rag.access.page_pass import VALID_DAYS, new_pass
 from rag.admin import search_report
 from rag.admin.command_line import command, settings_file
 from rag.admin.sources_command import open_reader
@@ -174,11 +174,11 @@ def _sign_in(console: Console) -> Endpoint:
             return _error_page(403, "This address was used already, or is not the one that was printed.")
         reply = page_of("signed_in.html")
         reply.set_cookie(door.cookie, cookie, httponly=True, samesite="strict")
-        with suppress(StoreError):  # a bucket that doesn't answer
+        with suppress(OSError, StoreError):  # whoever has signed in can do without
             if pass_ := await to_thread.run_sync(new_pass, home, datetime.now(UTC)):
                 age = VALID_DAYS * 86_400
                 # "lax", because a citation may stand on a page of another site.
-                reply.set_cookie(COOKIE, pass_, age, path=PASSAGE_PAGES, httponly=True, samesite="lax")
+                reply.set_cookie(*pass_, age, path=PASSAGE_PAGES, httponly=True, samesite="lax")
         return reply
 
     return sign_in
