@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from rag.corpus import Chunk, Distance, Heading, Source, Value
+from rag.originals import Dating, Staleness
 from rag.text.segments import Span
 from rag.uris import range_id
 
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from rag.corpus import Chunk, Distance, Heading, Source, Value
-    from rag.originals import Dating, Staleness
     from rag.text.flags import Flag
     from rag.text.revisions import Standing
 

@@ -29,6 +29,7 @@ from rag.config.server_settings import (
     ToolSettings,
     fetches,
 )
+from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import open_document, open_or_list, reply_of_target
@@ -54,7 +55,6 @@ from server.tools import callable_tools, principal_through, principal_through_an
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult
 
-    from rag.config.settings import Settings
     from server.intake import Intake
     from server.lazy_desk import LazyDesk
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError
 from rag.originals import LOOK_MS, changes_in, identity
 from rag.text.invisible import in_one_line
@@ -31,7 +32,6 @@ from rag.text.invisible import in_one_line
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream
 
-    from rag.config.settings import Settings
 
 FIRST_PAUSE_SECONDS = 30.0  # before another attempt: a drive gets mounted, another process finishes
 LONGEST_PAUSE_SECONDS = 3_600.0

@@ -19,18 +19,18 @@ import anyio
 from anyio import to_thread
 
 from rag.access.tenants import has_tenant
+from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import RefdeskError
 from rag.home import Bucket, data_folder_problem
 from rag.run_history import first_run_began
 from rag.runtime import return_memory
 from rag.search.kept_overview import kept_overview
+from rag.search.readable_overview import CollectionOverview
 
 if TYPE_CHECKING:
-    from rag.config.settings import Settings
     from rag.models.breaker import Breaker
     from rag.search.desk import Desk
-    from rag.search.readable_overview import CollectionOverview
 
 WARM_SECONDS = 30  # of reading ahead; after that, searches wait for what is missing
 REPLY_FIRST_SECONDS = 0.02  # lets a reply leave before the imports hold the interpreter lock

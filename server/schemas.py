@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import from_json
 
+from rag.corpus import FieldType
 from rag.errors import InvalidRequestError
 from rag.search.readable_overview import CollectionOverview, FieldValues, plain_values
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    from rag.corpus import FieldType
 
 MOST_PROBLEMS = 10
 """Told of a call's arguments at once: a caller could make thousands."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 from mcp import types
 from pydantic import Field, field_validator
@@ -32,6 +32,7 @@ from rag.answers import (
 )
 from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
 from rag.config.server_settings import FETCH, OpenerSettings, ServerSettings, ToolSettings, fetches
+from rag.config.settings import Settings
 from rag.corpus import (
     Binding,
     Distance,
@@ -55,9 +56,6 @@ from rag.search.reply.source_reply import FetchReply, SourceReply
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
 from server.schemas import Arguments, argument_schema, filter_schema, reply_schema
-
-if TYPE_CHECKING:
-    from rag.config.settings import Settings
 
 OPEN = Binding()
 

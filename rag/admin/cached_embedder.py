@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
+from rag.config.model_settings import EmbedderSettings
+from rag.config.settings import Settings
 from rag.corpus import Collection, Vectors
 from rag.ingest.chunk_vectors import CONTROL
 from rag.ingest.report import Bill, Report
 from rag.models.embed import Embedder
 from rag.models.embed.embedding_cache import CachedEmbedder, EmbeddingCache, delete, fingerprint
 from rag.store.write.desk_folder import read_key
-
-if TYPE_CHECKING:
-    from rag.config.model_settings import EmbedderSettings
-    from rag.config.settings import Settings
 
 
 @asynccontextmanager

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx2
 import jwt
 
+from rag.config.server_settings import OAuthSettings
 from rag.uris import redirect_target, refused_redirect
-
-if TYPE_CHECKING:
-    from rag.config.server_settings import OAuthSettings
 
 SECONDS = 5
 ID_JAG = "urn:ietf:params:oauth:grant-profile:id-jag"

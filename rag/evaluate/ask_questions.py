@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest
+from rag.config.server_settings import ServerSettings
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.evaluate import ranking_metrics
 from rag.evaluate.compare_runs import QuestionResult, StoredHit
@@ -22,7 +23,6 @@ from rag.search.answer_citations import check_answer
 from rag.search.reply.search_reply import HitRecord, SearchReply, search_reply
 
 if TYPE_CHECKING:
-    from rag.config.server_settings import ServerSettings
     from rag.evaluate.judgements import ResolvedQuestion
     from rag.search.desk import Desk
 

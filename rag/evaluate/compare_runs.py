@@ -9,18 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rag.answers import Mode
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.home import Home
 from rag.store.write.evaluation_runs import StoredRun, run_summaries, save_runs, stored_run
-
-if TYPE_CHECKING:
-    from rag.config.settings import Settings
 
 VERSIONED = ("refdesk", "lancedb", "onnxruntime")
 

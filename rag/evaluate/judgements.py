@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rag.access.rule import visible
+from rag.answers import Hit
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ranking_metrics import Stretch
@@ -18,7 +19,6 @@ from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, parse_filter
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
-    from rag.answers import Hit
     from rag.evaluate.sets.judged_sets import Excerpt, Question
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.desk_reader import DeskReader

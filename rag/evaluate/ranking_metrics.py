@@ -14,10 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import log2
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    Grades = Mapping[str, int]
+Grades: TypeAlias = Mapping[str, int]
 
 
 def ndcg(ranking: Sequence[str], grades: Grades, k: int) -> float:

@@ -11,8 +11,8 @@ import typing
 from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from rag.corpus import Value
 from rag.filters.grammar import (
     ATTRIBUTES,
     AllOf,
@@ -27,9 +27,6 @@ from rag.filters.grammar import (
     Present,
     Scalar,
 )
-
-if TYPE_CHECKING:
-    from rag.corpus import Value
 
 
 def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:  # noqa: PLR0911 one for each kind of node

@@ -12,12 +12,10 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard
+from typing import Literal, TypeAlias, TypeGuard
 
+from rag.corpus import FieldType
 from rag.errors import InvalidRequestError
-
-if TYPE_CHECKING:
-    from rag.corpus import FieldType
 
 Scalar: TypeAlias = str | int | float | bool | datetime
 

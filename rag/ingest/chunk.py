@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rag.corpus import Block, Chunking, Document, Passage, Strategy
 from rag.ingest.split_text import (
@@ -18,6 +18,7 @@ from rag.ingest.split_text import (
     Measure,
     Reading,
     Table,
+    TokenSpans,
     parts,
     pieces,
     pieces_at,
@@ -25,9 +26,6 @@ from rag.ingest.split_text import (
 )
 from rag.text.locators import hull
 from rag.text.segments import Span, trimmed, with_indent
-
-if TYPE_CHECKING:
-    from rag.ingest.split_text import TokenSpans
 
 USUAL = Chunking()
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit

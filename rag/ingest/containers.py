@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anyio import to_thread
 
+from rag.config.settings import IngestSettings
 from rag.corpus import Collection
 from rag.errors import ParseError, RefdeskError
 from rag.home import Home
@@ -63,7 +64,6 @@ from rag.report.text_and_html import counted
 from rag.store.write.desk_folder import empty_spool, origins_folder, spool_folder, unwritable, write_whole
 
 if TYPE_CHECKING:
-    from rag.config.settings import IngestSettings
     from rag.ingest.rights.requested_rights import Rights
     from rag.ingest.run_outcomes import Outcomes
     from rag.store.write.table_rows import KnownSource

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest.parse.decode import unicode_text
@@ -37,8 +38,6 @@ from rag.report.text_and_html import counted
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
-
-    from rag.config.settings import IngestSettings
 
 
 @dataclass(slots=True)

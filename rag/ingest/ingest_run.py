@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import anyio
 from anyio import to_thread
 
+from rag.config.settings import IngestSettings, Settings
 from rag.corpus import AccessRecord, Chunking
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.home import local_folder
@@ -66,7 +67,6 @@ from rag.store.write.table_rows import (
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-    from rag.config.settings import IngestSettings, Settings
     from rag.ingest.rights.requested_rights import Rights
 
 

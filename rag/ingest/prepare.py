@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from anyio import to_thread
 
+from rag.config.settings import IngestSettings
 from rag.corpus import Chunking, Document, FieldType, FileState, Passage, Source, Value, Vectors
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
@@ -33,7 +34,6 @@ from rag.text.flags import Flag, flags_in
 OCR_TIMES = 30  # as many seconds as for parsing: a page takes some, and scans have hundreds of pages
 
 if TYPE_CHECKING:
-    from rag.config.settings import IngestSettings
     from rag.ingest.policy.document_admission import DocumentAdmission
     from rag.models.embed import Embedder
 

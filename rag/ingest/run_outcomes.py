@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Protocol
 
+from rag.config.settings import IngestSettings
 from rag.corpus import Access, Source
 from rag.errors import ConfigurationError, EmptyFileError, ParseError
 from rag.ingest.chunk_vectors import vector_notes
@@ -27,7 +28,6 @@ from rag.text.flags import Flag
 from rag.text.languages import LANGUAGE
 
 if TYPE_CHECKING:
-    from rag.config.settings import IngestSettings
     from rag.ingest.prepare import Prepared
 
 

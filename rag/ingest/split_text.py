@@ -12,23 +12,19 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from time import thread_time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import is_header, pipe_row
 from rag.text.segments import Span, sentence_ends, sentences, trimmed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from rag.corpus import Block, BlockKind, Document
-
-if TYPE_CHECKING:
-    TokenSpans = Callable[[str], Sequence[tuple[int, int]]]
+TokenSpans: TypeAlias = Callable[[str], Sequence[tuple[int, int]]]
 
 CHARACTERS_PER_TOKEN = 12  # WordPiece counts any run of over 100 characters as one token
 WINDOW = 1 << 16  # characters tokenized at once: more of them cost memory, and time
@@ -161,8 +157,7 @@ def _windows(text: str) -> Iterator[Span]:
         start = end
 
 
-if TYPE_CHECKING:
-    Border = Callable[[str, int, int], Iterable[int]]
+Border: TypeAlias = Callable[[str, int, int], Iterable[int]]
 
 _BLANK = r"\n[^\S\n]*\n"
 _ITEM = r"(?=(?:[-*+•]|\(?(?:\d{1,9}|[a-zA-Z#])[.)])[ \t])"

@@ -18,10 +18,10 @@ from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.answers import Usage
+from rag.config.model_settings import ChatSettings
 from rag.text.invisible import without_hidden
 
 if TYPE_CHECKING:
-    from rag.config.model_settings import ChatSettings
     from rag.models.breaker import Breaker
     from rag.models.endpoint import Endpoint
 

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import anyio
 import openai
 
+from rag.config.model_settings import EndpointOptions
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker, Call, HeldBackError
 from rag.uris import redirect_target
@@ -31,7 +32,6 @@ from rag.uris import redirect_target
 if TYPE_CHECKING:
     import httpx2
 
-    from rag.config.model_settings import EndpointOptions
 
 CallError: TypeAlias = openai.APIStatusError | openai.APIConnectionError | TimeoutError
 

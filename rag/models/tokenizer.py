@@ -7,11 +7,12 @@ the other library, its 250,000 pieces would take 295 MB of memory instead of 57.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -19,12 +20,9 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from tokenizers import Encoding
 
-if TYPE_CHECKING:
-    Spans = list[tuple[int, int]]
+Spans: TypeAlias = list[tuple[int, int]]
 
 
 def opened_tokenizer(path: Path) -> Tokenizer:

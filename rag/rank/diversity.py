@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from rag.corpus import Vectors
 from rag.text.segments import words
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rag.corpus import Vectors
 
 Likeness: TypeAlias = "npt.NDArray[np.float32]"
 """Pairwise similarity: shape (items, items), float32, symmetric; 1 if equal, 0 if nothing is in common."""

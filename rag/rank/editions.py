@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rag.answers import Hit
 from rag.originals import DATE_IN_NAME, Dating, dating
 from rag.rank.diversity import Verdict, distinct, jaccard
 from rag.rank.fusion import DAY, aged_score
@@ -24,7 +25,6 @@ from rag.text.segments import words
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rag.answers import Hit
 
 OTHER_EDITION = 0.7
 """The factor for the score of an edition that isn't asked for (rag/evaluate/measuring.md)."""

@@ -19,10 +19,10 @@ from math import hypot, sqrt
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, NamedTuple
 
+from rag.answers import Hit
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rag.answers import Hit
     from rag.config.profiles import MissingDate
 
 WORD = 1.5  # the score of one rare word that matches well, in units of the rarest word's weight

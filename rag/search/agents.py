@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from anyio import to_thread
 
 from rag.answers import WHOLE, Detail, Extract, Match, Mode, Part
+from rag.config.server_settings import ToolSettings
 from rag.corpus import Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.browse import MAX_ENTRIES, Folder, Sort
@@ -28,7 +29,6 @@ from rag.text.flags import flags_in
 from rag.uris import SCHEME
 
 if TYPE_CHECKING:
-    from rag.config.server_settings import ToolSettings
     from rag.search.desk import Desk
 
 ToolFunction: TypeAlias = "Callable[..., Awaitable[str]]"

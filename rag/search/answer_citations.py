@@ -35,14 +35,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rag.answers import Part
+from rag.answers import Extract, Part
+from rag.corpus import Chunk, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.text.invisible import bare
 from rag.uris import NOT_FOUND, parse_id, range_id, split_citation, without_revision
 
 if TYPE_CHECKING:
-    from rag.answers import Extract
-    from rag.corpus import Chunk, Principal, Source
     from rag.search.desk import Desk
     from rag.text.revisions import Verdict
 

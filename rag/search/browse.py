@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from anyio import to_thread
 
+from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.runtime import concurrently
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
 from rag.uris import NOT_FOUND, is_surely_id
 
 if TYPE_CHECKING:
-    from rag.corpus import Source
     from rag.search.readable_overview import CollectionOverview
     from rag.search.view import View
     from rag.store.read.schema import SourcePlace

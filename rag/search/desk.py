@@ -19,6 +19,7 @@ from anyio import to_thread
 from rag.access.tenants import check_tenant
 from rag.answers import WHOLE, Answer, Context, Extract, Hit, Part, RequestValues, SearchRequest
 from rag.config.profiles import CustomStage
+from rag.config.settings import SearchSettings, Settings
 from rag.config.settings_checks import check_consistent, stages_of
 from rag.corpus import DEFAULT_EMBEDDER, Binding, Collection, Principal, Source
 from rag.errors import BusyError, NotFoundError, StoreError
@@ -72,7 +73,6 @@ from rag.text.flags import APART, Flag, flags_in
 from rag.uris import ID_CHARS, NOT_FOUND, range_id, split_citation, split_id
 
 if TYPE_CHECKING:
-    from rag.config.settings import SearchSettings, Settings
     from rag.search.page_picture import Page
     from rag.search.retrievers import RetrieverCollection, Retrievers
 

@@ -16,11 +16,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rag.access.bindings import walls
 from rag.access.rule import visible
-from rag.corpus import NO_VECTORS, Access, Collection
+from rag.corpus import NO_VECTORS, Access, Collection, FieldType, LetterCase, Principal
 from rag.home import newest_version, overview_file
 from rag.search.readable_overview import (
     FEW,
@@ -37,9 +38,6 @@ from rag.search.readable_overview import (
 from rag.text.languages import LANGUAGE, primary
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rag.corpus import FieldType, LetterCase, Principal
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.desk_reader import DeskReader
 

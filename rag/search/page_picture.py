@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
 
+from rag.answers import Extract
 from rag.confined.page_drawing import MOST_AHEAD, Kind, Picture, picture
 from rag.corpus import Source
 from rag.errors import ParseError
 from rag.originals import no_picture, original_bytes
-
-if TYPE_CHECKING:
-    from rag.answers import Extract
 
 KINDS: Mapping[str, Kind] = {
     "application/pdf": "pdf",

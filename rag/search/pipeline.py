@@ -50,12 +50,12 @@ from rag.search.stages.thresholds import (
 )
 from rag.search.view import View, narrow_views
 from rag.search.why_nothing import explain_nothing, record_lists
+from rag.store.read.spelling import Spelling
 from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages
 from rag.text.segments import ending, questions_in
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState
-    from rag.store.read.spelling import Spelling
 
 WITHOUT_PHRASE = 0.7  # times the score of a passage that lacks a phrase of the query
 BESIDE_QUESTION = 0.5  # times the score of a passage that only the text around a question finds

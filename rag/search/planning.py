@@ -38,6 +38,7 @@ from rag.config.profiles import (
     makes_queries,
     takes_hits,
 )
+from rag.config.settings import SearchSettings
 from rag.corpus import Distance, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.needles.needle import MAX_NEEDLE_CHARS, Needle, needle
@@ -47,7 +48,6 @@ from rag.search.search_plan import JOIN_OVERSAMPLING, SearchPlan, drops_distant_
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from rag.config.settings import SearchSettings
 
 Model = TypeVar("Model", bound="BaseModel")
 

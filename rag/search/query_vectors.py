@@ -29,13 +29,13 @@ from rag.errors import ConfigurationError, InvalidRequestError, NotReadyError, P
 from rag.models.breaker import note_failure
 from rag.runtime import concurrently
 from rag.search.recall import Meaning
+from rag.search.search_plan import RequestVector, SearchPlan
 from rag.store.read.catalog import check_embedder
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.models.embed import Embedder
-    from rag.search.search_plan import RequestVector, SearchPlan
     from rag.search.search_state import OpenStep, SearchState
     from rag.search.view import View
 

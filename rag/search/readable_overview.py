@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
+from rag.corpus import Collection, Principal
 from rag.search.reply.untrusted import label
 from rag.text.languages import LANGUAGE, is_known, name_of, primary
 
 if TYPE_CHECKING:
-    from rag.corpus import Collection, Principal
     from rag.search.view import View
 
 Single: TypeAlias = "str | int | float | bool | datetime"

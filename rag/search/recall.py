@@ -22,6 +22,10 @@ from rag.rank.fusion import (
     reciprocal_rank_fusion,
 )
 from rag.runtime import concurrently
+from rag.search.search_plan import SearchPlan
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.schema import Ranking, StoredChunk
+from rag.store.read.spelling import Spelling
 from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory, other_spellings
 from rag.store.read.word_analysis import (
     MAX_TERMS,
@@ -35,11 +39,7 @@ from rag.store.read.word_analysis import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rag.search.search_plan import SearchPlan
     from rag.search.view import View
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.schema import Ranking, StoredChunk
-    from rag.store.read.spelling import Spelling
 
     RankingsOfTable = CollectionReader | StrictReader | StrictReaderInMemory
 

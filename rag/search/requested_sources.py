@@ -24,10 +24,10 @@ from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.runtime import concurrently
 from rag.search.browse import display_name, display_parts, placed_documents
 from rag.search.reply.untrusted import label
+from rag.search.search_plan import SearchPlan
 from rag.uris import SCHEME, is_surely_id, named_id, split_citation
 
 if TYPE_CHECKING:
-    from rag.search.search_plan import SearchPlan
     from rag.search.view import View
     from rag.store.read.schema import SourcePlace
 

@@ -15,10 +15,12 @@ from collections.abc import Collection as Names
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
-from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
+from types import ModuleType
+from typing import Protocol, get_args, runtime_checkable
 
 import anyio
 
+from rag.config.settings import RetrieverSettings
 from rag.corpus import NO_VECTORS, Collection, FieldType, Principal, Retrieved, Visibility
 from rag.errors import ConfigurationError, StoreError
 from rag.rank.fusion import WORD, WORDS
@@ -26,11 +28,6 @@ from rag.store.read.attached.attached_table import TableMemory
 from rag.store.read.attached.retrieved_passages import HeldReader, attachment_of, hold_for
 from rag.store.read.schema import Ranking, ScoredChunk, StoredSource
 from rag.store.read.word_analysis import query_terms, stop_languages
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from rag.config.settings import RetrieverSettings
 
 MAX_ID_CHARS = 1_000
 MAX_TEXT_CHARS = 200_000

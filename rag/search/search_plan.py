@@ -6,22 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rag.answers import Detail, Hit, Mode
+from rag.config.profiles import (
+    Counting,
+    EngineSettings,
+    FusionSettings,
+    HitStage,
+    Overridable,
+    QueryStage,
+    ThresholdSettings,
+)
+from rag.corpus import Distance
+from rag.needles.needle import Needle
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from rag.answers import Detail, Hit, Mode
-    from rag.config.profiles import (
-        Counting,
-        EngineSettings,
-        FusionSettings,
-        HitStage,
-        Overridable,
-        QueryStage,
-        ThresholdSettings,
-    )
-    from rag.corpus import Distance
-    from rag.needles.needle import Needle
 
 JOIN_OVERSAMPLING = 3  # times the limit: usually enough hits once adjacent ones are joined
 

@@ -30,6 +30,7 @@ from rag.answers import (
     Trace,
     Usage,
 )
+from rag.corpus import Principal
 from rag.rank.fusion import neighbours
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
@@ -40,7 +41,6 @@ from rag.text.segments import Span
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as TelemetrySpan
 
-    from rag.corpus import Principal
     from rag.models.chat import Chat
     from rag.models.embed import Embedders
     from rag.models.rerank import Reranker

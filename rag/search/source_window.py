@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from anyio import to_thread
 
 from rag.answers import Extract, Part
+from rag.corpus import Chunk, Heading
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.untrusted import label
 from rag.text.segments import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND, range_id, split_citation
 
 if TYPE_CHECKING:
-    from rag.corpus import Chunk, Heading
     from rag.search.view import View
     from rag.store.read.schema import StoredSource
     from rag.text.revisions import Standing

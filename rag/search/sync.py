@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 from anyio.from_thread import start_blocking_portal
 
 from rag.answers import WHOLE, Answer, Context, Extract, Part, RequestValues, SearchRequest
+from rag.config.settings import Settings
 from rag.corpus import Collection, Principal, Source
 from rag.search.browse import MAX_ENTRIES, Folder
 from rag.search.desk import Desk
@@ -23,7 +24,6 @@ from rag.search.why_not import SourceTrace
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-    from rag.config.settings import Settings
     from rag.search.page_picture import Page
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -14,6 +13,8 @@ from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, V
 from rag.errors import InvalidRequestError
 from rag.filters.evaluators import leaf_predicate, matches, predicate
 from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, Filter, Leaf, Present, filterable, leaves, parse_filter
+from rag.needles.needle import Needle
+from rag.search.search_plan import SearchPlan
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import (
     ListedSource,
@@ -25,10 +26,6 @@ from rag.store.read.schema import (
     one_of,
 )
 from rag.store.read.strict_reader import Asker, StrictReader, StrictReaderInMemory, strict_reader
-
-if TYPE_CHECKING:
-    from rag.needles.needle import Needle
-    from rag.search.search_plan import SearchPlan
 
 NOTHING = "(false)"  # in SQL
 FIRST_ROWS = 16  # one of them is readable unless copies are stale; reading all takes longer

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rag.answers import Hit, Listing
 from rag.filters.grammar import Filter, called, conditions, is_on_date, without
+from rag.needles.needle import Needle
 from rag.needles.words_and_phrases import phrases
 from rag.runtime import concurrently
 from rag.search.gate import admit
@@ -21,7 +22,6 @@ from rag.search.recall import Candidate, Query, QueryRankings, shares_of_best, s
 from rag.search.stages.thresholds import UNGROUNDED
 
 if TYPE_CHECKING:
-    from rag.needles.needle import Needle
     from rag.search.search_state import OpenStep, SearchState
     from rag.search.view import View
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rag.corpus import Collection, Language
+from rag.corpus import Collection, Language
 
 LANGUAGE = "language"
 """The metadata of a source that holds the tag of its language."""

@@ -13,13 +13,11 @@ import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
-    from rag.config.settings import Settings
 
 AS_ARGUMENTS = {"REFDESK_CONFIG", "REFDESK_DATA"}
 

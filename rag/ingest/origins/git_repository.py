@@ -10,18 +10,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
 
+from rag.config.origin_settings import GitOrigin
 from rag.errors import ConfigurationError
 from rag.ingest.origins.guarded_http import too_large
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, RefusedError
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
-
-if TYPE_CHECKING:
-    from rag.config.origin_settings import GitOrigin
 
 GIT_SECONDS = 3600.0  # for a clone, a fetch and the list of files: so long takes a history of gigabytes
 LFS = b"version https://git-lfs.github.com/spec/"

@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
+from rag.config.settings import IngestSettings
 from rag.ingest.containers import MAX_CONTAINER_BYTES, Spool
 from rag.ingest.discover import Discovery, is_wanted, unsupported
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.report import Outcome
 from rag.ingest.source_files import LocalFile, place_of, printable
-
-if TYPE_CHECKING:
-    from rag.config.settings import IngestSettings
 
 
 class FetchError(Exception):

@@ -20,13 +20,13 @@ from rag.config.origin_settings import (
     S3Origin,
     WebOrigin,
 )
+from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.ingest.discover import Discovery
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, prefix_of_origin
 from rag.ingest.report import Outcome
 
 if TYPE_CHECKING:
-    from rag.config.settings import IngestSettings
     from rag.ingest.ingest_run import DiscoveryInput
     from rag.ingest.rights.requested_rights import Rights
     from rag.store.write.table_rows import KnownSource

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from rag.access.rule import narrower
+from rag.config.origin_settings import RecordsOrigin
 from rag.corpus import Access
 from rag.errors import ConfigurationError, ParseError
 from rag.ingest.discover import unsupported
@@ -22,9 +23,6 @@ from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFind
 from rag.ingest.origins.records_format import NOBODY, SUFFIXES, Record, Stream, StreamError, longest_line
 from rag.ingest.source_files import LocalFile, over_limit, read_if_there
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
-
-if TYPE_CHECKING:
-    from rag.config.origin_settings import RecordsOrigin
 
 
 def look_through_records(

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from anyio import to_thread
 
+from rag.config.origin_settings import S3Origin
 from rag.errors import ConfigurationError
 from rag.home import CONNECT_SECONDS, RETRIES, RETRY_SECONDS, reason
 from rag.ingest.origins.guarded_http import REQUEST_SECONDS, Client, too_large
 from rag.ingest.origins.origin_look import FetchError, GoneError, OriginContext, OriginFindings, RefusedError
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.runtime import install_command
-
-if TYPE_CHECKING:
-    from rag.config.origin_settings import S3Origin
 
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")  # the operator names the endpoint, and redirects are not followed
 REFUSAL_BYTES = 1 << 16  # the XML of a refusal has some hundred

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from rag.config.origin_settings import WebOrigin
 from rag.ingest.origins.guarded_http import MAX_REDIRECTS, RETRIED, Client, Reply, seconds_to_wait
 from rag.ingest.origins.origin_look import (
     FetchError,
@@ -47,7 +48,6 @@ from rag.ingest.source_files import printable
 if TYPE_CHECKING:
     from protego import Protego
 
-    from rag.config.origin_settings import WebOrigin
 
 WITHDRAWN = frozenset({401, 403, 404, 410, 451})
 _SUFFIXES = {

@@ -15,14 +15,12 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING
 
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_parts import Member
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 if TYPE_CHECKING:
     _Stream = IO[bytes] | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile

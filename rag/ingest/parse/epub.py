@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
+from xml.etree.ElementTree import Element
 
 from rag.corpus import Block, Document
 from rag.errors import ParseError
@@ -15,9 +15,6 @@ from rag.ingest.parse.decode import decode
 from rag.ingest.parse.document_parts import GAP, date, facts, shifted, title_line
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.zip_package import MAX_XML_BYTES, Package, child, descendants
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 SUFFIXES = (".epub",)
 

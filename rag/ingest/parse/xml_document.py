@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element
 
 from rag.corpus import Block, Document
 from rag.errors import ParseError
@@ -34,9 +35,6 @@ from rag.ingest.parse.xml_text import (
     xml_tree,
 )
 from rag.uris import web_address
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 SUFFIXES = (
     *(".xml", ".rss", ".atom", ".opml", ".enex", ".nxml", ".jats", ".docbook", ".dbk", ".dita", ".tei"),

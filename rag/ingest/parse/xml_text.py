@@ -5,16 +5,13 @@ from __future__ import annotations
 import html.entities
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element
 
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import pipe_row, rule
 from rag.ingest.parse.document_parts import Part, clean
 from rag.text.segments import one_line
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 _DECLARATION = re.compile(r"^\s*<\?xml\b[^>]{0,300}\?>")
 _DEPTH = 200  # elements within elements: documents have some twenty

@@ -11,12 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
+from rag.corpus import Document
 from rag.text.flags import MASKS, Flag, Span, spans_in
-
-if TYPE_CHECKING:
-    from rag.corpus import Document
 
 MOST_VALUES = 1000  # that are looked for outside of the text, each in every heading
 ADDRESS_LEFT_OUT = "its url contains what the collection masks, so it was left out"

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 import anyio
 
 from rag.config.model_settings import EndpointOptions
+from rag.config.settings import ModerationSettings
 from rag.corpus import Document
 from rag.errors import ConfigurationError, ProviderError
 
 if TYPE_CHECKING:
-    from rag.config.settings import ModerationSettings
     from rag.models.endpoint import Endpoint
 
 Verdict = Literal["allow", "flag", "skip"]

@@ -23,11 +23,11 @@ from rag.ingest.rights.access_history import NONE, AccessReport, Narrowing, Reco
 from rag.ingest.source_files import LocalFile, container_places, place_of, renamed_folders
 from rag.store.write.access_claim import Claim, Policy, until_stored
 from rag.store.write.source_ids import PURGED
+from rag.store.write.table_rows import KnownSource
 
 if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
     from rag.ingest.rights.requested_rights import Rights
-    from rag.store.write.table_rows import KnownSource
 
 
 class Situation(Enum):

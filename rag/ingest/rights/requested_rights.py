@@ -12,17 +12,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rag.access.names import check_access, valid_entries
 from rag.access.rule import narrower
+from rag.config.settings import AccessRule
 from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError, WithheldError
 from rag.ingest.parse.front_matter import ACCESS_KEYS
 from rag.store.write.access_claim import Claim
-
-if TYPE_CHECKING:
-    from rag.config.settings import AccessRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
+from rag.config.model_settings import EmbedderSettings
 from rag.corpus import DEFAULT_EMBEDDER, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ProviderError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rag.config.model_settings import EmbedderSettings
     from rag.models.breaker import Breaker
 
 TextKind = Literal["query", "document"]

@@ -18,7 +18,7 @@ import anyio
 import numpy as np
 from anyio import from_thread, to_thread
 
-from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL
+from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, EmbedderSettings
 from rag.corpus import EmbedderIdentity, Pooling, Vectors
 from rag.errors import ConfigurationError
 from rag.models.embed import TextKind, check_queries, unit_rows
@@ -30,8 +30,6 @@ from rag.runtime import concurrently, cores
 if TYPE_CHECKING:
     import numpy.typing as npt
     import onnxruntime
-
-    from rag.config.model_settings import EmbedderSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import anyio
 import numpy as np
 import openai
 
+from rag.config.model_settings import EmbedderSettings
 from rag.corpus import EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker
@@ -25,7 +26,6 @@ from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rag.config.model_settings import EmbedderSettings
 
 Encoding = Literal["base64", "float"]
 CONTROL = "refdesk"

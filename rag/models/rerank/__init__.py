@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from anyio import to_thread
 
+from rag.config.model_settings import RerankerSettings
 from rag.config.profiles import NO_OTHER_MODEL
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rag.config.model_settings import RerankerSettings
     from rag.models.breaker import Breaker
 
 

@@ -19,6 +19,7 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
+from rag.config.model_settings import RerankerSettings
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
 from rag.models.model_folder import ModelFacts, check_pulled, read_facts
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import onnxruntime
     from tokenizers import Encoding, Tokenizer
-
-    from rag.config.model_settings import RerankerSettings
 
     Rows = npt.NDArray[np.float32]
 

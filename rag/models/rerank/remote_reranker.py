@@ -10,14 +10,12 @@ import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rag.config.model_settings import RerankerSettings
 from rag.models.breaker import Breaker
 from rag.models.endpoint import FIRST_DELAY, Endpoint, RefusedError, open_endpoint
 from rag.models.rerank import logistic, no_other_model
-
-if TYPE_CHECKING:
-    from rag.config.model_settings import RerankerSettings
 
 TIMEOUT_SECONDS = 30.0  # of one attempt; the timeout of the stage limits all attempts together
 

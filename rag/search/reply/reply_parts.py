@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, takewhile
 from json import dumps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
 
-from rag.answers import BETWEEN_EXCERPTS, Context
+from rag.answers import BETWEEN_EXCERPTS, Context, Hit
+from rag.corpus import Chunk, Source, Value
+from rag.originals import Dating
 from rag.search.reply.untrusted import disarm, label
 from rag.text.locators import PAGE_LABELS_KEY, hull, is_cell_range, labels_in
 from rag.text.segments import Span, sentences
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from rag.answers import Hit
-    from rag.corpus import Chunk, Source, Value
-    from rag.originals import Dating
 
 MAX_METADATA_CHARS = 500  # of a source; documents can have any amount, and every hit repeats it
 MAX_URL_CHARS = 500
@@ -244,8 +240,7 @@ def _pages(hit: Hit) -> str:
     return f", {page_of(hit.source, pages[0], pages[-1])}"
 
 
-if TYPE_CHECKING:
-    TokenSpans = Callable[[str], Sequence[tuple[int, int]]]
+TokenSpans: TypeAlias = Callable[[str], Sequence[tuple[int, int]]]
 
 # A passage could contain "[<another source's id>/3]". A model would take it for that source's citation.
 # Backslashes before the bracket are replaced as well, because an even number of them escapes nothing.

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from email.message import Message
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
@@ -20,9 +20,6 @@ from rag.ingest.parse.json_and_csv import records_document
 from rag.ingest.parse.mail.mail_message import Parts, header, message_of, parts_of, people, safe_name, sent_at
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.uris import web_address
-
-if TYPE_CHECKING:
-    from email.message import Message
 
 MAIL_SUFFIXES = (".eml",)
 PAGE_SUFFIXES = (".mht", ".mhtml")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import dropwhile, takewhile
-from typing import TYPE_CHECKING
+from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.errors import ParseError
@@ -33,9 +33,6 @@ from rag.ingest.parse.office.drawings_and_forms import (
     symbol,
 )
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"

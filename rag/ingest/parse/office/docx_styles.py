@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+from xml.etree.ElementTree import Element
 
 from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 _HEADING = re.compile(r"heading ([1-9])")
 _MAX_INHERITED = 20  # styles above a style; a loop of them ends here

@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
+from xml.etree.ElementTree import Element
 
 from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
 from rag.text.flags import flags_in
 from rag.text.segments import one_line
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 MAX_POINTS = 500  # of a series; more are a curve, which nobody reads as numbers
 ORDERS = "(picture whose text gives orders to a model)"

@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.errors import ParseError
@@ -19,9 +19,6 @@ from rag.ingest.parse.office.drawings_and_forms import Box, in_reading_order, op
 from rag.ingest.parse.office.opendocument_text import OdfReader, capped_repeat_count, repeat_count, styles_of
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, xml_root
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 SUFFIXES = (".odt", ".ott", ".fodt", ".ods", ".ots", ".fods", ".odp", ".otp", ".fodp")
 _MIME_TYPE = "application/vnd.oasis.opendocument."

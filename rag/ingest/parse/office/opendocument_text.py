@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+from xml.etree.ElementTree import Element
 
 from rag.ingest.parse.document_draft import PAGE_BREAK, Draft
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import alternative_text
 from rag.ingest.parse.zip_package import child, whole_number
 from rag.text.segments import one_line
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are only counted
 

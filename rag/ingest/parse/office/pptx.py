@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.errors import ParseError
@@ -18,9 +18,6 @@ from rag.ingest.parse.office.drawings_and_forms import (
     picture_words,
 )
 from rag.ingest.parse.zip_package import Package, child, descendants
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 SUFFIXES = (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+from xml.etree.ElementTree import Element
 
 from rag.errors import ParseError
 from rag.ingest.parse.office.drawings_and_forms import (
@@ -17,9 +18,6 @@ from rag.ingest.parse.office.drawings_and_forms import (
 )
 from rag.ingest.parse.zip_package import Package, child, descendants, whole_number, xml_root
 from rag.text.segments import one_line
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 ROW_HEIGHT = 190_500  # EMU, of a usual row: a control belongs to the row of its middle
 

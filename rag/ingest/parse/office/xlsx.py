@@ -8,8 +8,8 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.errors import ParseError
@@ -20,9 +20,6 @@ from rag.ingest.parse.office.sheet_drawings import Control, listed_control, read
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import MAX_ROWS_BYTES, Package, child, descendants, simplify, whole_number
 from rag.text.locators import column_number
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
