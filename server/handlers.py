@@ -389,7 +389,7 @@ class App:
         if params.uri == mcp_apps.URI and self._shows_apps(context):
             return mcp_apps.contents()
         if params.uri == skills.uri_of(self._settings.server):
-            return skills.contents(self._settings.server, self._tools(context))
+            return skills.read_skill(self._settings.server, self._tools(context))
         desk, reader = await self._lazy_desk.desk(), self._reader(context)
         id_ = await desk.resolve_name(reader, params.uri)
         part = Part(around=0 if "/" in id_ else None)
@@ -424,11 +424,11 @@ class App:
 
     async def list_skills(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """skills/list."""
-        return skills.listed(context, params, self._settings.server, self._tools(context))
+        return skills.list_skills(context, params, self._settings.server, self._tools(context))
 
     async def get_skill(self, context: Context, params: skills.GetSkillParams) -> dict[str, Any]:
         """skills/get."""
-        return skills.found(context, params, self._settings.server, self._tools(context))
+        return skills.get_skill(context, params, self._settings.server, self._tools(context))
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """completion/complete: for the resource templates and the prompt, of what the principal may read."""

@@ -35,7 +35,7 @@ class GetSkillParams(types.RequestParams):
     uri: str
 
 
-def listed(
+def list_skills(
     context: ServerRequestContext[Any, Any],
     params: types.PaginatedRequestParams,
     server: ServerSettings,
@@ -51,7 +51,7 @@ def listed(
     return _result(context, {"skills": [_entry(server, tools)] if tools else []})
 
 
-def found(
+def get_skill(
     context: ServerRequestContext[Any, Any],
     params: GetSkillParams,
     server: ServerSettings,
@@ -72,7 +72,7 @@ def uri_of(server: ServerSettings) -> str:
     return f"{SCHEME}{skill_name(server.name)}/SKILL.md"
 
 
-def contents(server: ServerSettings, tools: Sequence[ToolSettings]) -> types.ReadResourceResult:
+def read_skill(server: ServerSettings, tools: Sequence[ToolSettings]) -> types.ReadResourceResult:
     """The file of the skill.
 
     Raises:
