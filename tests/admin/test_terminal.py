@@ -135,19 +135,10 @@ def test_errors_obey_nothing_either(scripts: Scripts, tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_start_says_why_in_plain_words(scripts: Scripts, tmp_path: Path) -> None:
-    import subprocess  # noqa: PLC0415
-
     config = tmp_path / "refdesk.toml"
     config.write_text('"\\u001b]0;owned\\u0007\\u202e" = 1\n')
-    run = subprocess.run(
-        [scripts.server, "--config", config],
-        env=scripts.environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    said = run.stderr.decode()
+    run = scripts.serve("--config", config)
+    said = run.stderr
     assert run.returncode == 2
     assert "owned" in said
     assert not NASTY & set(said.replace(os.linesep, "\n"))

@@ -158,13 +158,6 @@ def test_commands_and_servers_say_it_once_at_their_start(scripts: Scripts, place
 
 def _of_server(scripts: Scripts, config: Path, data: Path) -> list[str]:
     """What a server says on standard error from its start to the end of its input."""
-    run = subprocess.run(
-        [scripts.server, "--config", config, "--data", data],
-        env=scripts.environment,
-        input="",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    run = scripts.serve("--config", config, "--data", data)
+    assert run.returncode == 0, run.stderr
     return run.stderr.splitlines()

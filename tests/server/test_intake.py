@@ -213,17 +213,10 @@ def test_a_tied_command_ends_with_its_standard_input(
 
 @pytest.mark.parametrize("nothing", ["", " "])
 def test_an_empty_folder_s_name_is_refused_and_not_the_working_folder_read(
-    scripts: Scripts, tmp_path: Path, nothing: str
+    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing: str
 ) -> None:
-    done = subprocess.run(
-        [scripts.server, "--documents", nothing, "--data", str(tmp_path / "data")],
-        env=scripts.environment,
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    monkeypatch.chdir(tmp_path)
+    done = scripts.serve("--documents", nothing, "--data", tmp_path / "data")
     assert done.returncode == 2
     assert "--documents is empty. Name the folder of documents." in done.stderr
     assert not (tmp_path / "data").exists()

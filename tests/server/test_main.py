@@ -120,15 +120,7 @@ def test_a_model_folder_that_is_missing_is_told_and_the_tools_are_listed_all_the
 
 @pytest.mark.parametrize("flags", [["--http"], ["--http", "--tenat"], ["--http", "--port", "many"]])
 def test_a_server_that_listens_ends_at_once(scripts: Scripts, flags: list[str]) -> None:
-    run = subprocess.run(
-        [scripts.server, *flags],
-        env=scripts.environment | WRONG,
-        stdin=subprocess.PIPE,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    run = scripts.serve(*flags, env=WRONG)
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
 
 

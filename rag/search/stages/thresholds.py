@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, sqrt
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from anyio import to_thread
@@ -144,11 +144,7 @@ async def lacks_evidence(
     another language than the hits.
     """
     views = query.views_by_collection
-    judged = [
-        _JudgedHit(hit, view, analysed_in(view.table.collection, hit.source.metadata))
-        for hit in hits[:JUDGED]
-        if (view := views[hit.source.collection])
-    ]
+    judged = [_JudgedHit.of(hit, views[hit.source.collection]) for hit in hits[:JUDGED]]
     leasts = [_least_evidence(query, hit, plan, are_counted=True) for hit in judged]
     measured = [similarity for hit in judged if (similarity := hit.similarity_to(query)) is not None]
     if not judged or not all(leasts) or len(measured) < len(judged):
@@ -176,6 +172,11 @@ class _JudgedHit:
     hit: Hit
     view: View
     language: Language
+
+    @classmethod
+    def of(cls, hit: Hit, view: View) -> Self:
+        """With the language by whose rules the collection analyses the hit's document."""
+        return cls(hit, view, analysed_in(view.table.collection, hit.source.metadata))
 
     def similarity_to(self, query: Query) -> float | None:
         """None if the model knows no word of the query, too."""
