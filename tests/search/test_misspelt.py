@@ -63,28 +63,27 @@ def said(word: str, *spellings: str) -> str:
     return f'No document has "{word}"; searched for {quoted}, too.'
 
 
-@pytest.mark.parametrize(
-    ("typed", "first", "word", "meant"),
-    [
-        ("berevement leave", "bereavement", "berevement", "bereavement"),
-        ("berevement", "bereavement", "berevement", "bereavement"),
-        ("how long is zereavement leave?", "bereavement", "zereavement", "bereavement"),
-        ("parrental leave", "parental", "parrental", "parental"),
-        ("PARENTLA LEAVE", "parental", "parentla", "parental"),
-        ("leave of empoyees", "annual", "empoyees", "employee"),
-        ("annualleave", "annual", "annualleave", "annual leave"),
-        ("handbok sections", "sections", "handbok", "handbook"),
-    ],
-)
+MISSPELT = [
+    ("berevement leave", "bereavement", "berevement", "bereavement"),
+    ("berevement", "bereavement", "berevement", "bereavement"),
+    ("how long is zereavement leave?", "bereavement", "zereavement", "bereavement"),
+    ("parrental leave", "parental", "parrental", "parental"),
+    ("PARENTLA LEAVE", "parental", "parentla", "parental"),
+    ("leave of empoyees", "annual", "empoyees", "employee"),
+    ("annualleave", "annual", "annualleave", "annual leave"),
+    ("handbok sections", "sections", "handbok", "handbook"),
+]
+"""What somebody types, the document that comes first, the misspelt word and what it is taken for."""
+
+
 @pytest.mark.parametrize("mode", ["sparse", "hybrid"])
-async def test_a_misspelt_word_finds_what_the_right_one_would(
-    shelf: Shelf, typed: str, first: str, word: str, meant: str, mode: str
-) -> None:
+async def test_a_misspelt_word_finds_what_the_right_one_would(shelf: Shelf, mode: str) -> None:
     await shelf.put_all(LEAVE)
     async with opened(shelf) as desk:
-        answer = await ask(desk, typed, mode=mode)
-    assert titles(answer)[0] == first
-    assert answer.notes == (said(word, meant),)
+        for typed, first, word, meant in MISSPELT:
+            answer = await ask(desk, typed, mode=mode)
+            assert titles(answer)[0] == first, typed
+            assert answer.notes == (said(word, meant),), typed
 
 
 @pytest.mark.parametrize(

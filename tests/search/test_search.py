@@ -295,24 +295,21 @@ LOG = "\n".join(
 
 
 @pytest.mark.parametrize("mode", ["dense", "sparse", "hybrid"])
-@pytest.mark.parametrize(
-    "query",
-    [
-        f"{LOG}\nWhich pendulum clock loses time in summer?",
-        f"Which pendulum clock loses time in summer?\n{LOG}",
-        f"{LOG[:1000]}\nWhich pendulum clock loses time in summer？\n{LOG[:1000]}",
-        f"{LOG}. Tell me why. Which pendulum clock loses time in summer? It is old.".replace("\n", " "),
-    ],
-)
-async def test_the_question_behind_a_pasted_log_is_searched_for(shelf: Shelf, mode: Mode, query: str) -> None:
+async def test_the_question_behind_a_pasted_log_is_searched_for(shelf: Shelf, mode: Mode) -> None:
     await shelf.put(
         "log", "A worker tells of jobs: it can retry each of them, and then there is a WARN at a URL."
     )
     await shelf.put("clock", "A pendulum clock loses time in summer.")
-    answer = await shelf.search(query, mode=mode)
-    assert answer.hits[0].source.title == "clock"
-    assert "clock" in answer.notes[0]
-    assert "WARN" not in answer.notes[0]
+    for query in (
+        f"{LOG}\nWhich pendulum clock loses time in summer?",
+        f"Which pendulum clock loses time in summer?\n{LOG}",
+        f"{LOG[:1000]}\nWhich pendulum clock loses time in summer？\n{LOG[:1000]}",
+        f"{LOG}. Tell me why. Which pendulum clock loses time in summer? It is old.".replace("\n", " "),
+    ):
+        answer = await shelf.search(query, mode=mode)
+        assert answer.hits[0].source.title == "clock", query
+        assert "clock" in answer.notes[0], query
+        assert "WARN" not in answer.notes[0], query
     stated = await shelf.search(f"{LOG}\n\nA pendulum clock loses time in summer.", mode=mode)
     assert "clock" in [hit.source.title for hit in stated.hits if hit.score > 0.5]
     assert "clock" in stated.notes[0]
