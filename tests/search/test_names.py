@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,30 +73,32 @@ async def test_each_name_of_a_document_means_it(shelf: Shelf, rules: Source) -> 
         assert rules.id not in {hit.source.id for hit in related.hits} != set(), name
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "refdesk://documents/{id}",  # the id is right, the collection is not
-        "{id}/",
-        "({id})",
-        "[{id}",
-        "The rules",
-        "rules.md",
-        "hr",
-        "/srv/My%20files/hr/Rules.md",
-        "/srv/My files/hr",
-        "file:///srv/My%20files/",
-        "https://wiki.example/rules?x",
-        "",
-        " ",
-        "*",
-        "%",
-    ],
-)
-async def test_what_is_only_near_a_name_means_nothing(shelf: Shelf, rules: Source, name: str) -> None:
+NO_NAMES = [
+    "refdesk://documents/{id}",  # the id is right, the collection is not
+    "{id}/",
+    "({id})",
+    "[{id}",
+    "The rules",
+    "rules.md",
+    "hr",
+    "/srv/My%20files/hr/Rules.md",
+    "/srv/My files/hr",
+    "file:///srv/My%20files/",
+    "https://wiki.example/rules?x",
+    "",
+    " ",
+    "*",
+    "%",
+]
+
+
+async def test_what_is_only_near_a_name_means_nothing(shelf: Shelf, rules: Source) -> None:
     desk = shelf.desk()
-    with pytest.raises(NotFoundError):
-        await desk.resolve_name(ANN, name.format(id=rules.id))
+    meant = []
+    for name in NO_NAMES:
+        with suppress(NotFoundError):
+            meant.append((name, await desk.resolve_name(ANN, name.format(id=rules.id))))
+    assert meant == []
 
 
 async def test_a_path_goes_before_a_title_and_a_folder_too(shelf: Shelf, rules: Source) -> None:
