@@ -66,6 +66,7 @@ def test_a_run_lasts_as_long_as_was_asked_finds_no_fault_and_every_figure_has_it
 ) -> None:
     figures = soaked(few_sentences, requests=1, seconds=2)
     assert figures["requests"].value >= 2 * figures["rate"].value
+    assert figures["changes"].value >= 4  # of each kind
     assert (figures["errors"].value, figures["leaks"].value) == (0, 0)
     assert {name: one.unit for name, one in figures.items()} == {
         "memory": "MB",
@@ -86,7 +87,7 @@ def test_a_run_is_over_when_all_requests_are_made_and_a_document_that_is_still_f
     monkeypatch.setattr(load, "CHANGES", ((True, add), (False, nothing)))
     figures = soaked(few_sentences)
     assert figures["requests"].value >= 20
-    assert figures["changes"].value >= 4
+    assert figures["changes"].value == 2
     assert figures["leaks"].value >= 8  # searched and opened in both eras, twice
     assert figures["errors"].value == 0
 
