@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rag.config.settings import Settings
+from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, Principal
 from rag.models.embed import unit_rows
 from rag.search.desk import Desk
@@ -329,7 +329,7 @@ async def test_a_closed_desk_copies_nothing(
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
     monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 3600.0)
-    async with Desk.open(Settings(data=tmp_path)) as desk:
+    async with Desk.open(Settings(data=tmp_path, search=SearchSettings(statistics="collection"))) as desk:
         await desk.search(Principal("default"), "pendulum", mode="sparse")
         (table,) = desk._reader._open.values()  # noqa: SLF001 what goes on behind searches
         assert table.memory is not None

@@ -25,6 +25,7 @@ from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
 from rag.store.read.rows_in_memory import (
+    READ_ROWS,
     MemoryBudget,
     RowsInMemory,
     TableInMemory,
@@ -271,10 +272,14 @@ class CollectionReader(SourcesReader):
             return await self.memory.selection(where, newest, self._table)
 
     async def renewed_rows(self, where: str) -> tuple[RowsInMemory, Positions] | None:
-        """As `rows_in_memory`, after a copy of an older version was renewed, within `RENEWAL_SECONDS`."""
+        """As `rows_in_memory`, after a copy of an older version was renewed, within `RENEWAL_SECONDS`.
+
+        A small table has its first copy then, too: that costs less than one search without it.
+        """
         copy = await self.rows_in_memory(where)
         if copy is None and self.memory:
-            await self.memory.renew(RENEWAL_SECONDS)
+            at_once = await self._count_chunks() <= READ_ROWS
+            await self.memory.renew(RENEWAL_SECONDS, where if at_once else "")
             copy = await self.rows_in_memory(where)
         return copy
 

@@ -16,7 +16,7 @@ from rag.errors import BusyError, RefdeskError, StoreError
 from rag.home import Bucket, Home, newest_manifest, reason
 
 INDEX_CACHE_BYTES = 64 << 20
-METADATA_CACHE_BYTES = 32 << 20
+METADATA_CACHE_BYTES = 16 << 20
 """The engine's defaults are 6 GiB and 1 GiB, which keep superseded indexes, and their files open."""
 
 MAX_VERSION = 2**64 - 1

@@ -61,6 +61,7 @@ OVERSAMPLING = 3  # times the limit are rescored at full precision: then recall 
 OBJECTS_BYTES = 20_000  # of a copy, however few rows it has: Arrow's and NumPy's objects
 LEAST_BYTES = 300  # of a row's words and columns, to tell tables that can't fit before they are read
 SELECTIONS = 32  # results of predicates that are kept with a copy; the oldest is evicted first
+_CHOSEN = "chosen"  # a column that says whether a row satisfies a predicate
 STEPS = 127 * 256  # the largest number of a vector, in fine steps: 127 coarse ones of 256 each
 
 
@@ -264,6 +265,7 @@ class TableInMemory:
         self._indexes_of = -1  # the version whose indexes were read
         self._rows: RowsInMemory | None = None
         self._closed = False
+        self._at_once = ""
         self.copying: asyncio.Task[None] | None = None
         self._seconds = 0.0  # that the last copy took
         self._misfit: tuple[int, int] | None = None  # a number of rows that didn't fit into a number of bytes
@@ -305,10 +307,15 @@ class TableInMemory:
         if self.copying:
             await asyncio.wait([self.copying])
 
-    async def renew(self, seconds: float) -> None:
-        """Bring the copy, if there is one, to the newest version, and wait for that for so many seconds."""
-        if self._rows is None:
+    async def renew(self, seconds: float, at_once: str = "") -> None:
+        """Bring the copy, if there is one, to the newest version, and wait for that for so many seconds.
+
+        If there is none, make it for a search `at_once`: with the rows that satisfy this predicate, in one
+        query.
+        """
+        if self._rows is None and not at_once:
             return
+        self._at_once = at_once
         self._begin()
         self._awaited.set()
         if self.copying:
@@ -380,6 +387,11 @@ class TableInMemory:
     async def _make_copy(self) -> None:
         for _ in range(ATTEMPTS):
             version = await self._table.version()
+            if self._rows is None and self._at_once:
+                small = await self._read_all(version, self._at_once)
+                if small.size <= self._budget.room(self) and await self._table.version() == version:
+                    self._keep(small)
+                    return
             addresses = _addresses(await self._query_ids("(true)").to_arrow())
             room = self._budget.room(self)
             rows = None
@@ -391,10 +403,30 @@ class TableInMemory:
                 self.drop()
                 return
             if await self._table.version() == version:  # otherwise a commit came: try once more
-                self._budget.make_room(self, rows.size)
-                self._rows, self._misfit, self.used = rows, None, time.monotonic()
-                self._budget.note(self)
+                self._keep(rows)
                 return
+
+    def _keep(self, rows: RowsInMemory) -> None:
+        self._budget.make_room(self, rows.size)
+        self._rows, self._misfit, self.used = rows, None, time.monotonic()
+        self._budget.note(self)
+
+    async def _read_all(self, version: int, where: str) -> RowsInMemory:
+        """The rows of a small table, and which of them satisfy a predicate, in one query."""
+        names = [*self._columns, "vector", *({TERMS} & {*(await self._table.schema()).names})]
+        selected = {name: f"`{name}`" for name in names} | {_CHOSEN: where}
+        query = self._table.query().with_row_id().select(selected)
+        rows = (await query.to_arrow()).sort_by("_rowid").combine_chunks()
+        words = None
+        if TERMS in names and not rows[TERMS].null_count:
+            parts = [(words_of(rows[TERMS].combine_chunks()), np.arange(len(rows)))]
+            words = merged_words(parts, len(rows))
+        columns = rows.select(self._columns)
+        vectors = _split(vectors_of(rows))
+        chosen = np.flatnonzero([bool(is_chosen) for is_chosen in rows[_CHOSEN].to_pylist()])
+        return RowsInMemory(
+            version, rows["_rowid"].to_numpy(), *vectors, columns, words, selections={where: chosen}
+        )
 
     async def _read_copy(
         self, version: int, addresses: npt.NDArray[np.uint64], room: int

@@ -392,6 +392,7 @@ class SourcesReader:
 
 
 RECORDS_KEPT = 100_000  # records in the cache, some 30 MB at most
+PREDICATES_KEPT = 32  # whose matching ids are cached, of a table of up to `ROWS_KEPT`
 NAMES_GROUP = f"(array_has_any(labels, ['{schema.GROUP_LABEL}']))"
 
 
@@ -404,6 +405,8 @@ class AccessReader:
         self._kept = KeptRows()
         self._records: dict[str, Access | None] = {}
         self._any: dict[tuple[str, str], bool] = {}
+        self._matching: dict[str, pa.Table] = {}
+        self._asking = anyio.Lock()
         self._pending: tuple[AccessRecord, ...] | None = None
         self.version = -1
 
@@ -413,8 +416,24 @@ class AccessReader:
             version = await self._table.version()
         if version != self.version or len(self._records) > RECORDS_KEPT or len(self._any) > RECORDS_KEPT:
             self._records, self._any, self._pending, self.version = {}, {}, None, version
-            self._kept = KeptRows()
+            self._kept, self._matching = KeptRows(), {}
         return version
+
+    async def _ids_matching(self, collection: str, where: str) -> pa.ChunkedArray[Any] | None:
+        """The ids of a collection's sources that satisfy the predicate on labels; None in a large table.
+
+        One query answers for all collections of the tenant, of which a search may ask hundreds.
+        """
+        async with self._asking:
+            matching = self._matching.get(where)
+            if matching is None:
+                if await self._table.count_rows() > ROWS_KEPT:
+                    return None
+                matching = await self._table_of(f"{schema.PRESENT} AND {where}", ["id", "collection"])
+                while len(self._matching) >= PREDICATES_KEPT:
+                    del self._matching[next(iter(self._matching))]
+                self._matching[where] = matching
+        return matching["id"].filter(pc.equal(matching["collection"], pa.scalar(collection)))
 
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """The access of these sources, by id. None (deny-all) without a record or with a tombstone.
@@ -446,8 +465,11 @@ class AccessReader:
         """
         key = collection, where
         if key not in self._any:
-            condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
-            self._any[key] = bool(await self._rows(condition, ["id"], limit=1))
+            ids = await self._ids_matching(collection, where)
+            if ids is None:
+                condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
+                ids = (await self._table_of(condition, ["id"], limit=1))["id"]
+            self._any[key] = bool(len(ids))
         return self._any[key]
 
     async def matching_records(self, collection: str, where: str) -> dict[str, Access | None]:
@@ -458,7 +480,12 @@ class AccessReader:
         return await self.records(records) if any(map(schema.original_id, records)) else records
 
     async def ids(self, collection: str, where: str) -> pa.ChunkedArray[Any]:
-        """The ids of a collection's sources that satisfy the predicate on labels."""
+        """The ids of a collection's sources that satisfy the predicate on labels.
+
+        Call `refresh` first: this answers from the cache.
+        """
+        if (ids := await self._ids_matching(collection, where)) is not None:
+            return ids
         condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
         return (await self._table_of(condition, ["id"]))["id"]
 

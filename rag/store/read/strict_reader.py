@@ -278,6 +278,8 @@ async def _languages(reader: CollectionReader, ids: Sequence[str]) -> tuple[Lang
     collection = reader.collection
     if collection.language != "auto":
         return query_languages(collection)
+    if len(collection.languages) == 1:  # then every source has it, and none need be read
+        return query_languages(replace(collection, languages=collection.languages if ids else ()))
     of_all = await reader.languages()
     counts = Counter(of_all[id_] for id_ in ids if id_ in of_all)
     ranked = sorted(counts, key=lambda language: (-counts[language], language))
