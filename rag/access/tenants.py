@@ -13,10 +13,12 @@ from rag.access.names import DEFAULT_TENANT
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, StoreError
 from rag.home import Bucket, Home, names
+from rag.report.text_and_html import names_briefly
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
 
+NAMED = 10  # tenants in a message; a desk can have thousands
 UNKNOWN = "-"  # no tenant can have this name
 
 
@@ -58,7 +60,7 @@ def check_tenant(data: Home, tenant: str) -> None:
     existing = tenants(data)
     if existing and tenant not in existing:
         raise ConfigurationError(
-            f"There is no tenant {tenant!r} in {data}; there are: {', '.join(existing)}. "
+            f"There is no tenant {tenant!r} in {data}; there are: {names_briefly(existing, NAMED)}. "
             f"To create it, run refdesk-admin tenant create {tenant}."
         )
 
@@ -74,8 +76,9 @@ def tenant_of(settings: Settings) -> str:
         return tenant or DEFAULT_TENANT
     if tenant is None and len(existing) > 1:
         raise ConfigurationError(
-            f"{settings.home} holds the documents of {len(existing)} tenants ({', '.join(existing)}). Name "
-            "one: set principal.tenant or REFDESK_PRINCIPAL_TENANT, or add --tenant NAME to a command."
+            f"{settings.home} holds the documents of {len(existing)} tenants "
+            f"({names_briefly(existing, NAMED)}). Name one: set principal.tenant or "
+            "REFDESK_PRINCIPAL_TENANT, or add --tenant NAME to a command."
         )
     if tenant is not None:
         check_tenant(settings.home, tenant)

@@ -26,7 +26,7 @@ from rag.access.bindings import BoundTo, walls
 from rag.access.keys import ApiKey, keys_in
 from rag.access.tenants import check_tenant, tenant_of, tenants
 from rag.admin.command_line import command, settings_file
-from rag.admin.sharing import exposures
+from rag.admin.sharing import unchosen_exposures
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.load import environment_name, setting_keys
@@ -250,9 +250,8 @@ async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding
 async def visibility_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A note for each collection that is open to others although nobody chose that."""
     with suppress(RefdeskError):  # the embedders' findings report it
-        for tenant in tenants(settings.home):
-            for exposure in await exposures(settings, tenant):
-                yield SettingFinding("visibility", "note", str(exposure))
+        async for _, exposure in unchosen_exposures(settings):
+            yield SettingFinding("visibility", "note", str(exposure))
 
 
 async def _collections(settings: Settings) -> list[Collection]:

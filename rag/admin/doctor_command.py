@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
@@ -21,7 +23,7 @@ import click
 from packaging.requirements import Requirement
 
 from rag.access.keys import keys_file, read_keys
-from rag.access.tenants import tenant_of, tenants
+from rag.access.tenants import tenant_of
 from rag.admin import config_command
 from rag.admin.audit_command import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, write_report
@@ -30,7 +32,7 @@ from rag.admin.connect.connect_check import address_in, check_server
 from rag.admin.connect.connect_output import connected_entries
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
-from rag.admin.sharing import exposures
+from rag.admin.sharing import unchosen_exposures
 from rag.admin.sources_command import orphaned_documents
 from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings
@@ -201,15 +203,23 @@ def _check_keys(data: Path) -> Finding:
     now = datetime.now(UTC)
     expired = [key.id for key in keys if key.expires_at <= now]
     soon = [key.id for key in keys if now < key.expires_at <= now + EXPIRING]
-    notes = [f"{', '.join(expired)} expired. Remove them with refdesk-admin key revoke."] if expired else []
+    notes = (
+        [f"{names_briefly(expired, KEYS_NAMED)} expired. Remove them with refdesk-admin key revoke."]
+        if expired
+        else []
+    )
     if soon:
         replace = "Make others with refdesk-admin key rotate."
-        notes.append(f"{', '.join(soon)} will expire within {EXPIRING.days} days. {replace}")
+        notes.append(f"{names_briefly(soon, KEYS_NAMED)} will expire within {EXPIRING.days} days. {replace}")
     return Finding("api keys", f"{len(keys)} in keys.json", note=" ".join(notes))
 
 
 WRONG = 1  # exit code
 LINES_NAMED = 5  # of the audit log
+MOST_ALIKE = 12  # lines of a check that are each printed
+KEYS_NAMED = 10
+PARTS_NAMED = 3  # of those that a line is about
+WORD = r"[^\W_]+"
 CHECKS: Sequence[Check] = (
     check_tenants,
     check_access,
@@ -246,7 +256,8 @@ async def doctor_command(
     With storage, it tries what servers and writers need of the bucket that storage.uri names, and nothing
     else. If these credentials can write, it writes a few small objects, and deletes them again.
 
-    Prints a line for each part: fine, wrong, or a note of what could be wrong. Remote models get one or two
+    Prints a line for each part: fine, wrong, or a note of what could be wrong. Of many collections, what is
+    alike is one line, and --json lists each. Remote models get one or two
     small requests each. Without --fix nothing is changed. Servers can keep running. Exits with 1 if something
     is wrong and was not mended.
     """
@@ -255,16 +266,26 @@ async def doctor_command(
         return _storage(settings, as_json=as_json)
     if bundle:
         check_free(bundle)
-    config, lines = settings_file(), []
+    config = settings_file()
+    lines: list[dict[str, str]] = []
 
     async def tell(findings: AsyncIterator[Finding]) -> bool:
-        """Print the findings. Returns whether nothing is wrong so far."""
+        """Print the findings, check by check. Returns whether nothing is wrong so far."""
+        told: list[dict[str, str]] = []
         async for finding in findings:
             state, text = await _repair_if_asked(finding, fix=fix, yes=yes)
-            lines.append({"check": finding.check, "part": finding.part, "state": state, "text": text})
-            if not as_json:
-                echo(f"{state:6} {finding.check:15} {finding.part}{': ' if text else ''}{text}")
+            line = {"check": finding.check, "part": finding.part, "state": state, "text": text}
+            if told and told[-1]["check"] != finding.check:
+                show(told)
+                told = []
+            told.append(line)
+        show(told)
         return all(line["state"] != "wrong" for line in lines)
+
+    def show(told: Sequence[dict[str, str]]) -> None:
+        lines.extend(told)
+        for line in () if as_json else _for_people(told):
+            echo(line)
 
     well = await tell(check_machine(settings, config)) & await tell(data_findings(settings))
     # What needs the data folder would only say the same again.
@@ -275,6 +296,27 @@ async def doctor_command(
     if as_json:
         print_json({"findings": lines})
     return 0 if well else WRONG
+
+
+def _for_people(lines: Sequence[dict[str, str]]) -> Iterator[str]:
+    """The lines of one check. Of more than `MOST_ALIKE`, those that say the same of several parts are one."""
+    kinds: dict[object, list[dict[str, str]]] = defaultdict(list)
+    for at, line in enumerate(lines):
+        kinds[at if len(lines) <= MOST_ALIKE else (line["state"], _shape(line))].append(line)
+    for alike in kinds.values():
+        first = alike[0]
+        parts = names_briefly([line["part"] for line in alike], PARTS_NAMED)
+        named = parts if len(alike) == 1 else f"{len(alike):,} ({parts})"
+        text = f": {first['text']}" if first["text"] else ""
+        yield f"{first['state']:6} {first['check']:15} {named}{text}"
+
+
+def _shape(line: dict[str, str]) -> str:
+    """What a finding says, whatever part it says it of: without numbers and the words of the part's name."""
+    words = {*re.findall(WORD, line["part"])}
+    return " ".join(
+        "" if word in words or word.isdigit() else word for word in re.findall(WORD, line["text"])
+    )
 
 
 def _check_options(settings: Settings, part: str | None, *, fix: bool, yes: bool, bundles: bool) -> None:
@@ -353,11 +395,11 @@ async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> tuple[s
 async def _embedder_findings(settings: Settings, desk: OpenFolder) -> list[Finding]:
     """Check that the settings have the embedder that each collection was made with."""
     findings = []
-    for collection in desk.own:
-        if collection.embedder == NO_VECTORS:
-            continue
+    own = [collection for collection in desk.own if collection.embedder != NO_VECTORS]
+    identities = {name: await _identity(settings, name) for name in {one.embedder_name for one in own}}
+    for collection in own:
         try:
-            check_embedder(collection, await _identity(settings, collection.embedder_name))
+            check_embedder(collection, identities[collection.embedder_name])
         except ConfigurationError as error:
             findings.append(Finding("embedder", f"{collection.tenant}.{collection.name}", str(error)))
         else:
@@ -377,17 +419,13 @@ async def _origin_findings(settings: Settings) -> list[Finding]:
 
 async def _exposure_findings(settings: Settings) -> list[Finding]:
     """Check for collections that are open to others although nobody chose that."""
-    findings = []
-    for tenant in tenants(settings.home):
-        try:
-            exposed = await exposures(settings, tenant)
-        except RefdeskError:  # other findings report it
-            continue
-        findings += [
+    try:
+        return [
             Finding("visibility", f"{tenant}.{exposure.collection.name}", note=str(exposure))
-            for exposure in exposed
+            async for tenant, exposure in unchosen_exposures(settings)
         ]
-    return findings
+    except RefdeskError:  # other findings report it
+        return []
 
 
 async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:

@@ -7,18 +7,22 @@ existing collections, too. What is open already stays open, and is reported with
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections import defaultdict
+from collections.abc import AsyncIterator, Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rag.access.keys import keys_in
+from rag.access.keys import ApiKey, keys_in
 from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import same_desk
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import arguments
 from rag.config.settings import Settings
 from rag.corpus import Collection, Visibility
+from rag.errors import RefdeskError
 from rag.report.text_and_html import counted
+from rag.store.read.desk_reader import DeskReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,12 @@ def askers(settings: Settings, tenant: str) -> tuple[str, ...]:
     Raises:
         ConfigurationError, StoreError: the keys can't be read.
     """
+    return _askers(settings, [key for key in keys_in(settings.home).keys if key.tenant == tenant])
+
+
+def _askers(settings: Settings, keys: Sequence[ApiKey]) -> tuple[str, ...]:
     ways, now = [], datetime.now(UTC)
-    if keys := [key for key in keys_in(settings.home).keys if key.tenant == tenant]:
+    if keys:
         expired = sum(1 for key in keys if key.expires_at <= now)
         ended = f", {expired} expired, which key revoke ends" if expired else ""
         ways.append(f"an API key ({counted(len(keys), 'key')}{ended})")
@@ -99,9 +107,37 @@ async def exposures(
         RefdeskError: the desk can't be read.
     """
     ways = askers(settings, tenant)
+    return await _exposures(settings, open_reader(settings), tenant, ways, name, intended=intended)
+
+
+async def unchosen_exposures(settings: Settings) -> AsyncIterator[tuple[str, Exposure]]:
+    """The exposures of all tenants that nobody has chosen, each with its tenant; those that can be read.
+
+    Keys and catalog are read once: a desk can have thousands of tenants.
+
+    Raises:
+        RefdeskError: the keys can't be read.
+    """
+    reader, keys = open_reader(settings), defaultdict[str, list[ApiKey]](list)
+    for key in keys_in(settings.home).keys:
+        keys[key.tenant].append(key)
+    for tenant in tenants(settings.home):
+        with suppress(RefdeskError):
+            for exposure in await _exposures(settings, reader, tenant, _askers(settings, keys[tenant])):
+                yield tenant, exposure
+
+
+async def _exposures(
+    settings: Settings,
+    reader: DeskReader,
+    tenant: str,
+    ways: tuple[str, ...],
+    name: str | None = None,
+    *,
+    intended: bool = False,
+) -> list[Exposure]:
     if not ways:
         return []
-    reader = open_reader(settings)
     desk = same_desk("config", "data") + _tenant_option(settings, tenant)
     there = []
     for collection in await reader.collections(tenant):

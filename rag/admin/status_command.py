@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from rag.access.tenants import tenant_of
+import os
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import command, same_desk, settings_file
 from rag.admin.connect.connect_output import connected_hosts, how_to_connect
 from rag.admin.sharing import exposures
-from rag.admin.sources_command import folder_bytes, open_collections, readable_tables, size_of
+from rag.admin.sources_command import folder_bytes, open_collections, open_reader, readable_tables, size_of
 from rag.admin.terminal import echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
-from rag.errors import ConfigurationError
-from rag.home import data_folder_problem
+from rag.errors import ConfigurationError, RefdeskError
+from rag.home import Bucket, Home, data_folder_problem
 from rag.report.text_and_html import counted, names_briefly
+from rag.run_history import RunResult, last_runs
+from rag.store.read.connection import database_folder
+from rag.store.read.desk_reader import DeskReader
+from rag.store.write.bucket_objects import object_facts
 
 HOSTS_SHOWN = 4
+LARGEST_SHOWN, FAILURES_SHOWN = 10, 20
+ENDED: dict[RunResult, str] = {
+    "failed": "failed",
+    "partial": "failed for some files",
+    "interrupted": "was interrupted",
+}
+"""How a run ended that somebody should look at."""
 
 
 @command("next", on_bucket=True)
@@ -75,7 +92,13 @@ def _lines(settings: Settings, documents: int, collections: int, hosts: list[str
 
 @command("status", on_bucket=True)
 async def status_command(settings: Settings, *, as_json: bool) -> None:
-    """Show the data folder and the size of each collection."""
+    """Show the data folder and the size of each collection.
+
+    If there are several tenants and none is named, show how many they are, the largest ones, and what failed.
+    """
+    if settings.principal.tenant is None and len(tenants(settings.home)) > 1:
+        await _show_installation(settings, as_json=as_json)
+        return
     tables = await open_collections(settings, None)
     collections = [await size_of(table) for table in readable_tables(tables)]
     home = settings.home
@@ -118,3 +141,78 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
             )
     for exposure in exposed:
         echo(exposure)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSize:
+    """How much a tenant has. `failed` says what is wrong with which of its collections."""
+
+    name: str
+    collections: int
+    documents: int
+    bytes: int
+    failed: tuple[str, ...] = ()
+
+
+async def _show_installation(settings: Settings, *, as_json: bool) -> None:
+    home, reader = settings.home, open_reader(settings)
+    sizes = _table_sizes(home)
+    all_sizes = [await _size_of_tenant(reader, name, sizes[name]) for name in tenants(home)]
+    if as_json:
+        total = sum(sizes.values())
+        print_json({"data": str(home), "bytes": total, "tenants": [asdict(size) for size in all_sizes]})
+        return
+    echo(f"{'Bucket' if settings.storage.uri else 'Data folder':12} {home}")
+    documents = f"{sum(size.documents for size in all_sizes):,} documents"
+    collections = f"{sum(size.collections for size in all_sizes):,} collections"
+    tables = f"tables of {sum(sizes.values()) / 1e6:,.1f} MB"
+    echo(f"Tenants      {len(all_sizes):,}, with {documents} in {collections} and {tables}")
+    echo()
+    largest = sorted(all_sizes, key=lambda size: (-size.bytes, size.name))[:LARGEST_SHOWN]
+    title = "LARGEST TENANTS" if len(largest) < len(all_sizes) else "TENANT"
+    rows = [
+        (size.name, f"{size.collections:,}", f"{size.documents:,}", f"{size.bytes / 1e6:,.1f}")
+        for size in largest
+    ]
+    print_table([(title, "COLLECTIONS", "DOCUMENTS", "MB"), *rows])
+    failed = [problem for size in all_sizes for problem in size.failed]
+    for problem in failed[:FAILURES_SHOWN]:
+        echo(problem)
+    if len(failed) > FAILURES_SHOWN:
+        echo(f"{len(failed) - FAILURES_SHOWN:,} more failed; --json lists all.")
+    echo(f"Of one tenant: refdesk-admin status --tenant NAME{same_desk()}")
+
+
+async def _size_of_tenant(reader: DeskReader, tenant: str, size: int) -> TenantSize:
+    collections, documents, failed = await reader.collections(tenant), 0, []
+    for collection in collections:
+        try:
+            table = await reader.open(collection)
+            documents += 0 if table.failed else await table.source_count()
+        except RefdeskError as error:
+            failed.append(f"{tenant}.{collection.name}: {error}")
+        else:
+            if table.failed:
+                failed.append(f"{tenant}.{collection.name}: its attached table can't be read.")
+    failed += [
+        f"{tenant}.{run.collection}: the last {run.command} {ENDED[run.result]} on {run.began:%Y-%m-%d}. See "
+        f"refdesk-admin runs --tenant {tenant}"
+        for run in last_runs(reader.data, tenant)
+        if run.result in ENDED
+    ]
+    return TenantSize(tenant, len(collections), documents, size, tuple(failed))
+
+
+def _table_sizes(home: Home) -> Counter[str]:
+    """The bytes of the tables of each tenant."""
+    sizes = Counter[str]()
+    if isinstance(home, Bucket):
+        files = [(path, size) for path, (size, _) in object_facts(home).items()]
+    else:
+        walked = os.walk(database_folder(home))
+        there = (Path(parent, name) for parent, _, names in walked for name in names)
+        files = [(str(path.relative_to(home)), path.stat().st_size) for path in there if path.exists()]
+    for path, size in files:
+        if match := re.search(r"__tenant_(.+?)(?:__src_[^/]*)?\.lance", path):
+            sizes[match[1]] += size
+    return sizes

@@ -16,12 +16,14 @@ import pytest
 from anyio import to_thread
 
 from rag.access.keys import keys_file
+from rag.admin import doctor_command
 from rag.admin.bug_report import without_names
 from rag.admin.doctor_command import check_temporary_folder
 from rag.home import check_data_folder
 from rag.store.read import schema
 from rag.store.read.connection import table_folder
 from rag.store.read.desk_reader import DeskReader
+from rag.store.write import table_maintenance
 from tests.admin.three_documents import ingest_documents, titles, write_documents
 from tests.ingest.kill_scenes import orphans
 from tests.refusals import refusal
@@ -126,8 +128,14 @@ def several(data: Path) -> None:
     ids=["several", "no index", "catalog"],
 )
 def test_what_can_be_mended_without_loss_is_mended(
-    filled: Desk, damage: Callable[[Path], None], checks: list[str]
+    filled: Desk,
+    docs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[Path], None],
+    checks: list[str],
 ) -> None:
+    monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 1)
+    filled.run("ingest", docs)  # and index them, as large ones are
     if checks == ["catalog"]:
         filled.run("collection", "set", "documents", "--description", "of pendulums")
     else:
@@ -215,7 +223,11 @@ def lose_versions(folder: Path, count: int) -> None:
 
 def test_lost_versions_of_access_records_are_named_and_mended_as_searches_took_them(filled: Desk) -> None:
     """A search stayed narrow, while access show and explain said that everybody may see the document."""
-    lose_versions(table_folder(filled.data, ACCESS), 2)  # the restriction, and the note that it was copied
+    filled.run("access", "set", "*/wages.md", "--visibility", "tenant")
+    before = len([*(table_folder(filled.data, ACCESS) / "_versions").glob("*.manifest")])
+    filled.run("access", "set", "*/wages.md", "--visibility", "restricted", "--allow", "group:hr")
+    after = len([*(table_folder(filled.data, ACCESS) / "_versions").glob("*.manifest")])
+    lose_versions(table_folder(filled.data, ACCESS), after - before)
     assert titles(filled, "--group", "hr") == {"leave", "travel"} | {"wages"}
     assert titles(filled) == {"leave", "travel"}
     shown = filled.run("access", "show", "*/wages.md").stdout
@@ -448,3 +460,21 @@ def test_a_damaged_access_table_is_one_line_for_each_command(
         run = filled.run(*command, code=1)
         assert run.stderr.startswith("refdesk-admin: The storage engine failed"), command
         assert run.stderr.count("\n") == 1, command
+
+
+def test_of_many_collections_what_is_alike_is_one_line_and_json_has_each(
+    filled: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_command, "MOST_ALIKE", 2)
+    for name in ("blue", "red"):
+        filled.run("collection", "create", name)
+    shutil.rmtree(table_folder(filled.data, schema.chunks_table("default", "blue")))
+    lines = [line.split() for line in filled.run("doctor", code=1).stdout.splitlines()]
+    tables = [line for line in lines if line[1] == "tables"]
+    assert [(line[0], line[2]) for line in tables] == [("wrong", "default.blue:"), ("fine", "2")]
+    parts = [one["part"] for one in filled.json("doctor", code=1)["findings"] if one["check"] == "tables"]
+    assert parts == ["default.blue", "default.documents", "default.red"]
+    for name in ("red", "documents"):
+        shutil.rmtree(table_folder(filled.data, schema.chunks_table("default", name)))
+    (line,) = [line for line in filled.run("doctor", code=1).stdout.splitlines() if " tables " in line]
+    assert "wrong  tables          3 (default.blue, default.documents, default.red): The table" in line

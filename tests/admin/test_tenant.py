@@ -53,6 +53,80 @@ def test_tenants_are_made_filled_listed_and_removed_each_by_itself(desk: Desk, t
     assert [hit["title"] for hit in desk.json("search", "pendulum")["results"]] == ["ours"]
 
 
+STEPS = (
+    "rag.admin.tenant_command.revoke_keys",
+    "rag.store.write.change_collection.collection_tables.drop_tables",
+    "rag.store.write.change_collection.drop_runs",
+    "rag.store.write.table_maintenance.purge_rows",
+    "rag.admin.tenant_command.forget",
+    "rag.admin.tenant_command.forget_runs",
+    "rag.admin.tenant_command.forget_console",
+    "rag.admin.tenant_command.forget_tenant",
+)
+SECRET = b"zanzibar"
+
+
+class KilledError(Exception):
+    """Nothing of the command runs after it."""
+
+
+def _holding(data: Path, secret: bytes) -> list[Path]:
+    return [path for path in data.rglob("*") if path.is_file() and secret in path.read_bytes()]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.rpartition(".")[2])
+def test_a_tenant_is_removed_with_all_its_traces_in_one_step_also_after_a_kill_and_no_other_is_touched(
+    inside: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    ours = _paper(tmp_path, "ours", "pendulum")
+    theirs = _paper(tmp_path, SECRET.decode(), f"{SECRET.decode()} pendulum")
+    for tenant, paper in (("default", ours), ("acme", theirs)):
+        inside.run("tenant", "create", tenant)
+        inside.run("ingest", paper, "--tenant", tenant)
+        inside.run("key", "create", "--tenant", tenant, "--user", "ann")
+    about = f"About {SECRET.decode()}"
+    inside.run("collection", "set", "documents", "--tenant", "acme", "--description", about)
+    assert _holding(inside.data, SECRET)
+    before = inside.json("search", "pendulum", "--tenant", "default")["results"]
+    assert [key["tenant"] for key in inside.json("key", "list")["keys"]] == ["default", "acme"]
+
+    def killed(*_arguments: object, **_more: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, killed)
+        with pytest.raises(KilledError):
+            inside.run("tenant", "remove", "acme", "--yes")
+    inside.run("tenant", "remove", "acme", "--yes")
+    assert [tenant["name"] for tenant in inside.json("tenant", "list")["tenants"]] == ["default"]
+    assert not [path for path in _holding(inside.data, SECRET) if path.name != "audit.jsonl"]
+    assert not [path for path in inside.data.rglob("*acme*") if path.suffix != ".lock"]
+    assert [key["tenant"] for key in inside.json("key", "list")["keys"]] == ["default"]
+    assert inside.json("search", "pendulum", "--tenant", "default")["results"] == before != []
+
+
+def test_without_a_name_the_status_is_that_of_all_tenants_with_what_failed(
+    inside: Desk, tmp_path: Path
+) -> None:
+    paper = _paper(tmp_path, "ours", "pendulum")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "a.docx").write_bytes(b"no document")
+    for tenant in ("default", "acme", "empty"):
+        inside.run("tenant", "create", tenant)
+    inside.run("ingest", paper, "--tenant", "default")
+    inside.run("ingest", paper, broken, "--tenant", "acme", code=3)
+    said = inside.run("status").stdout
+    assert "Tenants      3, with 2 documents in 2 collections" in said
+    assert "acme.documents: the last ingest failed for some files" in said
+    assert "default.documents" not in said
+    by_name = {tenant["name"]: tenant for tenant in inside.json("status")["tenants"]}
+    assert [by_name[name]["documents"] for name in ("acme", "default", "empty")] == [1, 1, 0]
+    assert by_name["empty"]["bytes"] == 0 < by_name["acme"]["bytes"]
+    assert [len(by_name[name]["failed"]) for name in ("acme", "default")] == [1, 0]
+    assert "Tenant       acme" in inside.run("status", "--tenant", "acme").stdout
+
+
 def test_the_first_tenant_can_be_named_in_the_settings(desk: Desk, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[principal]\ntenant = "acme"\n')

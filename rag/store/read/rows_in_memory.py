@@ -310,8 +310,8 @@ class TableInMemory:
     async def renew(self, seconds: float, at_once: str = "") -> None:
         """Bring the copy, if there is one, to the newest version, and wait for that for so many seconds.
 
-        If there is none, make it for a search `at_once`: with the rows that satisfy this predicate, in one
-        query.
+        If there is none, make it for a search `at_once`, with the rows that satisfy this predicate, in one
+        query. That is waited for: the search would take longer without it.
         """
         if self._rows is None and not at_once:
             return
@@ -319,7 +319,7 @@ class TableInMemory:
         self._begin()
         self._awaited.set()
         if self.copying:
-            await asyncio.wait([self.copying], timeout=seconds)
+            await asyncio.wait([self.copying], timeout=None if at_once else seconds)
 
     def _begin(self) -> None:
         """Copy in the background, unless that is under way."""

@@ -330,6 +330,11 @@ class SourcesReader:
         with engine_errors("reading sources"):
             return await self._sources.version(), await self._access.refresh()
 
+    async def version_at_refresh(self) -> tuple[int, int]:
+        """As `version`, with the rights as of the tenant's last `DeskReader.refresh`."""
+        with engine_errors("reading sources"):
+            return await self._sources.version(), self._access.version
+
     async def has_any(self, where: str) -> bool:
         """Whether any source's labels satisfy the predicate, as of the tenant's last `DeskReader.refresh`."""
         return await self._access.has_any(self.collection.name, where)

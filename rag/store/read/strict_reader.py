@@ -222,7 +222,7 @@ class Asker:
 async def strict_reader(reader: CollectionReader, asker: Asker) -> StrictReader | StrictReaderInMemory:
     """A reader of the rows that the asker may read, by the predicate and by the sources' own records."""
     through_engine = partial(_through_engine, reader, asker)
-    version = await reader.version()  # before the rows are looked at, so that what is kept is never newer
+    version = await reader.version_at_refresh()  # before the rows are looked at: what is kept isn't older
     copy = await reader.renewed_rows(asker.readable)
     if copy is None or copy[0].words is None:
         return await through_engine()

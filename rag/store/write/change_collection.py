@@ -24,7 +24,7 @@ from rag.store.write import collection_tables, table_maintenance
 from rag.store.write.access_writer import Around, access_table, nothing_around
 from rag.store.write.collection_tables import forget_swept, is_swept
 from rag.store.write.collection_writer import CollectionWriter
-from rag.store.write.desk_folder import empty_spool, forget_origins, forget_tenant, read_key, spending_reserve
+from rag.store.write.desk_folder import empty_spool, forget_origins, read_key, spending_reserve
 from rag.store.write.evaluation_runs import drop_runs
 from rag.store.write.leases import open_in_turn
 from rag.store.write.locks import locked
@@ -179,8 +179,6 @@ async def drop_collection(data: Home, collection: Collection, *, forget: Iterabl
     ):
         _, (collections,) = await open_in_turn(data, of_catalog, schema.COLLECTIONS)
         started = time.time()
-        empty_spool(data, tenant, name)
-        forget_origins(data, tenant, name)
         await collections.delete(in_catalog(tenant, name))
         table_maintenance.sync_table(data, schema.COLLECTIONS, started)  # no row without tables
         await _drop_without_row(data, tenant, name, forget)
@@ -216,6 +214,8 @@ async def _drop_without_row(data: Home, tenant: str, name: str, forget: Iterable
     The access records of a tag are deleted: another tag of that name has other ids.
     """
     there = bool(collection_tables.build_numbers(data, tenant, name))
+    empty_spool(data, tenant, name)
+    forget_origins(data, tenant, name)
     forget_swept(data, tenant, name)
     await collection_tables.drop_tables(data, await connect(data), tenant, name)
     async with access_table(data, tenant) as table:
@@ -256,17 +256,27 @@ async def drop_if_empty(data: Home, collection: Collection) -> None:
 
 
 async def drop_tenant(data: Home, tenant: str, collections: Iterable[Collection]) -> None:
-    """Drop a tenant with its collections, evaluation runs and access records.
+    """Drop a tenant's collections, evaluation runs and access records, so that no file holds them any more.
+
+    The tenant itself stays until `forget_tenant`, so that a removal that was killed can be repeated.
 
     Raises:
         BusyError: another process is writing to one of the collections.
     """
     for collection in collections:
         await drop_collection(data, collection)
+    for name in collection_tables.names_of_tables(data, tenant):  # of a removal that was killed
+        await finish_drop(data, tenant, name)
     await drop_runs(data, tenant)
     with engine_errors("removing the tenant"):
-        await (await connect(data)).drop_table(schema.access_table(tenant), ignore_missing=True)
-    forget_tenant(data, tenant)
+        database = await connect(data)
+        await database.drop_table(schema.access_table(tenant), ignore_missing=True)
+        if await open_if_there(database, schema.COLLECTIONS) is None:
+            return
+        with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog:
+            _, (catalog_table,) = await open_in_turn(data, of_catalog, schema.COLLECTIONS)
+            # Descriptions are in its old versions.
+            await table_maintenance.purge_rows(data, catalog_table, "definition")
 
 
 def in_catalog(tenant: str, name: str) -> str:

@@ -106,6 +106,17 @@ def new_number(data: Home, usual: int) -> int:
     return secrets.randbits(48) if isinstance(data, Bucket) else usual
 
 
+def names_of_tables(data: Home, tenant: str) -> set[str]:
+    """The names of the collections of a tenant that have tables, whether the catalog has them or not."""
+    beginnings = [schema.chunks_table(tenant, ""), schema.sources_table(tenant, "")]
+    return {
+        table.removeprefix(beginning).removesuffix(".lance").partition("__build_")[0]
+        for table in folders(data, "tables")
+        for beginning in beginnings
+        if table.startswith(beginning)
+    }
+
+
 async def create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:
     """Make the empty tables of a collection's build."""
     chunks_name, sources_name = table_names(collection)

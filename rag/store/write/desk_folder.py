@@ -215,7 +215,7 @@ def forget_tenant(data: Home, tenant: str) -> None:
         delete(data, [f"tenants/{tenant}"])
         return
     overview_file(data, tenant).unlink(missing_ok=True)
-    tenant_file(data, tenant).unlink()
+    tenant_file(data, tenant).unlink(missing_ok=True)
 
 
 def make_key(data: Home) -> None:

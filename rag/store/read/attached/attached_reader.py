@@ -59,6 +59,8 @@ log = logging.getLogger(__name__)
 class AttachedAccess:
     """The access of the rows of an attached table, in the form of an `AccessReader`. Nothing is cached."""
 
+    version = 0
+
     def __init__(self, sources: AttachedTable, timeout: timedelta) -> None:
         self._sources = sources
         self._timeout = timeout
