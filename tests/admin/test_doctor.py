@@ -476,5 +476,6 @@ def test_of_many_collections_what_is_alike_is_one_line_and_json_has_each(
     assert parts == ["default.blue", "default.documents", "default.red"]
     for name in ("red", "documents"):
         shutil.rmtree(table_folder(filled.data, schema.chunks_table("default", name)))
-    (line,) = [line for line in filled.run("doctor", code=1).stdout.splitlines() if " tables " in line]
+    said = filled.run("doctor", code=1).stdout.splitlines()
+    (line,) = [line for line in said if line.split()[1] == "tables"]
     assert "wrong  tables          3 (default.blue, default.documents, default.red): The table" in line

@@ -46,7 +46,7 @@ NO_URLS: Mapping[str, str] = MappingProxyType({})
 
 
 MOST_SUPERSEDED = 64  # indexes in the cache, whose files stay open, before it is replaced
-MOST_OPEN = 128  # collections: each takes some 150 KB with a few rows, and opening it again 10 ms
+MOST_OPEN = 64  # collections: each takes some 150 KB with a few rows, and opening it again 10 ms
 CACHE_ROOM = 1.5  # times the size of the indexes: while they are rewritten, it also holds their predecessors
 
 
