@@ -16,7 +16,7 @@ from rag.errors import BusyError, RefdeskError, StoreError
 from rag.home import Bucket, Home, newest_manifest, reason
 
 INDEX_CACHE_BYTES = 64 << 20
-METADATA_CACHE_BYTES = 16 << 20
+METADATA_CACHE_BYTES, METADATA_IN_BUCKET_BYTES = 16 << 20, 32 << 20
 """The engine's defaults are 6 GiB and 1 GiB, which keep superseded indexes, and their files open."""
 
 MAX_VERSION = 2**64 - 1
@@ -78,13 +78,12 @@ async def connect_to(
     Every read sees all commits of any process, but for those of the last `seconds`. With None, an opened
     table stays as it is but for its own commits.
     """
+    metadata = METADATA_CACHE_BYTES if options is None else METADATA_IN_BUCKET_BYTES
     return await lancedb.connect_async(
         database,
         read_consistency_interval=None if seconds is None else timedelta(seconds=seconds),
         storage_options=dict(options) if options else None,
-        session=lancedb.Session(
-            index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=METADATA_CACHE_BYTES
-        ),
+        session=lancedb.Session(index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata),
     )
 
 

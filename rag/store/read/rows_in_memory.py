@@ -375,7 +375,7 @@ class TableInMemory:
                     await self._make_copy()
                     await self._read_indexes()
                 self._seconds = time.monotonic() - began
-        if self._rows and len(self._rows) >= READ_ROWS:
+        if self._rows is None or len(self._rows) >= READ_ROWS:
             await to_thread.run_sync(return_memory)  # that held what was read
 
     async def _read_indexes(self) -> None:
@@ -385,10 +385,11 @@ class TableInMemory:
             self._indexes_of = version
 
     async def _make_copy(self) -> None:
+        at_once, self._at_once = self._at_once, ""
         for _ in range(ATTEMPTS):
             version = await self._table.version()
-            if self._rows is None and self._at_once:
-                small = await self._read_all(version, self._at_once)
+            if self._rows is None and at_once:
+                small = await self._read_all(version, at_once)
                 if small.size <= self._budget.room(self) and await self._table.version() == version:
                     self._keep(small)
                     return

@@ -430,14 +430,15 @@ class AccessReader:
         One query answers for all collections of the tenant, of which a search may ask hundreds.
         """
         async with self._asking:
-            matching = self._matching.get(where)
+            cache = self._matching  # as of now: a refresh meanwhile begins another
+            matching = cache.get(where)
             if matching is None:
                 if await self._table.count_rows() > ROWS_KEPT:
                     return None
                 matching = await self._table_of(f"{schema.PRESENT} AND {where}", ["id", "collection"])
-                while len(self._matching) >= PREDICATES_KEPT:
-                    del self._matching[next(iter(self._matching))]
-                self._matching[where] = matching
+                while len(cache) >= PREDICATES_KEPT:
+                    del cache[next(iter(cache))]
+                cache[where] = matching
         return matching["id"].filter(pc.equal(matching["collection"], pa.scalar(collection)))
 
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
@@ -468,14 +469,14 @@ class AccessReader:
 
         Call `refresh` first: this answers from the cache.
         """
-        key = collection, where
-        if key not in self._any:
+        key, cache = (collection, where), self._any  # as of now
+        if key not in cache:
             ids = await self._ids_matching(collection, where)
             if ids is None:
                 condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
                 ids = (await self._table_of(condition, ["id"], limit=1))["id"]
-            self._any[key] = bool(len(ids))
-        return self._any[key]
+            cache[key] = bool(len(ids))
+        return cache[key]
 
     async def matching_records(self, collection: str, where: str) -> dict[str, Access | None]:
         """The records of a collection's sources that satisfy the predicate on labels, by id."""
@@ -508,13 +509,15 @@ class AccessReader:
 
         Call `refresh` first: this answers from the cache.
         """
-        if self._pending is None:
-            rows = await self._rows("(NOT copied)", schema.RECORD_COLUMNS)
-            records = map(schema.stored_record, rows)
-            self._pending = tuple(
-                replace(record, access=None) if record.is_tombstone else record for record in records
-            )
-        return self._pending
+        if self._pending is not None:
+            return self._pending
+        version = self.version
+        rows = await self._rows("(NOT copied)", schema.RECORD_COLUMNS)
+        records = map(schema.stored_record, rows)
+        pending = tuple(replace(record, access=None) if record.is_tombstone else record for record in records)
+        if version == self.version:  # otherwise these may be older than what the refresh meanwhile saw
+            self._pending = pending
+        return pending
 
     async def tombstones(self) -> frozenset[str]:
         """The ids of removed sources whose rows may still be stored; answers as `uncopied_records` does."""
