@@ -336,6 +336,8 @@ async def _note(
     """Write the languages, and the language setting if it changes, into the collection's definition."""
     collection = writer.collection
     chosen = language or collection.language
+    if (chosen, languages) == (collection.language, collection.languages):
+        return
     await change_collection(
         writer.data,
         collection.tenant,

@@ -33,9 +33,9 @@ from rag.access.rule import is_narrowed, narrower
 from rag.corpus import Access, AccessRecord, Collection
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
-from rag.home import Home
+from rag.home import Bucket, Home
 from rag.store.read import schema
-from rag.store.read.connection import engine_errors, open_if_there
+from rag.store.read.connection import connect, engine_errors, open_if_there
 from rag.store.read.schema import original_id
 from rag.store.write import table_maintenance, table_rows
 from rag.store.write.access_claim import Claim, limits, revised, settle
@@ -129,6 +129,18 @@ async def access_table(data: Home, tenant: str) -> AsyncIterator[AccessTable]:
             with suppress(StoreError):  # on a full disk; the change itself is committed
                 await opened.compact(due=False)
             table_maintenance.sync_table(data, name, started)
+
+
+@asynccontextmanager
+async def read_table(data: Home, tenant: str) -> AsyncIterator[AccessTable]:
+    """A tenant's records as they are now, to read them. In a bucket that takes no lease."""
+    if not isinstance(data, Bucket):
+        async with access_table(data, tenant) as table:
+            yield table
+        return
+    with engine_errors("opening access records"):
+        opened = await (await connect(data, writes=True)).open_table(schema.access_table(tenant))
+    yield AccessTable(opened, data)
 
 
 async def mark_removed(data: Home, tenant: str, ids: Iterable[str]) -> None:
@@ -247,14 +259,14 @@ class CollectionAccess:
 
         No claim of this writer undoes a change that another process makes after this call.
         """
-        async with self._locked() as table:
+        async with self._read() as table:
             began = await table.keyed()
         self._began, self._settled = began, {}
         return began
 
     async def of(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """Who may see these sources; those that don't exist are left out."""
-        async with self._locked() as table:
+        async with self._read() as table:
             return {id_: record.access for id_, record in (await table.of(ids)).items() if record.present}
 
     async def settle(
@@ -356,12 +368,12 @@ class CollectionAccess:
 
     async def removed(self) -> list[str]:
         """The ids of the sources whose removal is in force, and whose rows may still be stored."""
-        async with self._locked() as table:
+        async with self._read() as table:
             return [*await table.records(f"{schema.TOMBSTONE} AND {self._ours}")]
 
     async def stale(self) -> list[list[AccessRecord]]:
         """The records whose labels the chunks don't hold yet, grouped by equal labels."""
-        async with self._locked() as table:
+        async with self._read() as table:
             behind = await table.records(f"(NOT copied) AND {schema.PRESENT} AND {self._ours}")
         alike: dict[str, list[AccessRecord]] = defaultdict(list)
         for record in behind.values():
@@ -383,9 +395,10 @@ class CollectionAccess:
 
         A source without a record gets one that nobody can see it by: its access was lost.
         """
-        async with self._locked() as table:
+        async with self._read() as table:
             if agree(await table.columns(["id", "present"], self._ours), sources):
                 return
+        async with self._locked() as table:
             ours = await table.records(self._ours)
             uris = {row["id"]: row["uri"] for row in sources.to_pylist()}
             # A tombstone is right: who removed the source waits for its rows to be deleted, not to come back.
@@ -421,6 +434,9 @@ class CollectionAccess:
 
     def _locked(self) -> AbstractAsyncContextManager[AccessTable]:
         return access_table(self._data, self._collection.tenant)
+
+    def _read(self) -> AbstractAsyncContextManager[AccessTable]:
+        return read_table(self._data, self._collection.tenant)
 
     @property
     def _ours(self) -> str:

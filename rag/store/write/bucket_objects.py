@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 from rag.errors import StoreError
 from rag.home import Bucket, data_folder_problem
@@ -96,11 +96,28 @@ def object_facts(bucket: Bucket, prefix: str | None = None) -> dict[str, tuple[i
     Raises:
         StoreError: as `put`.
     """
+    return {entry["path"]: (entry["size"], _bare(entry["e_tag"])) for entry in entries_of(bucket, prefix)}
+
+
+def written_at(bucket: Bucket, prefix: str) -> dict[str, datetime]:
+    """When these objects were written, by the clock of the store.
+
+    Raises:
+        StoreError: as `put`.
+    """
+    return {entry["path"]: entry["last_modified"] for entry in entries_of(bucket, prefix)}
+
+
+def entries_of(bucket: Bucket, prefix: str | None) -> list[Any]:
+    """The objects below a prefix, as the library lists them.
+
+    Raises:
+        StoreError: as `put`.
+    """
     try:
-        entries = [entry for page in bucket.store.list(prefix) for entry in page]
+        return [entry for page in bucket.store.list(prefix) for entry in page]
     except Exception as error:
         raise bucket.failure("read", error) from error
-    return {entry["path"]: (entry["size"], _bare(entry["e_tag"])) for entry in entries}
 
 
 def _bare(tag: str | None) -> str | None:

@@ -498,7 +498,7 @@ class CollectionWriter:
     async def drop_old_versions(self, keep: timedelta) -> None:
         """Drop versions older than `keep` of those tables that are up to date."""
         with engine_errors("dropping old versions"):
-            await table_maintenance.drop_old_versions(keep, self._chunks, self._sources)
+            await table_maintenance.drop_old_versions(self.data, keep, self._chunks, self._sources)
 
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         """The source ids and vectors of at most `limit` chunks, evenly spaced in the collection."""

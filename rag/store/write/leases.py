@@ -15,6 +15,7 @@ were purged, or the table was dropped. No row names them, so nobody sees them.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import sys
@@ -30,17 +31,17 @@ from typing import TYPE_CHECKING
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket, Home
 from rag.store.read.connection import connect, engine_errors, taken_over
-from rag.store.write.bucket_objects import delete, put, put_new, put_over
+from rag.store.write.bucket_objects import delete, entries_of, put, put_new, put_over
 
 if TYPE_CHECKING:
     import lancedb
 
-LEASES = "leases"
+LEASES, CATALOG = "leases", "catalog"
 LEASE_SECONDS = 15.0  # that a holder may be silent
 BEAT_SECONDS = LEASE_SECONDS / 5
 LOOK_SECONDS = 0.5  # between two looks of who waits
-SKEW_SECONDS = 60.0  # by which the clocks of the store and of this machine may differ
-KEPT = 4  # former numbers: a rival that listed them before can't take one again
+SKEW_SECONDS = 20 * 60.0  # by which clocks may differ; S3 refuses requests of who is 15 minutes off
+KEPT = 4  # former numbers at least: a rival that listed them before can't take one again
 ENDED = b"{}"
 """What a lease contains whose holder ended with an error: free, but what it did must be looked at."""
 
@@ -58,6 +59,7 @@ class Lease:
     number: int
     inherited: bool
     settled: bool = False
+    written_at: tuple[float, float] = (-math.inf, -math.inf)
 
     def settle(self) -> None:
         """Note that no former holder can commit any more, and that nothing is left of its work."""
@@ -69,7 +71,7 @@ class Lease:
         Raises:
             BusyError: somebody has.
         """
-        if _listed(self.bucket, self.name)[-1].number != self.number:
+        if not self._is_certain(_clocks()) and _listed(self.bucket, self.name)[-1].number != self.number:
             raise taken_over()
 
     def replace(self, name: str, tag: str | None, content: bytes) -> None:
@@ -88,8 +90,15 @@ class Lease:
 
     def write(self, content: bytes) -> None:
         """Replace what the lease contains. Its number is this process's own, so nobody else writes it."""
+        began = _clocks()
         with suppress(StoreError):  # if the store stays away, others take over, and the next commit fails
             put(self.bucket, _object(self.name, self.number), content)
+            if self._is_certain(began):  # if it ever was silent for long, it must always be looked at
+                self.written_at = began
+
+    def _is_certain(self, now: tuple[float, float]) -> bool:
+        """Whether nobody can have taken over: it was written so lately, and each time before."""
+        return max(at - then for at, then in zip(now, self.written_at, strict=True)) < LEASE_SECONDS / 2
 
 
 @contextmanager
@@ -168,23 +177,26 @@ def _holder_of(bucket: Bucket, name: str, listed: _Object) -> str:
 
 def _take(bucket: Bucket, name: str, there: list[_Object]) -> Lease | None:
     """The next lease after those that are there; None if somebody was faster."""
-    number = there[-1].number + 1 if there else 1
+    number, began = there[-1].number + 1 if there else 1, _clocks()
     if not put_new(bucket, _object(name, number), _holder(0)):
         return None
-    if put_new(bucket, _object(name, number), b""):  # it must fail; a desk may come from another store
+    # It must fail. A desk may also come from another store, so each ingestion tries it.
+    if (number == 1 or name == CATALOG) and put_new(bucket, _object(name, number), b""):
         delete(bucket, [_object(name, number)])
         raise unfit_store(bucket)
-    delete(bucket, [_object(name, former.number) for former in there[:-KEPT]])
-    return Lease(bucket, name, number, inherited=bool(there and there[-1].size))
+    if len(there) > 2 * KEPT:
+        delete(bucket, [_object(name, former.number) for former in there[:-KEPT]])
+    return Lease(bucket, name, number, bool(there and there[-1].size), written_at=began)
+
+
+def _clocks() -> tuple[float, float]:
+    """The time by two clocks, of which one stands still while the machine sleeps, and one may be set."""
+    return time.monotonic(), time.time()
 
 
 def _listed(bucket: Bucket, name: str) -> list[_Object]:
     """The leases of this name, the newest last."""
     now = datetime.now(UTC)
-    try:
-        entries = [entry for page in bucket.store.list(f"{LEASES}/{name}") for entry in page]
-    except Exception as error:
-        raise bucket.failure("read", error) from error
     return sorted(
         (
             _Object(
@@ -193,7 +205,7 @@ def _listed(bucket: Bucket, name: str) -> list[_Object]:
                 entry["e_tag"],
                 (now - entry["last_modified"]).total_seconds(),
             )
-            for entry in entries
+            for entry in entries_of(bucket, f"{LEASES}/{name}")
         ),
         key=lambda listed: listed.number,
     )

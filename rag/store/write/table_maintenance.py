@@ -24,7 +24,7 @@ from rag.errors import StoreError
 from rag.home import Bucket, Home
 from rag.store.read.connection import table_folder
 from rag.store.read.schema import TERMS, field_column, one_of
-from rag.store.write.bucket_objects import delete, object_facts
+from rag.store.write.bucket_objects import delete, object_facts, written_at
 
 if TYPE_CHECKING:
     import lancedb
@@ -120,7 +120,10 @@ async def compact(
         await _index_vectors(chunks)
     rows = await chunks.count_rows()
     if rows < LARGE_ROWS:
-        await _optimize(chunks, sources, keep=keep)
+        for table in (chunks, sources):
+            # Each time costs an object store some fifty requests, and nothing but time on a disk.
+            if not _is_in_bucket(await table.uri()) or await _has_built_up(table):
+                await _optimize(table, keep=keep)
         await drop_bare_versions(chunks, sources)
         return
     await create_chunk_indexes(chunks)
@@ -161,7 +164,7 @@ async def _vector_segments(chunks: lancedb.AsyncTable) -> int:
     return max((index.num_segments or 1 for index in indices), default=0)
 
 
-async def drop_old_versions(keep: timedelta, *tables: lancedb.AsyncTable) -> None:
+async def drop_old_versions(data: Home, keep: timedelta, *tables: lancedb.AsyncTable) -> None:
     """Drop versions older than `keep` of tables that have no rows to index and no files to merge.
 
     A mass ingestion ends with merging all files. What it merged is half of the disk space, and must stay as
@@ -170,7 +173,7 @@ async def drop_old_versions(keep: timedelta, *tables: lancedb.AsyncTable) -> Non
     for table in tables:
         indexed = bool(await table.list_indices()) and not await _unindexed_rows(table)
         is_up_to_date = indexed or await _files_of_rows(table) == 1
-        if is_up_to_date and await _old_versions_of(table, keep) > 1:
+        if is_up_to_date and _old_versions_in(data, table.name, keep) > 1:
             await _optimize(table, keep=keep)
 
 
@@ -181,7 +184,7 @@ async def drop_bare_versions(*tables: lancedb.AsyncTable) -> None:
     table that was filled once has no more files than it needs, as soon as it is filled.
     """
     for table in tables:
-        if "://" in (uri := await table.uri()):
+        if _is_in_bucket(uri := await table.uri()):
             continue  # in a bucket, listing it costs more
         files = _count_of_parts(Path(uri))
         if await _files_of_rows(table) == files and old_versions(Path(uri), timedelta(0)) > 1:
@@ -361,7 +364,12 @@ async def _has_built_up(table: lancedb.AsyncTable, keep: timedelta | None = None
     """
     if await _files_of_rows(table) > (MAX_FILES if await table.list_indices() else 2 * FEW_FILES):
         return True
-    return await _old_versions_of(table, keep) > MAX_OLD_VERSIONS
+    folder = await table.uri()
+    return not _is_in_bucket(folder) and old_versions(Path(folder), keep) > MAX_OLD_VERSIONS
+
+
+def _is_in_bucket(uri: str) -> bool:
+    return "://" in uri
 
 
 async def _files_of_rows(table: lancedb.AsyncTable) -> int:
@@ -369,20 +377,16 @@ async def _files_of_rows(table: lancedb.AsyncTable) -> int:
     return int(stats["fragment_stats"]["num_fragments"])
 
 
-async def _old_versions_of(table: lancedb.AsyncTable, keep: timedelta | None) -> int:
-    if "://" not in (folder := await table.uri()):
-        return old_versions(Path(folder), keep)
-    versions: list[Any] = await table.list_versions()  # type: ignore[no-untyped-call]
-    return sum(version["timestamp"].timestamp() < _limit(keep) for version in versions)
-
-
-def _limit(keep: timedelta | None) -> float:
-    return time.time() - (KEPT_VERSIONS if keep is None else keep).total_seconds()
+def _old_versions_in(data: Home, table: str, keep: timedelta) -> int:
+    if not isinstance(data, Bucket):
+        return old_versions(table_folder(data, table), keep)
+    times = written_at(data, f"tables/{table}.lance/_versions").values()
+    return sum(at.timestamp() < time.time() - keep.total_seconds() for at in times)
 
 
 def old_versions(folder: Path, keep: timedelta | None = None) -> int:
     """The number of versions of a table that are older than `keep`; all but the newest can be dropped."""
-    newest = _limit(keep)
+    newest = time.time() - (KEPT_VERSIONS if keep is None else keep).total_seconds()
     with os.scandir(folder / "_versions") as files:
         return sum(file.stat().st_mtime < newest for file in files if file.name.endswith(".manifest"))
 
