@@ -1,21 +1,17 @@
-"""Moves a desk from a data folder to a bucket, and back: once, each file once, many at a time.
+"""Moves a desk from a data folder to a bucket, and home: once, each file once, many at a time.
 
 The engine never changes a file of rows, and its name is unique. So a move that was interrupted goes on by
 names and sizes. Nobody is locked out: the move ends only if nothing has changed meanwhile, and is to be run
-again otherwise. Rows come before the versions that name them, and of each table only its newest version.
+again otherwise. Of each table only the newest version is moved, after the rows that it names.
 
-On the way to a bucket, the object `copying` names the desk. The list of tenants comes last: without it no
-command and no server takes the bucket for a desk. On the way home, files are collected in the folder
-`fetching`, and put in place when all are there: access records before what they protect, the catalog after
-the tables that it names, the key last. While the folder exists, no key is made.
+A mark says that a desk is not complete: the object `copying`, or the file `fetching`. The list of tenants
+comes last. Without it no command and no server takes the place for a desk.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +22,7 @@ from anyio import to_thread
 from rag.access.keys import KEYS
 from rag.access.tenants import tenants
 from rag.errors import BusyError, ConfigurationError, StoreError
-from rag.home import Bucket, Home, data_folder_problem
+from rag.home import Bucket, data_folder_problem
 from rag.store.read import schema
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.bucket_objects import (
@@ -40,14 +36,16 @@ from rag.store.write.bucket_objects import (
     put_new,
 )
 from rag.store.write.collection_tables import is_swept
-from rag.store.write.desk_folder import FETCHING, flush_folder, prepare, read_key, unwritable
+from rag.store.write.desk_folder import FETCHING, make_private, prepare, read_key, unwritable, write_whole
 from rag.store.write.leases import ENDED, LEASES, unfit_store
 from rag.store.write.locks import locked
+from rag.store.write.table_maintenance import sync_to_disk
 
 MARK = "copying"
 KEY = "key"
+TENANTS = "tenants/"
 PARTS = ("tenants", KEYS, "tables", "runs", KEY)
-SENDERS = 16  # at once
+MOVERS = 16  # at once
 WAIT_SECONDS = 15
 ACCESS_TABLES = f"tables/{schema.access_table('')}"  # what the names of their files begin with
 CATALOG = f"tables/{schema.COLLECTIONS}.lance/"
@@ -77,7 +75,7 @@ async def copy_to_bucket(data: Path, bucket: Bucket, *, verify: bool = False) ->
     """
     if not tenants(data):
         raise ConfigurationError(f"There is no desk in {data} to copy. Run refdesk-admin ingest first.")
-    there = object_facts(bucket)
+    there = {name: size for name, (size, _) in object_facts(bucket).items()}
     _claim(data, bucket, there)
     unclean = await _unclean(data)
     files, moved = await to_thread.run_sync(_send_all, data, bucket, there, unclean)
@@ -117,48 +115,37 @@ async def _unclean(data: Path) -> list[str]:
 
 
 def _send_all(
-    data: Path, bucket: Bucket, there: Mapping[str, tuple[int, str | None]], unclean: Iterable[str]
+    data: Path, bucket: Bucket, there: Mapping[str, int], unclean: Collection[str]
 ) -> tuple[dict[str, int], int]:
     """Send what the bucket lacks. Returns the sizes of all files by name, and how many were sent."""
-    files = _files(data)
-    sent = 0
-    if not any(name.startswith("tenants/") for name in there):  # otherwise only the end was missing
+
+    def send(name: str) -> None:
+        try:
+            with (data / name).open("rb") as file:
+                put(bucket, name, file if _is_row_file(name) else file.read())
+        except FileNotFoundError as error:
+            raise BusyError(CHANGED.format(data)) from error
+        except OSError as error:
+            raise StoreError(f"{data / name} can't be read: {error.strerror}.") from error
+
+    files, moved = _files(data), 0
+    if not any(name.startswith(TENANTS) for name in there):  # otherwise only the end was missing
         delete(bucket, there.keys() - files.keys() - {MARK})  # of the folder as it was before
-        for kind in _in_order(files):
-            missing = [name for name in kind if not (_is_row_file(name) and _has(there, name, files[name]))]
-            _each(missing, lambda name: _send(data, bucket, name))
-            sent += len(missing)
+        moved = _move(files, there, send)
         for lock in unclean:
             put(bucket, f"{LEASES}/{lock}/{1:08d}", ENDED)
         if _files(data) != files:
             raise BusyError(CHANGED.format(data))
-    tenant_names = [name for name in files if name.startswith("tenants/")]
-    _each(tenant_names, lambda name: _send(data, bucket, name))
+    moved += _each([name for name in files if name.startswith(TENANTS)], send)
     delete(bucket, [MARK])
-    return files, sent + len(tenant_names)
-
-
-def _has(there: Mapping[str, tuple[int, str | None]], name: str, size: int) -> bool:
-    return name in there and there[name][0] == size
-
-
-def _in_order(names: Collection[str]) -> Iterator[list[str]]:
-    """Files, but those of tenants, in the groups that follow each other."""
-    manifests = [name for name in names if _is_manifest(name)]
-    yield [name for name in names if name in {KEY, KEYS}]
-    yield [name for name in names if _is_row_file(name) and name.startswith(ACCESS_TABLES)]
-    yield [name for name in manifests if name.startswith(ACCESS_TABLES)]
-    yield [name for name in names if _is_row_file(name) and not name.startswith(ACCESS_TABLES)]
-    yield [name for name in manifests if not name.startswith((ACCESS_TABLES, CATALOG))]
-    yield [name for name in names if name.startswith("runs/")]
-    yield [name for name in manifests if name.startswith(CATALOG)]
+    return files, moved
 
 
 def _files(data: Path) -> dict[str, int]:
     """The sizes of the files of a desk by name; of each table, those that its newest version may need."""
     sizes = {}
     for part in PARTS:
-        for file in [data / part, *sorted((data / part).rglob("*"))]:
+        for file in [data / part, *(data / part).rglob("*")]:
             if file.is_file() and not file.name.startswith("."):
                 with suppress(FileNotFoundError):  # dropped with an old version, just now
                     sizes[file.relative_to(data).as_posix()] = file.stat().st_size
@@ -187,27 +174,38 @@ def _is_row_file(name: str) -> bool:
     return name.startswith("tables/") and not _is_version(name)
 
 
-def _each(names: Collection[str], work: Callable[[str], None]) -> None:
-    with ThreadPoolExecutor(SENDERS) as threads:
+def _move(files: Mapping[str, int], there: Mapping[str, int], work: Callable[[str], None]) -> int:
+    """Move all that is missing, but the tenants. Returns how many files that were."""
+    return sum(
+        _each([name for name in group if not (_is_row_file(name) and there.get(name) == files[name])], work)
+        for group in _in_order(files)
+    )
+
+
+def _in_order(names: Collection[str]) -> Iterator[list[str]]:
+    """Files, but those of tenants, in groups that follow each other: who may see what comes first."""
+    manifests, rows = [*filter(_is_manifest, names)], [*filter(_is_row_file, names)]
+    yield [name for name in names if name in {KEY, KEYS}]
+    yield [name for name in rows if name.startswith(ACCESS_TABLES)]
+    yield [name for name in manifests if name.startswith(ACCESS_TABLES)]
+    yield [name for name in rows if not name.startswith(ACCESS_TABLES)]
+    yield [name for name in manifests if not name.startswith((ACCESS_TABLES, CATALOG))]
+    yield [name for name in names if name.startswith("runs/")]
+    yield [name for name in manifests if name.startswith(CATALOG)]
+
+
+def _each(names: Collection[str], work: Callable[[str], None]) -> int:
+    with ThreadPoolExecutor(MOVERS) as threads:
         try:
             for _ in threads.map(work, names):
                 pass
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
+    return len(names)
 
 
-def _send(data: Path, bucket: Bucket, name: str) -> None:
-    try:
-        with (data / name).open("rb") as file:
-            put(bucket, name, file if _is_row_file(name) else file.read())
-    except FileNotFoundError as error:
-        raise BusyError(CHANGED.format(data)) from error
-    except OSError as error:
-        raise StoreError(f"{data / name} can't be read: {error.strerror}.") from error
-
-
-def _compare(data: Path, bucket: Bucket, names: Iterable[str]) -> None:
+def _compare(data: Path, bucket: Bucket, names: Collection[str]) -> None:
     """Raise StoreError if an object isn't the same as its file."""
 
     def compare(name: str) -> None:
@@ -215,7 +213,7 @@ def _compare(data: Path, bucket: Bucket, names: Iterable[str]) -> None:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest_of(bucket, name):
                 raise StoreError(f"{bucket}/{name} isn't the same as {data / name}. Move the desk anew.")
 
-    _each([*names], compare)
+    _each(names, compare)
 
 
 async def fetch_from_bucket(bucket: Bucket, data: Path, *, verify: bool = False) -> Move:
@@ -230,88 +228,60 @@ async def fetch_from_bucket(bucket: Bucket, data: Path, *, verify: bool = False)
     prepare(data)
     with locked(data, "catalog", seconds=WAIT_SECONDS):
         _check_room(data)
-        files, moved = await to_thread.run_sync(_fetch_all, bucket, data, verify)
-        documents = await _documents(data)
-    return Move(len(files), sum(files.values()), moved, documents)
+        try:
+            files, moved = await to_thread.run_sync(_fetch_all, bucket, data)
+        except OSError as error:
+            raise unwritable(f"The data folder {data} can't be written", error) from error
+        if verify:
+            await to_thread.run_sync(_compare, data, bucket, files)
+    return Move(len(files), sum(files.values()), moved, await _documents(data))
 
 
 def _check_room(data: Path) -> None:
-    if (data / KEY).exists() or (not (data / FETCHING).exists() and any(map(_holds, _places(data)))):
+    if not (data / FETCHING).exists() and _files(data):
         raise ConfigurationError(f"There is a desk in {data} already. Name an empty folder with --data.")
     if data.exists() and not (data / "locks").exists() and any(data.iterdir()):
         raise ConfigurationError(data_folder_problem(data) or f"{data} is not empty.")
 
 
-def _places(data: Path) -> list[Path]:
-    return [data / part for part in PARTS]
+def _fetch_all(bucket: Bucket, data: Path) -> tuple[dict[str, int], int]:
+    """Fetch what the folder lacks. Returns the sizes of all files by name, and how many were fetched."""
 
+    def fetch_one(name: str) -> None:
+        file = data / name
+        make_private(file.parent)
+        file.touch(0o600)
+        with file.open("wb") as opened:
+            opened.writelines(fetch(bucket, name))
 
-def _holds(path: Path) -> bool:
-    return path.is_file() or any(file.is_file() for file in path.rglob("*"))
-
-
-def _fetch_all(bucket: Bucket, data: Path, verify: bool) -> tuple[dict[str, int], int]:  # noqa: FBT001 in a thread
-    """Fetch all objects into their places. Returns their sizes by name, and how many were fetched."""
-    there = object_facts(bucket)
-    if MARK in there or KEY not in there:
+    facts = object_facts(bucket)
+    if MARK in facts or KEY not in facts:
         raise ConfigurationError(f"There is no complete desk in {bucket} to fetch. Nothing was written.")
-    files, staged = _of_desk(there), data / FETCHING
-    missing = [name for name in files if not (_is_row_file(name) and _size(staged / name) == files[name])]
-    try:
-        _each(missing, lambda name: _fetch(bucket, name, staged / name))
-        if verify:
-            _compare(staged, bucket, files)
-        now = object_facts(bucket)
-        if {name: now.get(name) for name in files} != {name: there[name] for name in files} or _of_desk(
-            now
-        ).keys() != files.keys():
-            raise BusyError(CHANGED.format(bucket))
-        _put_in_place(data, sorted(files, key=_order))
-    except OSError as error:
-        raise unwritable(f"The data folder {data} can't be written", error) from error
-    prepare(data)
-    return files, len(missing)
+    files, there = _of_desk(facts), _files(data)
+    write_whole(data / FETCHING, b"")
+    for name in there.keys() - files.keys():  # of the bucket as it was before
+        (data / name).unlink()
+    moved = _move(files, there, fetch_one)
+    now = object_facts(bucket)
+    if _of_desk(now) != files or any(now[name] != facts[name] for name in files):
+        raise BusyError(CHANGED.format(bucket))
+    sync_to_disk(data, 0.0)
+    moved += _each([name for name in files if name.startswith(TENANTS)], fetch_one)
+    sync_to_disk(data / "tenants", 0.0)
+    (data / FETCHING).unlink()
+    return files, moved
 
 
-def _of_desk(there: Mapping[str, tuple[int, str | None]]) -> dict[str, int]:
-    sizes = {name: size for name, (size, _) in there.items() if name.partition("/")[0] in PARTS}
+def _of_desk(facts: Mapping[str, tuple[int, str | None]]) -> dict[str, int]:
+    sizes = {name: size for name, (size, _) in facts.items() if name.partition("/")[0] in PARTS}
     return _of_newest_versions(sizes)
 
 
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.is_file() else -1
-
-
-def _fetch(bucket: Bucket, name: str, file: Path) -> None:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with file.open("wb") as opened:
-        for part in fetch(bucket, name):
-            opened.write(part)
-        opened.flush()
-        os.fsync(opened.fileno())
-
-
-def _put_in_place(data: Path, names: Collection[str]) -> None:
-    for path in _places(data):  # left by a killed fetch
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    for name in names:
-        (data / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (data / FETCHING / name).replace(data / name)
-    for folder in {(data / name).parent for name in names}:
-        flush_folder(folder)
-    shutil.rmtree(data / FETCHING)
-
-
-def _order(name: str) -> tuple[bool, bool, bool, str]:
-    """Who may see what comes first, then the tables, their list, and the key."""
-    return name == KEY, name.startswith(CATALOG), not name.startswith(ACCESS_TABLES), name
-
-
-async def _documents(home: Home) -> dict[str, int]:
-    reader = DeskReader(home, timeout_seconds=WAIT_SECONDS)
+async def _documents(data: Path) -> dict[str, int]:
+    reader = DeskReader(data, timeout_seconds=WAIT_SECONDS)
     return {
         f"{tenant}/{collection.name}": await (await reader.open(collection)).source_count()
-        for tenant in tenants(home)
+        for tenant in tenants(data)
         for collection in await reader.collections(tenant)
         if not collection.attached
     }

@@ -25,7 +25,7 @@ from rag.store.write.bucket_objects import delete, put_new
 RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten source more
 RESERVE_STEP = 64 << 10  # bytes; small, so that the reserve can take the last free space of a disk
 FETCHING = "fetching"
-"""The folder of fetched objects that aren't in place yet (`rag.store.care.bucket_moves`)."""
+"""The file that says that a desk is not fetched completely (`rag.store.care.bucket_moves`)."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
