@@ -219,7 +219,7 @@ verify_option = click.option(
 @click.option("--to", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 @verify_option
 async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
-    """Move to a bucket: copy the desk in the data folder to an empty one.
+    """Copy the desk in the data folder to an empty bucket.
 
     From then on, set storage.uri to it: commands change the desk there, and servers read it there. The data
     folder stays as it is. Change nothing in it meanwhile; if somebody did, the command says so at its end.
@@ -238,7 +238,7 @@ async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: b
 @click.option("--from", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 @verify_option
 async def fetch_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
-    """Take a desk home: fetch it from a bucket into a new data folder.
+    """Fetch the desk in a bucket into a new data folder.
 
     The bucket stays as it is. Change nothing in it meanwhile; if somebody did, the command says so at its
     end. If it was interrupted, run it again: it fetches only what is missing.

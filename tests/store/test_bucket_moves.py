@@ -19,7 +19,7 @@ from rag.store.read.desk_reader import DeskReader
 from rag.store.write.access_writer import change_access
 from rag.store.write.bucket_objects import PART_BYTES, delete, digest_of, object_facts, put, put_new, put_over
 from rag.store.write.change_collection import drop_collection
-from rag.store.write.desk_folder import FETCHING, make_key
+from rag.store.write.desk_folder import FETCHING, prepare
 from rag.store.write.locks import locked
 from tests.refusals import refusal
 
@@ -270,9 +270,8 @@ async def test_a_fetch_that_is_cut_off_can_only_be_run_again_and_fetches_no_rows
         await fetch_from_bucket(bucket, new)
     object_store.left = None
     assert not any((new / "tenants").iterdir())
-    (new / "key").unlink(missing_ok=True)
     with pytest.raises(ConfigurationError, match="Run refdesk-admin storage fetch again"):
-        make_key(new)
+        prepare(new)
     (new / "keys.json").write_text("{}")  # of a bucket that had keys then
     fetched = await fetch_from_bucket(bucket, new)
     assert (fetched.moved < fetched.files) is (left > 2)

@@ -225,7 +225,7 @@ async def fetch_from_bucket(bucket: Bucket, data: Path, *, verify: bool = False)
         StoreError: the bucket can't be read, or the disk is full.
     """
     _check_room(data)
-    prepare(data)
+    prepare(data, fetches=True)
     with locked(data, "catalog", seconds=WAIT_SECONDS):
         _check_room(data)
         try:

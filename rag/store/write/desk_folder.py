@@ -30,16 +30,22 @@ FETCHING = "fetching"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def prepare(home: Home) -> None:
+def prepare(home: Home, *, fetches: bool = False) -> None:
     """Create the folder with its reserve, if it doesn't exist; only its owner may access it.
 
-    Of a desk in a bucket, that is the folder of this machine.
+    Of a desk in a bucket, that is the folder of this machine. What isn't fetched completely, only a command
+    that `fetches` may change.
 
     Raises:
-        ConfigurationError: it can't be created.
+        ConfigurationError: it can't be created, or the fetch of its desk was interrupted.
         StoreError: the disk has no room for the reserve.
     """
     data = local_folder(home)
+    if not fetches and (data / FETCHING).exists():
+        raise ConfigurationError(
+            f"The desk in {data} is not complete: fetching it was interrupted. Run refdesk-admin storage "
+            "fetch again."
+        )
     try:
         desk = () if isinstance(home, Bucket) else (data / "tenants", database_folder(data))
         for folder in (data, data / "locks", *desk):
@@ -222,19 +228,12 @@ def make_key(data: Home) -> None:
     """Create the key of the desk, 32 random bytes, if it has none. Source ids are derived from it.
 
     Raises:
-        ConfigurationError: the fetch of a desk with a key was interrupted, or the key can't be written.
+        ConfigurationError: it can't be written.
     """
     if isinstance(data, Bucket):
         put_new(data, "key", secrets.token_bytes(32))
-        return
-    if (data / "key").exists():
-        return
-    if (data / FETCHING).exists():
-        raise ConfigurationError(
-            f"The desk in {data} is not complete: fetching it was interrupted. Run refdesk-admin storage "
-            "fetch again."
-        )
-    write_whole(data / "key", secrets.token_bytes(32))
+    elif not (data / "key").exists():
+        write_whole(data / "key", secrets.token_bytes(32))
 
 
 def write_whole(file: Path, content: bytes) -> None:
