@@ -12,7 +12,7 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Access, Principal
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
-from rag.store.read import rows_in_memory, strict_reader
+from rag.store.read import collection_reader, rows_in_memory, strict_reader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.make_collection import ensure_collection
 
@@ -177,6 +177,7 @@ async def test_it_is_all_the_same_before_rows_are_in_memory(
     async with opened(shelf) as desk:
         in_memory = await ask(desk, query)
     monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 1e9)
+    monkeypatch.setattr(collection_reader, "READ_ROWS", 0)  # nor is it small enough to be copied at once
     reader = DeskReader(shelf.data, timeout_seconds=15, memory_bytes=ROOM)
     through_engine = await ask(Desk(reader, shelf.small.BagOfWords(), SearchSettings()), query)
     (table,) = reader._open.values()  # noqa: SLF001 whether it is in memory
