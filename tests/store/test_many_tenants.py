@@ -10,13 +10,15 @@ import pytest
 from rag.access.rule import predicate
 from rag.config.settings import Settings
 from rag.corpus import Access, Principal
+from rag.errors import ConfigurationError
 from rag.search.desk import Desk
 from rag.store.read import desk_reader, rows_in_memory
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.sources_reader import AccessReader
 from rag.store.write import table_maintenance
 from rag.store.write.access_writer import change_access
-from rag.store.write.change_collection import change_collection, drop_collection
+from rag.store.write.change_collection import change_collection, drop_collection, drop_tenant
+from rag.store.write.desk_folder import forget_tenant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +133,24 @@ async def test_a_commit_to_the_catalog_closes_the_collections_of_its_tenant_alon
     (ours_again,) = await _open(reader, "a")
     assert ours_again is not ours
     assert len(await ours_again.listing()) == 1
+
+
+async def test_a_server_goes_on_for_others_while_a_tenant_is_removed_with_its_rows_of_the_catalog(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    for tenant in "ab":
+        await _fill(small_desk, tmp_path, tenant)
+    async with Desk.open(Settings(data=tmp_path)) as desk:
+        before = await _titles(desk, "a")
+        assert await _titles(desk, "b") != before
+        await drop_tenant(tmp_path, "b", await desk._reader.collections("b"))  # noqa: SLF001 its definitions
+        forget_tenant(tmp_path, "b")
+        assert await _titles(desk, "a") == before != set()
+        with pytest.raises(ConfigurationError, match="no tenant 'b'"):
+            await _titles(desk, "b")
+        await _fill(small_desk, tmp_path, "b")
+        assert await _titles(desk, "b")
+        assert await _titles(desk, "a") == before
 
 
 async def test_rows_in_memory_are_counted_by_what_is_held_and_stay_within_their_limit(
