@@ -259,7 +259,7 @@ async def test_what_has_a_desk_or_something_else_is_no_place_for_another_one(
     assert [file.name for file in pictures.iterdir()] == ["holiday.jpg"]
 
 
-@pytest.mark.parametrize("left", [2, 10, 25])
+@pytest.mark.parametrize("left", [2, 10, 15])
 async def test_a_fetch_that_is_cut_off_can_only_be_run_again_and_fetches_no_rows_twice(
     data: Path, bucket: Bucket, tmp_path: Path, object_store: ObjectStore, left: int
 ) -> None:
