@@ -49,6 +49,7 @@ from rag.store.read import schema
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect, database_folder
 from rag.store.read.desk_reader import DeskReader
+from rag.store.write import table_maintenance
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from server.admission import Admission
@@ -1041,6 +1042,7 @@ def stocked(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
     data = tmp_path_factory.mktemp("stock") / "data"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
+        patch.setattr(table_maintenance, "LARGE_ROWS", 1)  # the engine's indexes are among what can break
         with start_blocking_portal("asyncio") as portal:  # other tests' loop may run in this thread
             return Shelf(small_desk, data, portal.call(_stocked, small_desk, data))
 
