@@ -158,9 +158,12 @@ class Scripts:
 
         What it does to a data folder that servers read in a bucket is done in the bucket.
         """
+        return self._admin(arguments, self._there(arguments) | (env or {}))
+
+    def _there(self, arguments: Sequence[str | Path]) -> dict[str, str]:
+        """What a command needs beside its data folder, if the desk has moved to a bucket."""
         moved = self.copied.keys() & {one for one in arguments if isinstance(one, Path)}
-        there = self.serving(next(iter(moved))) if moved and "storage" not in arguments else {}
-        return self._admin(arguments, there | (env or {}))
+        return self.serving(next(iter(moved))) if moved and "storage" not in arguments else {}
 
     def serving(self, data: Path) -> dict[str, str]:
         """What a server on this data folder needs beside it: with a store, the bucket it has moved to."""
@@ -194,10 +197,11 @@ class Scripts:
     def begin(self, *arguments: str | Path) -> subprocess.Popen[bytes] | Forked:
         """Begin a refdesk-admin of which nothing is read. It is forked as others are."""
         command, quiet = [str(self.folder / "refdesk-admin"), *map(str, arguments)], subprocess.DEVNULL
-        if not self.forks.can_run(self.environment):
-            return subprocess.Popen(command, env=self.environment, stdin=quiet, stdout=quiet, stderr=quiet)
+        environment = self.environment | self._there(arguments)
+        if not self.forks.can_run(environment):
+            return subprocess.Popen(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet)
         with Path(os.devnull).open("wb") as nothing:
-            return self.forks.listening(command, self.environment, nothing)
+            return self.forks.listening(command, environment, nothing)
 
     def _run(
         self, forks: Forks, command_line: Sequence[str | Path], env: Mapping[str, str]

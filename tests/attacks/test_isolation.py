@@ -506,7 +506,6 @@ def run_beside(world: World, asker: Asker, word: str, *arguments: str) -> None:
     while process.poll() is None:
         asker.found(word, limit=5)
     assert process.returncode == 0
-    world.scripts.serving(world.data)
 
 
 CHANGES: dict[str, tuple[str, list[str], tuple[bool, bool], tuple[bool, bool]]] = {
