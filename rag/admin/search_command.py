@@ -225,11 +225,7 @@ async def _explain_no_documents(settings: Settings, principal: Principal) -> str
     sources = sum([(await table.statistics()).sources for table in tables])
     where = f"The {'bucket' if settings.storage.uri else 'data folder'} is {settings.home}."
     if not sources:
-        return (
-            where
-            if settings.storage.uri
-            else f"{where} Add documents with refdesk-admin ingest PATH{same_desk()}"
-        )
+        return f"{where} Add documents with refdesk-admin ingest PATH{same_desk()}"
     groups = f" of the groups {', '.join(sorted(principal.groups))}" if principal.groups else ""
     asker = f"the user {principal.user}" if principal.user else "somebody without a name"
     return (
