@@ -460,7 +460,7 @@ def _read_before_the_lock(_real: object) -> object:
 
 
 def _by_file_times(_real: object) -> object:
-    async def drop_versions(table: lancedb.AsyncTable, *_: object) -> None:
+    async def drop_versions(_data: object, table: lancedb.AsyncTable, _before: object) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             await table.optimize(cleanup_older_than=timedelta(0))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ROWS = pa.table({"id": ["a", "b", "c"], "n": [1, 2, 3]})
-KILLS_BY_DAY, KILLS_BY_NIGHT = 3, 200
+KILLS_BY_DAY, KILLS_BY_NIGHT = 1, 200
 
 
 @pytest.fixture(autouse=True)

@@ -356,6 +356,7 @@ class TableInMemory:
                     while len(rows.selections) >= SELECTIONS:
                         del rows.selections[next(iter(rows.selections))]
                     rows.selections[where] = among
+                    self._budget.note(self)
             finally:
                 self._selecting.pop(where, None)
         return rows, among
