@@ -271,20 +271,20 @@ async def doctor_command(
 
     async def tell(findings: AsyncIterator[Finding]) -> bool:
         """Print the findings, check by check. Returns whether nothing is wrong so far."""
-        told: list[dict[str, str]] = []
+        of_check: list[dict[str, str]] = []
         async for finding in findings:
             state, text = await _repair_if_asked(finding, fix=fix, yes=yes)
             line = {"check": finding.check, "part": finding.part, "state": state, "text": text}
-            if told and told[-1]["check"] != finding.check:
-                show(told)
-                told = []
-            told.append(line)
-        show(told)
+            if of_check and of_check[-1]["check"] != finding.check:
+                show(of_check)
+                of_check = []
+            of_check.append(line)
+        show(of_check)
         return all(line["state"] != "wrong" for line in lines)
 
-    def show(told: Sequence[dict[str, str]]) -> None:
-        lines.extend(told)
-        for line in () if as_json else _for_people(told):
+    def show(of_check: Sequence[dict[str, str]]) -> None:
+        lines.extend(of_check)
+        for line in () if as_json else _for_people(of_check):
             echo(line)
 
     well = await tell(check_machine(settings, config)) & await tell(data_findings(settings))
@@ -396,7 +396,9 @@ async def _embedder_findings(settings: Settings, desk: OpenFolder) -> list[Findi
     """Check that the settings have the embedder that each collection was made with."""
     findings = []
     own = [collection for collection in desk.own if collection.embedder != NO_VECTORS]
-    identities = {name: await _identity(settings, name) for name in {one.embedder_name for one in own}}
+    identities = {
+        name: await _identity(settings, name) for name in {collection.embedder_name for collection in own}
+    }
     for collection in own:
         try:
             check_embedder(collection, identities[collection.embedder_name])

@@ -279,7 +279,15 @@ def folder_bytes(folder: Home) -> int:
     if isinstance(folder, Bucket):
         return sum(size for size, _ in object_facts(folder).values())
     files = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
-    return sum(path.stat().st_size for path in files if path.exists())
+    return sum(map(file_bytes, files))
+
+
+def file_bytes(file: Path) -> int:
+    """The size of a file; 0 if it is gone, as a version that a run has just dropped."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 ORIGIN = "origin:"  # begins the URIs of what isn't a local file

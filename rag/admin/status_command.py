@@ -12,7 +12,14 @@ from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import command, same_desk, settings_file
 from rag.admin.connect.connect_output import connected_hosts, how_to_connect
 from rag.admin.sharing import exposures
-from rag.admin.sources_command import folder_bytes, open_collections, open_reader, readable_tables, size_of
+from rag.admin.sources_command import (
+    file_bytes,
+    folder_bytes,
+    open_collections,
+    open_reader,
+    readable_tables,
+    size_of,
+)
 from rag.admin.terminal import echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
@@ -211,7 +218,7 @@ def _table_sizes(home: Home) -> Counter[str]:
     else:
         walked = os.walk(database_folder(home))
         there = (Path(parent, name) for parent, _, names in walked for name in names)
-        files = [(str(path.relative_to(home)), path.stat().st_size) for path in there if path.exists()]
+        files = [(str(path.relative_to(home)), file_bytes(path)) for path in there]
     for path, size in files:
         if match := re.search(r"__tenant_(.+?)(?:__src_[^/]*)?\.lance", path):
             sizes[match[1]] += size

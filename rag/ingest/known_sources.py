@@ -179,10 +179,8 @@ class UnchangedSources:
 
 
 GONE = "the file is gone"
-MOST_GONE, FEW_GONE = (
-    0.33,
-    10,
-)  # share and number of files: with more of both gone, perhaps nothing is mounted
+MOST_GONE, FEW_GONE = 0.33, 10
+"""The share of a folder's files, and their number: with more of both gone, perhaps it isn't mounted."""
 
 
 class Removed(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -258,3 +259,18 @@ async def test_versions_whose_rows_are_elsewhere_stay_as_long_as_they_may_be_rea
 
 def _versions(data: Path) -> list[Path]:
     return sorted(data.glob("tables/chunks__tenant_a*/_versions/*.manifest"))
+
+
+async def test_a_desk_that_was_made_anew_in_its_place_is_read_anew(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    await _fill(small_desk, tmp_path, "a")
+    reader = DeskReader(tmp_path, timeout_seconds=15, memory_bytes=ROOMY)
+    (table,) = await _open(reader, "a")
+    before = table.collection
+    shutil.rmtree(tmp_path / "tables")
+    await _fill(small_desk, tmp_path, "a")
+    await _fill(small_desk, tmp_path, "b")  # so that the catalog has another version
+    (table,) = await _open(reader, "a")
+    assert table.collection.created_at > before.created_at
+    assert len(await table.sparse("pendulum", 9, "(true)")) == len(await table.listing())

@@ -219,39 +219,23 @@ class CollectionReader(SourcesReader):
         Other spellings are searched for `also`. That takes several looks at the table, so if chunks were
         replaced in between, it looks again.
         """
-        scan = partial(self._scan, words, also, limit, where, among=among, every=every)
-        for _ in range(SCANS - 1):
-            ranking, is_complete = await scan()
-            if is_complete:
-                return ranking
-        return (await scan())[0]
-
-    async def _scan(
-        self,
-        words: Sequence[Word],
-        also: Sequence[Word],
-        limit: int,
-        where: str,
-        *,
-        among: str,
-        every: bool,
-    ) -> tuple[Ranking, bool]:
-        """A ranking, and whether all its chunks were still there when they were read."""
-        rows, in_rows = await self.words(among, [*words, *also])
-        score = partial(score_with_spellings, in_rows, words, also, counted(in_rows), every=every)
-        scores = await to_thread.run_sync(score)
-        if where != among:
-            chosen = await self.chunk_rows(lambda query: query.where(where).select(["id"]))
-            scores[~pc.is_in(rows["id"], value_set=chosen["id"]).to_numpy()] = 0
-        matching = np.flatnonzero(scores)
-        best = matching[best_first(scores[matching], limit, rows["id"].take(matching))]
-        keys = zip(*(rows[name].take(best).to_pylist() for name in ROW_COLUMNS), strict=True)
+        for attempt in range(1, SCANS + 1):
+            rows, in_rows = await self.words(among, [*words, *also])
+            score = partial(score_with_spellings, in_rows, words, also, counted(in_rows), every=every)
+            scores = await to_thread.run_sync(score)
+            if where != among:
+                chosen = await self.chunk_rows(lambda query: query.where(where).select(["id"]))
+                scores[~pc.is_in(rows["id"], value_set=chosen["id"]).to_numpy()] = 0
+            matching = np.flatnonzero(scores)
+            best = matching[best_first(scores[matching], limit, rows["id"].take(matching))]
+            keys = [*zip(*(rows[name].take(best).to_pylist() for name in ROW_COLUMNS), strict=True)]
+            chunks = await self.chunks([id_ for id_, _ in keys], where)
+            stored = {(chunk.id, chunk.generation): chunk for chunk in chunks}
+            if attempt == SCANS or stored.keys() >= {*keys}:
+                break
         shares = (scores[best] / rarest_weight(len(scores))).tolist()
-        ranked = dict(zip(keys, zip(shares, words_of_rows(in_rows, words, best), strict=True), strict=True))
-        chunks = await self.chunks([id_ for id_, _ in ranked], where)
-        stored = {(chunk.id, chunk.generation): chunk for chunk in chunks}
-        ranking = [ScoredChunk(stored[key], *ranked[key]) for key in ranked if key in stored]
-        return ranking, len(ranking) == len(ranked)
+        ranked = zip(keys, shares, words_of_rows(in_rows, words, best), strict=True)
+        return [ScoredChunk(stored[key], *values) for key, *values in ranked if key in stored]
 
     async def words_column(self) -> str:
         """The column that the full-text index is on; empty without one, as in a small table."""

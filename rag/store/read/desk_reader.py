@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import itemgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 NO_URLS: Mapping[str, str] = MappingProxyType({})
 
 
+_Row: TypeAlias = tuple[int, datetime, int]
+"""A row of the catalog by its address, its collection's creation, and the hash of its definition."""
 MOST_SUPERSEDED = 64  # indexes in the cache, whose files stay open, before it is replaced
 MOST_OPEN = 64  # collections: each takes some 150 KB with a few rows, and opening it again 10 ms
 CACHE_ROOM = 1.5  # times the size of the indexes: while they are rewritten, it also holds their predecessors
@@ -85,7 +87,7 @@ class DeskReader:
         self.database: lancedb.AsyncConnection | None = None
         self._roomy: lancedb.AsyncConnection | None = None
         self._catalog: lancedb.AsyncTable | None = None
-        self._collections: dict[str, dict[int, Collection]] = {}  # by tenant and address in the catalog
+        self._collections: dict[str, dict[_Row, Collection]] = {}  # by tenant and row in the catalog
         self._version = -1
         self._open: dict[tuple[str, str], CollectionReader] = {}  # least recently used first
         self._opening = anyio.Lock()
@@ -108,8 +110,9 @@ class DeskReader:
     async def _read_catalog(self, catalog: lancedb.AsyncTable) -> None:
         """Read the definitions that have changed, and close the tables of their tenants.
 
-        The engine writes a changed row elsewhere, so a row is the same if its address is. A new collection
-        can have the name of a removed one, and versions and addresses of its tables can be those of before.
+        A collection is the same if its row has the same address and content: the engine writes a changed row
+        elsewhere, but a catalog that was made anew begins with the first address again. A new collection can
+        have the name of a removed one, and versions and addresses of its tables can be those of before.
         """
         try:
             rows = (await catalog.query().with_row_id().to_arrow()).to_pylist()
@@ -118,9 +121,9 @@ class DeskReader:
                 raise
             await catalog.checkout_latest()  # type: ignore[no-untyped-call]
             rows = (await catalog.query().with_row_id().to_arrow()).to_pylist()
-        by_tenant: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+        by_tenant: dict[str, dict[_Row, dict[str, Any]]] = defaultdict(dict)
         for row in sorted(rows, key=itemgetter("name")):
-            by_tenant[row["tenant"]][row.pop("_rowid")] = row
+            by_tenant[row["tenant"]][row.pop("_rowid"), row["created_at"], hash(row["definition"])] = row
         unchanged = {
             tenant: known
             for tenant, known in self._collections.items()
