@@ -34,7 +34,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from rag.access.tenants import LocalAsker
 from rag.config.server_settings import LimitSettings, ServerSettings
 from rag.errors import ConfigurationError
-from rag.runtime import share_arenas
+from rag.runtime import allocate_sparingly
 from rag.text.invisible import for_people
 from server.admission import Admission
 from server.handlers import create_server
@@ -394,6 +394,6 @@ def main() -> None:
     os.dup2(empty, 0)  # else processes that this one starts would have the socket
     os.close(empty)
     gc.freeze()  # what imports made stays
-    share_arenas()
+    allocate_sparingly()
     logs.set_up("warning", audit=False, handler=SessionLog(sys.stderr))
     anyio.run(_serve, channel)

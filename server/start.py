@@ -35,7 +35,7 @@ from rag.config.settings_checks import loose_permissions
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, StoreError
 from rag.home import data_folder_problem
-from rag.runtime import share_arenas
+from rag.runtime import allocate_sparingly
 from rag.text.invisible import for_people
 from server import stdio, tools
 from server.admission import Admission
@@ -67,7 +67,7 @@ def start(flags: argparse.Namespace, mistake: ConfigurationError | None) -> None
     If the configuration is wrong, a server that listens ends at once. A local one tells its host first.
     """
     stdio.fill_closed()
-    share_arenas()
+    allocate_sparingly()
     try:
         if mistake:
             raise mistake

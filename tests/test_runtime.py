@@ -67,7 +67,7 @@ def test_a_group_without_a_limit_has_what_the_machine_has(groups: Path) -> None:
 
 THREADS = """
 import ctypes, threading
-from rag.runtime import share_arenas
+from rag.runtime import allocate_sparingly
 {first}
 libc = ctypes.CDLL(None)
 together = threading.Barrier(8)
@@ -93,8 +93,29 @@ def _arenas(first: str, **environment: str) -> int:
 @glibc
 def test_all_threads_share_two_arenas_unless_the_environment_says_how_many() -> None:
     assert _arenas("") > ARENAS
-    assert _arenas("share_arenas()") == ARENAS
-    assert _arenas("share_arenas()", MALLOC_ARENA_MAX="4") == ARENAS + 2
+    assert _arenas("allocate_sparingly()") == ARENAS
+    assert _arenas("allocate_sparingly()", MALLOC_ARENA_MAX="4") == ARENAS + 2
+
+
+POOL = """
+from rag.runtime import allocate_sparingly
+allocate_sparingly()
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name)
+"""
+
+
+@glibc
+@pytest.mark.parametrize(
+    ("environment", "pool"), [({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")]
+)
+def test_arrow_allocates_as_everything_else_unless_the_environment_says_how(
+    environment: dict[str, str], pool: str
+) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    command = [sys.executable, "-c", POOL]
+    run = subprocess.run(command, env=env | environment, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == pool
 
 
 def test_returning_memory_does_no_harm() -> None:

@@ -177,7 +177,7 @@ async def test_it_is_all_the_same_before_rows_are_in_memory(
     async with opened(shelf) as desk:
         in_memory = await ask(desk, query)
     monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 1e9)
-    monkeypatch.setattr(collection_reader, "READ_ROWS", 0)  # nor is it small enough to be copied at once
+    monkeypatch.setattr(collection_reader, "SMALL_TABLE", 0)  # nor is it small enough to be copied at once
     reader = DeskReader(shelf.data, timeout_seconds=15, memory_bytes=ROOM)
     through_engine = await ask(Desk(reader, shelf.small.BagOfWords(), SearchSettings()), query)
     (table,) = reader._open.values()  # noqa: SLF001 whether it is in memory

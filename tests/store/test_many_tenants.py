@@ -185,7 +185,7 @@ async def test_a_small_table_is_in_memory_for_its_first_search_and_a_large_one_a
     assert copy is not None
     assert copy[0].columns["seq"].take(copy[1]).to_pylist() == [1]
     assert copy[0].words is not None
-    monkeypatch.setattr("rag.store.read.collection_reader.READ_ROWS", 1)
+    monkeypatch.setattr("rag.store.read.collection_reader.SMALL_TABLE", 1)
     (large,) = await _open(DeskReader(tmp_path, timeout_seconds=15, memory_bytes=ROOMY), "a")
     assert await large.renewed_rows("(seq = 1)") is None
 

@@ -203,7 +203,7 @@ async def test_before_and_after_the_copy_strict_lists_have_the_same_bits(
         await writer.finish()
     copied = await _opened(tmp_path, 10**9)
     monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr(collection_reader, "READ_ROWS", 0)  # else a small table is copied at once
+    monkeypatch.setattr(collection_reader, "SMALL_TABLE", 0)  # else a small table is copied at once
     desk = DeskReader(tmp_path, timeout_seconds=30, memory_bytes=10**9)
     (collection,) = await desk.collections("default")
     not_copied = await desk.open(collection)

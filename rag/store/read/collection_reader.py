@@ -25,7 +25,7 @@ from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
 from rag.store.read.rows_in_memory import (
-    READ_ROWS,
+    SMALL_TABLE,
     MemoryBudget,
     RowsInMemory,
     TableInMemory,
@@ -262,7 +262,7 @@ class CollectionReader(SourcesReader):
         """
         copy = await self.rows_in_memory(where)
         if copy is None and self.memory:
-            at_once = await self._count_chunks() <= READ_ROWS
+            at_once = await self._count_chunks() <= SMALL_TABLE and await self.expects_rows_in_memory()
             await self.memory.renew(RENEWAL_SECONDS, where if at_once else "")
             copy = await self.rows_in_memory(where)
         return copy

@@ -55,6 +55,7 @@ PAUSE_SECONDS = 0.5
 BUSY_SHARE = 0.1  # of the time may go into copies, however often the table changes
 IDLE_SECONDS = 60.0  # without a search, after which another table may evict the copy
 READ_ROWS = 1024  # at a time: the engine doesn't return the memory of a larger read-ahead to the system
+SMALL_TABLE = 10_000  # rows, read at once for the first search: its scans would take as long as that
 SCANNED_AT_ONCE = 20_000  # rows, in 0.4 ms; more are scanned in a thread, so that nobody else waits
 ATTEMPTS = 3  # at copying one version before the next commit
 OVERSAMPLING = 3  # times the limit are rescored at full precision: then recall is 1.0
@@ -418,17 +419,7 @@ class TableInMemory:
         names = [*self._columns, "vector", *({TERMS} & {*(await self._table.schema()).names})]
         selected = {name: f"`{name}`" for name in names} | {_CHOSEN: where}
         query = self._table.query().with_row_id().select(selected)
-        rows = (await query.to_arrow()).sort_by("_rowid").combine_chunks()
-        words = None
-        if TERMS in names and not rows[TERMS].null_count:
-            parts = [(words_of(rows[TERMS].combine_chunks()), np.arange(len(rows)))]
-            words = merged_words(parts, len(rows))
-        columns = rows.select(self._columns)
-        vectors = _split(vectors_of(rows))
-        chosen = np.flatnonzero([bool(is_chosen) for is_chosen in rows[_CHOSEN].to_pylist()])
-        return RowsInMemory(
-            version, rows["_rowid"].to_numpy(), *vectors, columns, words, selections={where: chosen}
-        )
+        return await to_thread.run_sync(_whole_copy, version, await query.to_arrow(), self._columns, where)
 
     async def _read_copy(
         self, version: int, addresses: npt.NDArray[np.uint64], room: int
@@ -545,6 +536,24 @@ def _join(
 ) -> Vectors:
     """The inverse of `_split`."""
     return (coarse.astype(np.float32) * 256 + fine) * scales[:, None]
+
+
+def _whole_copy(version: int, rows: pa.Table, names: Sequence[str], where: str) -> RowsInMemory:
+    """The copy of a table from all its rows, with the ones that satisfy the predicate, as they say."""
+    rows = rows.sort_by("_rowid").combine_chunks()
+    words = None
+    if TERMS in rows.column_names and not rows[TERMS].null_count:
+        parts = [(words_of(rows[TERMS].combine_chunks()), np.arange(len(rows)))]
+        words = merged_words(parts, len(rows))
+    chosen = np.flatnonzero([bool(is_chosen) for is_chosen in rows[_CHOSEN].to_pylist()])
+    return RowsInMemory(
+        version,
+        rows["_rowid"].to_numpy(),
+        *_split(vectors_of(rows)),
+        rows.select(names),
+        words,
+        selections={where: chosen},
+    )
 
 
 def _split(vectors: Vectors) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], npt.NDArray[np.float32]]:
