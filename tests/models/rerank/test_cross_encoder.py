@@ -342,8 +342,8 @@ def test_a_damaged_head_is_an_error(tmp_path: Path, damage: str) -> None:
 
 
 async def test_a_graph_without_its_head_gives_no_scores(tmp_path: Path) -> None:
-    for name in ("model.onnx", "tokenizer.json"):
-        shutil.copy(BUILTIN_MODEL / name, tmp_path)
+    for file in BUILTIN_MODEL.iterdir():
+        shutil.copy(file, tmp_path)
     facts = ModelFacts(name="x", kind="reranker", revision="a" * 40)
     (tmp_path / FACTS_FILE).write_bytes(facts_as_json(facts))
     with pytest.raises(ConfigurationError, match=r"output of shape \(1, 384\)"):
