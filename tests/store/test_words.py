@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.store.read.desk_reader import DeskReader
+from rag.store.read.names_in_text import without_particles
 from rag.store.read.strict_reader import Asker, strict_reader
 from rag.store.read.word_analysis import (
     MAX_TERMS,
@@ -18,7 +19,6 @@ from rag.store.read.word_analysis import (
     words_in_text,
 )
 from rag.store.read.words_in_memory import rarity
-from rag.text.letters import without_particles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The one analysis of words: those of chunks for the full-text index, and those of queries to search it.
 
-Words are segmented, in lower case, folded and stemmed; `names_in_text` has the forms of names, and
-`rag.text.letters` what the scripts of the world are compared by.
+Words are segmented, in lower case, folded and stemmed; `names_in_text` has the forms of names and of
+letters in all scripts.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ from unicodedata import normalize
 from lancedb import tokenize
 
 from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
-from rag.store.read.names_in_text import ACRONYMS, CAPITALS, LONGEST, Name, names_in
-from rag.text.chinese import simplified
-from rag.text.letters import (
+from rag.store.read.names_in_text import (
+    ACRONYMS,
+    CAPITALS,
+    LONGEST,
+    Name,
     comparable_text,
     comparable_word,
     has_other_letters,
+    names_in,
     pairs_of_syllables,
     syllables,
     unspaced_parts,
 )
+from rag.text.chinese import simplified
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 
