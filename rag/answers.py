@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from rag.corpus import Chunk, Distance, Heading, Source, Value
 from rag.originals import Dating, Staleness
-from rag.text.segments import Span
+from rag.text.plain_text import Span
 from rag.uris import range_id
 
 if TYPE_CHECKING:

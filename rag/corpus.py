@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rag.errors import ConfigurationError
-from rag.text.segments import with_indent
+from rag.text.plain_text import with_indent
 
 if TYPE_CHECKING:
     import numpy as np

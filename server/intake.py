@@ -27,7 +27,7 @@ import anyio
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError
 from rag.originals import LOOK_MS, changes_in, identity
-from rag.text.invisible import in_one_line
+from rag.text.plain_text import in_one_line
 
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream

@@ -35,7 +35,7 @@ from rag.access.tenants import LocalAsker
 from rag.config.server_settings import LimitSettings, ServerSettings
 from rag.errors import ConfigurationError
 from rag.runtime import allocate_sparingly
-from rag.text.invisible import for_people
+from rag.text.plain_text import for_people
 from server.admission import Admission
 from server.handlers import create_server
 from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_LONG

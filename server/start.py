@@ -36,7 +36,7 @@ from rag.corpus import Principal
 from rag.errors import ConfigurationError, StoreError
 from rag.home import data_folder_problem
 from rag.runtime import allocate_sparingly
-from rag.text.invisible import for_people
+from rag.text.plain_text import for_people
 from server import stdio, tools
 from server.admission import Admission
 from server.handlers import Context, create_server

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.text import revisions
+from rag.text.plain_text import Span
 from rag.text.revisions import Edited, Standing, mark, packed, revision_of, unpacked
-from rag.text.segments import Span
 
 NAMES = st.integers(0, 40)
 CUT = "\n\n"

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.text.invisible import bare, escape_hidden, for_people, in_one_line, with_line_ends, without_hidden
 from rag.text.locators import (
     MAX_PAGES,
     cell_range,
@@ -23,7 +22,20 @@ from rag.text.locators import (
     labels_in,
     labels_text,
 )
-from rag.text.segments import line_at, line_count, lines_span, sentences, with_indent, words
+from rag.text.plain_text import (
+    bare,
+    escape_hidden,
+    for_people,
+    in_one_line,
+    line_at,
+    line_count,
+    lines_span,
+    sentences,
+    with_indent,
+    with_line_ends,
+    without_hidden,
+    words,
+)
 
 PIECES = [
     *(". ", "! ", "?\n", "Dr. ", "A", "b", " ", "\n", "\n\n", "# H\n", "- ", "| x |", '."', "1.", "é"),

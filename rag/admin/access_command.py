@@ -40,7 +40,7 @@ from rag.store.read.schema import StoredSource, original_id
 from rag.store.write.access_claim import decided_by_origin
 from rag.store.write.access_writer import Pairs, change_access
 from rag.store.write.change_collection import copy_labels
-from rag.text.invisible import in_one_line
+from rag.text.plain_text import in_one_line
 
 AccessChange: TypeAlias = "Callable[[Access | None], Access]"
 """Maps a source's access record to the changed one. None means that there is no record."""

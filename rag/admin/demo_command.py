@@ -23,7 +23,7 @@ from rag.errors import RefdeskError
 from rag.ingest.report import Report
 from rag.search.reply.search_reply import SearchReply
 from rag.store.write.change_collection import open_writer
-from rag.text.invisible import escape_hidden
+from rag.text.plain_text import escape_hidden
 
 CORPUS = Path(__file__).parent / "demo_corpus"
 QUESTIONS = (

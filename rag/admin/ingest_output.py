@@ -11,8 +11,8 @@ from rag.admin.terminal import echo
 from rag.corpus import Visibility
 from rag.ingest.report import NOT_THERE, Bill, Outcome, OutcomeKind, Report
 from rag.report.text_and_html import Html, counted, names_briefly, note, page, section, tag
-from rag.text.invisible import in_one_line
 from rag.text.languages import name_of
+from rag.text.plain_text import in_one_line
 
 UNUSUAL = ("moved", "missing")
 SUFFIXES_SHOWN = 8

@@ -35,7 +35,7 @@ from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.bucket_objects import object_facts
 from rag.text.flags import Flag, flags_in
-from rag.text.invisible import in_one_line
+from rag.text.plain_text import in_one_line
 from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
 
 PREVIEW_CHARS = 500

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from rag.report.text_and_html import table
-from rag.text.invisible import escape_hidden, for_people
+from rag.text.plain_text import escape_hidden, for_people
 
 NEAR = 0.6  # as similar as a typo makes two commands: serach and search are .83, shwo and show .75
 

@@ -25,7 +25,7 @@ from rag.ingest.split_text import (
     tables_of,
 )
 from rag.text.locators import hull
-from rag.text.segments import Span, trimmed, with_indent
+from rag.text.plain_text import Span, trimmed, with_indent
 
 USUAL = Chunking()
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit

@@ -35,7 +35,7 @@ from rag.store.write.change_collection import change_collection
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import NewSource
 from rag.text.languages import LANGUAGE, analysed_in, name_of, primary, rules_of
-from rag.text.segments import Span
+from rag.text.plain_text import Span
 
 if TYPE_CHECKING:
     import numpy.typing as npt

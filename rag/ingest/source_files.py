@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 from rag.errors import ParseError
 from rag.originals import local_path
 from rag.store.write.source_ids import is_uri
-from rag.text.invisible import without_hidden
+from rag.text.plain_text import without_hidden
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import is_header, pipe_row
-from rag.text.segments import Span, sentence_ends, sentences, trimmed
+from rag.text.plain_text import Span, sentence_ends, sentences, trimmed
 
 TokenSpans: TypeAlias = Callable[[str], Sequence[tuple[int, int]]]
 

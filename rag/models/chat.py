@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.answers import Usage
 from rag.config.model_settings import ChatSettings
-from rag.text.invisible import without_hidden
+from rag.text.plain_text import without_hidden
 
 if TYPE_CHECKING:
     from rag.models.breaker import Breaker

@@ -21,7 +21,7 @@ from rag.needles.words_and_phrases import (
     is_in_word,
     literal_pattern,
 )
-from rag.text.segments import Span
+from rag.text.plain_text import Span
 
 MAX_SIZE = 1000
 """The most steps for a character of text: up to 30 µs, measured on one core."""

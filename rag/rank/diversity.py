@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from rag.corpus import Vectors
-from rag.text.segments import words
+from rag.text.plain_text import words
 
 if TYPE_CHECKING:
     import numpy.typing as npt

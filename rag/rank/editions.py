@@ -20,7 +20,7 @@ from rag.answers import Hit
 from rag.originals import DATE_IN_NAME, Dating, dating
 from rag.rank.diversity import Verdict, distinct, jaccard
 from rag.rank.fusion import DAY, aged_score
-from rag.text.segments import words
+from rag.text.plain_text import words
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from math import log
 
-from rag.text.segments import Span, sentences, words
+from rag.text.plain_text import Span, sentences, words
 
 SHORTEST_STEM = 4  # letters that two forms of a word have in common at least
 LONGEST_ENDING = 3  # letters by which a form may differ at its end

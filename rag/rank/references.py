@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import unquote
 
-from rag.text.segments import one_line, words
+from rag.text.plain_text import one_line, words
 
 LEAST_BYTES = 4  # of a name; shorter titles stand in texts by chance. Two Chinese characters are six bytes.
 _QUALIFIER = re.compile(r"\s+\([^()]*\)$")

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from string import Template
 
-from rag.text.invisible import in_one_line, without_hidden
+from rag.text.plain_text import in_one_line, without_hidden
 
 
 def table(rows: Sequence[Sequence[object]], *, right: Collection[str] = ()) -> list[str]:

@@ -38,7 +38,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rag.answers import Extract, Part
 from rag.corpus import Chunk, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.text.invisible import bare
+from rag.text.plain_text import bare
 from rag.uris import NOT_FOUND, parse_id, range_id, split_citation, without_revision
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from rag.store.read.text_scan import (
     source_texts,
     spans,
 )
-from rag.text.segments import Span, trimmed, with_indent
+from rag.text.plain_text import Span, trimmed, with_indent
 
 if TYPE_CHECKING:
     from rag.search.search_state import SearchState

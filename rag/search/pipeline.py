@@ -52,7 +52,7 @@ from rag.search.view import View, narrow_views
 from rag.search.why_nothing import explain_nothing, record_lists
 from rag.store.read.spelling import Spelling
 from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages
-from rag.text.segments import ending, questions_in
+from rag.text.plain_text import ending, questions_in
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState

@@ -36,7 +36,7 @@ from rag.report.text_and_html import counted
 from rag.runtime import concurrently
 from rag.search.search_plan import JOIN_OVERSAMPLING, SearchPlan
 from rag.search.source_window import OpenSource, open_source
-from rag.text.segments import Span
+from rag.text.plain_text import Span
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as TelemetrySpan

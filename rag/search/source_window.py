@@ -19,7 +19,7 @@ from rag.answers import Extract, Part
 from rag.corpus import Chunk, Heading
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.untrusted import label
-from rag.text.segments import Span, line_at, line_count, lines_span
+from rag.text.plain_text import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND, range_id, split_citation
 
 if TYPE_CHECKING:

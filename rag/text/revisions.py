@@ -27,7 +27,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rag.text.segments import Span
+from rag.text.plain_text import Span
 
 MAX_FORMER = 20  # revisions of a source that are kept
 MAX_PASSAGES = 10_000  # of a revision that is kept: two of them are compared in a second or two

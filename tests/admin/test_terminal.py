@@ -13,7 +13,7 @@ import pytest
 
 import rag.admin
 from rag.corpus import Access
-from rag.text.invisible import for_people
+from rag.text.plain_text import for_people
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from mcp import Client, StdioServerParameters
 from mcp.types import TextContent, TextResourceContents
 
-from rag.text.invisible import without_hidden
+from rag.text.plain_text import without_hidden
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from rag.ingest.file_digests import chunking_of, cut_key
 from rag.ingest.parse.parsers import parse
 from rag.ingest.split_text import CHARACTERS_PER_TOKEN, WINDOW
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
-from rag.text.segments import with_indent
+from rag.text.plain_text import with_indent
 
 if TYPE_CHECKING:
     from rag.ingest.split_text import TokenSpans

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.rank.excerpts import excerpts, shared_rarity, statements
-from rag.text.segments import sentences
+from rag.text.plain_text import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from rag.text.segments import Span
+    from rag.text.plain_text import Span
 
 TEXT = "Clocks err. Cats sleep. A clock ticks. Dogs bark. The sun sets late."
 TEXTS = st.lists(

@@ -21,7 +21,7 @@ from rag.search.answer_citations import check_answer
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.search_reply import search_reply, trace_record
 from rag.search.search_state import close_gaps, joined_hit
-from rag.text.segments import with_indent
+from rag.text.plain_text import with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

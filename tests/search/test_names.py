@@ -13,7 +13,7 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import tool_functions
 from rag.search.requested_sources import QUOTED_CHARS, unknown_names_note
 from rag.search.source_window import headings_named, section_span
-from rag.text.segments import Span
+from rag.text.plain_text import Span
 
 if TYPE_CHECKING:
     from rag.corpus import Source

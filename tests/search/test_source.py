@@ -13,7 +13,7 @@ from rag.corpus import Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.search.source_window import between_words, centered_window
 from rag.store.read.collection_reader import CollectionReader
-from rag.text.segments import Span
+from rag.text.plain_text import Span
 
 if TYPE_CHECKING:
     from rag.answers import Extract

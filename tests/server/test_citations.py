@@ -11,7 +11,7 @@ from mcp import Client, StdioServerParameters
 
 from rag.answers import BETWEEN_EXCERPTS
 from rag.config.profiles import ParentStage
-from rag.text.segments import sentences, with_indent
+from rag.text.plain_text import sentences, with_indent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -28,7 +28,7 @@ from rag.home import data_folder_problem
 from rag.report.text_and_html import Html, counted, one_line, shortened
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
-from rag.text.invisible import without_hidden
+from rag.text.plain_text import without_hidden
 
 if TYPE_CHECKING:
     from rag.admin.web.browser_guard import Door

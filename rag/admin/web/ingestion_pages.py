@@ -22,7 +22,7 @@ from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.run_history import runs_of
 from rag.store.write.desk_folder import make_private, unwritable
-from rag.text.invisible import without_hidden
+from rag.text.plain_text import without_hidden
 
 if TYPE_CHECKING:
     from starlette.requests import Request

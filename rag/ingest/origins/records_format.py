@@ -16,7 +16,7 @@ from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError
 from rag.ingest.metadata import plain_text
 from rag.ingest.parse.front_matter import ACCESS_KEYS
-from rag.text.invisible import without_hidden
+from rag.text.plain_text import without_hidden
 from rag.uris import web_address
 
 VERSION = 1

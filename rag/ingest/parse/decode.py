@@ -20,7 +20,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import clean
 from rag.report.text_and_html import counted
-from rag.text.invisible import hidden_count
+from rag.text.plain_text import hidden_count
 
 BINARY = "binary data, not text"
 _MARKS = {

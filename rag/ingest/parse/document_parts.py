@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from rag.corpus import Block, BlockKind
 from rag.errors import Cause
-from rag.text.invisible import without_hidden
-from rag.text.segments import one_line, trimmed
+from rag.text.plain_text import one_line, trimmed, without_hidden
 
 GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless

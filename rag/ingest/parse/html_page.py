@@ -24,7 +24,7 @@ from rag.ingest.parse.html_widgets import with_widgets_as_text, without_marks
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.text.flags import flags_in
-from rag.text.segments import without_note_ids
+from rag.text.plain_text import without_note_ids
 from rag.uris import web_address
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from rag.ingest.parse.document_draft import is_header
 from rag.ingest.parse.document_parts import GAP, clean, shifted
 from rag.ingest.parse.json_exports import chat_document
 from rag.ingest.parse.source_code import code_blocks
-from rag.text.segments import one_line, without_note_ids
+from rag.text.plain_text import one_line, without_note_ids
 
 JSON_SUFFIXES = (".json",)
 LINES_SUFFIXES = (".jsonl", ".ndjson")

@@ -20,7 +20,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_page, markdown_mdx
 from rag.ingest.parse.document_parts import Part, clean, date, facts, title_line
 from rag.ingest.parse.xml_document import composed_entries, entry_head
-from rag.text.segments import one_line
+from rag.text.plain_text import one_line
 from rag.uris import web_address
 
 NOTEBOOK_SUFFIXES = (".ipynb",)

@@ -22,7 +22,7 @@ from rag.ingest.parse.document_parts import (
 )
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
 from rag.report.text_and_html import counted
-from rag.text.segments import one_line
+from rag.text.plain_text import one_line
 
 SUFFIXES = (".tex", ".latex", ".ltx")
 

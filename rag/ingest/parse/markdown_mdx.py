@@ -15,7 +15,7 @@ from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import Lines, date, line_blocks, title_line, with_facts
 from rag.ingest.parse.front_matter import split_front_matter
 from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
-from rag.text.segments import without_note_ids
+from rag.text.plain_text import without_note_ids
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

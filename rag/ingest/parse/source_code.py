@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, Document
 from rag.ingest.parse.document_parts import block
-from rag.text.segments import one_line, trimmed
+from rag.text.plain_text import one_line, trimmed
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser

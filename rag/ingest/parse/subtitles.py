@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import Part, compose
-from rag.text.segments import one_line
+from rag.text.plain_text import one_line
 
 SUFFIXES = (".srt", ".vtt", ".sbv", ".ass", ".ssa")
 

@@ -17,7 +17,7 @@ from rag.corpus import Document
 from rag.ingest.parse.document_parts import Lines, block, date, line_blocks, paragraphs
 from rag.ingest.parse.source_code import code_blocks
 from rag.ingest.parse.titles_and_questions import numbered_title
-from rag.text.segments import one_line
+from rag.text.plain_text import one_line
 
 SUFFIXES = (".txt", ".text", ".log", "readme", "license", "licence", "changelog", "authors", "notice")
 

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import pipe_row, rule
 from rag.ingest.parse.document_parts import Part, clean
-from rag.text.segments import one_line
+from rag.text.plain_text import one_line
 
 _DECLARATION = re.compile(r"^\s*<\?xml\b[^>]{0,300}\?>")
 _DEPTH = 200  # elements within elements: documents have some twenty

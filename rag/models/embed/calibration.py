@@ -15,7 +15,7 @@ import numpy as np
 
 from rag.corpus import Calibration, Vectors
 from rag.models.embed import Embedder
-from rag.text.segments import sentences
+from rag.text.plain_text import sentences
 
 MAX_UNRELATED = 0.95  # of the settings, too; a model that gives more has the same vector for everything
 APART = 0.05  # the least difference of related and unrelated texts from which a scale can be made

@@ -23,7 +23,7 @@ from rag.corpus import Chunk, Source, Value
 from rag.originals import Dating
 from rag.search.reply.untrusted import disarm, label
 from rag.text.locators import PAGE_LABELS_KEY, hull, is_cell_range, labels_in
-from rag.text.segments import Span, sentences
+from rag.text.plain_text import Span, sentences
 
 MAX_METADATA_CHARS = 500  # of a source; documents can have any amount, and every hit repeats it
 MAX_URL_CHARS = 500

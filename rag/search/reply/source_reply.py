@@ -20,7 +20,7 @@ from rag.search.reply.reply_parts import (
 )
 from rag.search.reply.untrusted import alteration_notes, disarm, label, one_separator, with_line_numbers
 from rag.text.flags import Flag
-from rag.text.segments import line_at
+from rag.text.plain_text import line_at
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rag.report.text_and_html import counted
-from rag.text.invisible import FIRST_PRINTED_HIDDEN, JOINERS, with_line_ends, without_hidden
-from rag.text.segments import Span
+from rag.text.plain_text import FIRST_PRINTED_HIDDEN, JOINERS, Span, with_line_ends, without_hidden
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -28,7 +28,7 @@ from rag.search.source_window import between_words, centered_window
 from rag.search.stages.surroundings import in_sections
 from rag.store.read.names_in_text import with_name_forms
 from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages
-from rag.text.segments import Span, sentences, with_indent
+from rag.text.plain_text import Span, sentences, with_indent
 
 if TYPE_CHECKING:
     from rag.models.embed import Embedders

@@ -26,7 +26,7 @@ from rag.rank.editions import AskedTime, asked_time, prefer_editions, without_co
 from rag.rank.fusion import by_recency, newer_first
 from rag.search.recall import Query
 from rag.store.read.word_analysis import query_terms, stop_languages
-from rag.text.segments import words
+from rag.text.plain_text import words
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -23,7 +23,7 @@ from rag.store.read.spelling import Spelling
 from rag.store.read.word_analysis import MAX_TERMS, Form, Word, plain_terms, query_words, words_in_text
 from rag.store.read.words_in_memory import rarity
 from rag.text.languages import LANGUAGE, analysed_in, primary
-from rag.text.segments import questions_in
+from rag.text.plain_text import questions_in
 
 if TYPE_CHECKING:
     from rag.search.view import View

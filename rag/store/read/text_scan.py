@@ -29,7 +29,7 @@ from rag.corpus import Chunk
 from rag.errors import InvalidRequestError
 from rag.needles.needle import EMPTY, INVALID, Needle
 from rag.store.read.schema import one_of
-from rag.text.segments import Span
+from rag.text.plain_text import Span
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -29,7 +29,7 @@ from rag.ingest.run_outcomes import extra_notes
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
 from rag.runtime import install_command
-from rag.text.invisible import with_line_ends, without_hidden
+from rag.text.plain_text import with_line_ends, without_hidden
 from tests.ingest.office import SAMPLES
 
 # Which parser reads a file, and what all of them state.

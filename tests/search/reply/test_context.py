@@ -20,7 +20,7 @@ from rag.search.reply.reply_parts import MAX_PART_CHARS, assemble_context, cite_
 from rag.search.reply.search_reply import hit_record
 from rag.search.reply.untrusted import disarm
 from rag.text.locators import PAGE_LABELS_KEY
-from rag.text.segments import sentences
+from rag.text.plain_text import sentences
 
 if TYPE_CHECKING:
     from rag.search.reply.reply_parts import TokenSpans

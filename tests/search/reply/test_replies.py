@@ -19,7 +19,7 @@ from rag.search.reply.reply_parts import ORDERS, assemble_context
 from rag.search.reply.search_reply import FULL_ONLY, search_reply
 from rag.search.reply.source_reply import MAX_OUTLINE, fetch_reply, source_reply
 from rag.search.reply.untrusted import alteration_notes, disarm
-from rag.text.segments import line_count
+from rag.text.plain_text import line_count
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 SOURCE = Source(

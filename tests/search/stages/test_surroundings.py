@@ -17,7 +17,7 @@ from rag.search.stages.surroundings import in_sections, merge_spans, section_aro
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
-from rag.text.segments import Span, trimmed
+from rag.text.plain_text import Span, trimmed
 from rag.uris import split_id
 
 if TYPE_CHECKING:

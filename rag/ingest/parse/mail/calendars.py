@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.json_and_csv import records_document
-from rag.text.segments import one_line
+from rag.text.plain_text import one_line
 
 SUFFIXES = (".ics", ".ical", ".vcf", ".vcard")
 

@@ -27,7 +27,7 @@ from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.decode import Decoded, decode, decode_part
 from rag.ingest.parse.document_parts import UniqueNames, clean, date, title_line
 from rag.ingest.parse.mail import calendars
-from rag.text.segments import one_line, words
+from rag.text.plain_text import one_line, words
 
 MAX_HEADER = 20_000  # characters, some thousand recipients; longer headers take too long to decode
 

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 
 from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
 from rag.text.flags import flags_in
-from rag.text.segments import one_line
+from rag.text.plain_text import one_line
 
 MAX_POINTS = 500  # of a series; more are a curve, which nobody reads as numbers
 ORDERS = "(picture whose text gives orders to a model)"

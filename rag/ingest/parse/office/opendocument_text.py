@@ -12,7 +12,7 @@ from rag.ingest.parse.document_draft import PAGE_BREAK, Draft
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import alternative_text
 from rag.ingest.parse.zip_package import child, whole_number
-from rag.text.segments import one_line
+from rag.text.plain_text import one_line
 
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are only counted
 

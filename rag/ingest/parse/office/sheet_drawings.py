@@ -17,7 +17,7 @@ from rag.ingest.parse.office.drawings_and_forms import (
     ticked,
 )
 from rag.ingest.parse.zip_package import Package, child, descendants, whole_number, xml_root
-from rag.text.segments import one_line
+from rag.text.plain_text import one_line
 
 ROW_HEIGHT = 190_500  # EMU, of a usual row: a control belongs to the row of its middle
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag.corpus import Block
 from rag.ingest.parse.document_parts import block, clean, title_line
-from rag.text.segments import Span, trimmed
+from rag.text.plain_text import Span, trimmed
 
 if TYPE_CHECKING:
     from rag.ingest.parse.pdf.page_tables import PagePart

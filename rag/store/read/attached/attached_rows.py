@@ -19,7 +19,7 @@ from rag.corpus import Access, Collection, Vectors
 from rag.errors import ConfigurationError
 from rag.filters.evaluators import EPOCH
 from rag.store.read.schema import SOURCES_SCHEMA, chunks_schema, vector_column
-from rag.text.invisible import in_one_line
+from rag.text.plain_text import in_one_line
 from rag.uris import web_address
 
 if TYPE_CHECKING:
