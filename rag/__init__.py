@@ -36,7 +36,7 @@ The packages. Each imports only from those in lines below it (`pyproject.toml` h
 - `answers`: the values of a search.
 - `originals`: the files of sources. `home`: the data folder or bucket.
 - `corpus`: the stored values.
-- `uris`: ids and addresses.
+- `uris`: ids and addresses, also of pages and cells.
 - `errors`, `text`, `runtime`: import nothing else of refdesk.
 """
 

@@ -12,16 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.text.locators import (
-    MAX_PAGES,
-    cell_range,
-    column_name,
-    column_number,
-    hull,
-    is_cell_range,
-    labels_in,
-    labels_text,
-)
 from rag.text.plain_text import (
     bare,
     escape_hidden,
@@ -35,6 +25,16 @@ from rag.text.plain_text import (
     with_line_ends,
     without_hidden,
     words,
+)
+from rag.uris import (
+    MAX_LABELS,
+    cell_range,
+    column_name,
+    column_number,
+    hull,
+    is_cell_range,
+    labels_in,
+    labels_text,
 )
 
 PIECES = [
@@ -260,7 +260,7 @@ def test_labels_that_say_nothing_or_can_not_be_written_are_left_out(labels: list
     assert labels_text(labels) == ""
 
 
-@pytest.mark.parametrize("text", ["", "1 to x", "5 to 2", f"1 to {MAX_PAGES + 1}", "A to B"])
+@pytest.mark.parametrize("text", ["", "1 to x", "5 to 2", f"1 to {MAX_LABELS + 1}", "A to B"])
 def test_what_is_no_text_of_labels_has_none(text: str) -> None:
     assert labels_in(text) == []
 

@@ -24,8 +24,8 @@ from rag.ingest.split_text import (
     pieces_at,
     tables_of,
 )
-from rag.text.locators import hull
 from rag.text.plain_text import Span, trimmed, with_indent
+from rag.uris import hull
 
 USUAL = Chunking()
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit

@@ -22,8 +22,8 @@ from rag.answers import BETWEEN_EXCERPTS, Context, Hit
 from rag.corpus import Chunk, Source, Value
 from rag.originals import Dating
 from rag.search.reply.untrusted import disarm, label
-from rag.text.locators import PAGE_LABELS_KEY, hull, is_cell_range, labels_in
 from rag.text.plain_text import Span, sentences
+from rag.uris import PAGE_LABELS_KEY, hull, is_cell_range, labels_in
 
 MAX_METADATA_CHARS = 500  # of a source; documents can have any amount, and every hit repeats it
 MAX_URL_CHARS = 500

@@ -19,8 +19,8 @@ from rag.search.answer_citations import parse_answer
 from rag.search.reply.reply_parts import MAX_PART_CHARS, assemble_context, cite_as, places_of_namesakes
 from rag.search.reply.search_reply import hit_record
 from rag.search.reply.untrusted import disarm
-from rag.text.locators import PAGE_LABELS_KEY
 from rag.text.plain_text import sentences
+from rag.uris import PAGE_LABELS_KEY
 
 if TYPE_CHECKING:
     from rag.search.reply.reply_parts import TokenSpans

@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.parse.document_draft import Draft, is_header, pipe_row, rule
-from rag.text.locators import cell_range, column_name
 from rag.text.plain_text import one_line
+from rag.uris import cell_range, column_name
 
 if TYPE_CHECKING:
     from rag.ingest.parse.office.sheet_drawings import ListedControl

@@ -19,7 +19,7 @@ from rag.ingest.parse.office.number_format import BUILT_IN, formatted
 from rag.ingest.parse.office.sheet_drawings import Control, listed_control, read_drawings
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import MAX_ROWS_BYTES, Package, child, descendants, simplify, whole_number
-from rag.text.locators import column_number
+from rag.uris import column_number
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"

@@ -33,7 +33,7 @@ from rag.ingest.parse.pdf.pdf_sections import (
 )
 from rag.ingest.parse.pdf.pdf_words import PageLines
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, Missing, sheets_of
-from rag.text.locators import PAGE_LABELS_KEY, labels_text
+from rag.uris import PAGE_LABELS_KEY, labels_text
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
