@@ -81,7 +81,7 @@ class Binding:
     None sets no limit. Only `collections` exist for the request; an empty tuple means no collection. `filter`
     is a condition on declared fields, as in a request; collections that don't declare them show nothing.
     `profile` is fixed, `limit` is the maximum, and only `tools` can be called. With `any_of`, at least one of
-    these bindings must admit a source, too. `rag.access.bindings` applies it.
+    these bindings must admit a source, too. `rag.access.rule` applies it.
 
     Raises:
         ConfigurationError: the collections or tools are a single string.

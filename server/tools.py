@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_args
 from mcp import types
 from pydantic import Field, field_validator
 
-from rag.access.bindings import bounds
+from rag.access.rule import bounds
 from rag.answers import (
     MAX_LIMIT,
     MAX_QUERY_CHARS,

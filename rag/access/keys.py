@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rag.access.bindings import CredentialBoundTo
+from rag.access.rule import CredentialBoundTo
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.home import Bucket, Home

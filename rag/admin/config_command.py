@@ -22,8 +22,8 @@ import anyio
 import click
 from anyio import to_thread
 
-from rag.access.bindings import BoundTo, walls
 from rag.access.keys import ApiKey, keys_in
+from rag.access.rule import BoundTo, walls
 from rag.access.tenants import check_tenant, tenant_of, tenants
 from rag.admin.command_line import command, settings_file
 from rag.admin.sharing import unchosen_exposures

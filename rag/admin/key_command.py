@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import click
 from pydantic import ValidationError
 
-from rag.access.bindings import CredentialBoundTo, walls
 from rag.access.keys import (
     KEYS,
     SEARCH_SCOPE,
@@ -26,6 +25,7 @@ from rag.access.keys import (
     token_of,
 )
 from rag.access.names import MAX_ENTRIES, bare_name
+from rag.access.rule import CredentialBoundTo, walls
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object

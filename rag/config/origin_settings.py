@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rag.access.bindings import Name
 from rag.access.names import check_access
+from rag.access.rule import Name
 from rag.config.profiles import Section, matching
 from rag.corpus import Visibility
 from rag.errors import ConfigurationError

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
-from rag.access.bindings import BoundFilter
+from rag.access.rule import BoundFilter
 from rag.answers import MAX_LIMIT, Detail, Mode
 
 DEFAULT_PROFILE = "default"

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from rag.access.bindings import MAX_TOOLS, BoundTo, CredentialBoundTo, Name
 from rag.access.names import MAX_ENTRIES, bare_name
+from rag.access.rule import MAX_TOOLS, BoundTo, CredentialBoundTo, Name
 from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, SearchRequest
 from rag.config.profiles import Section, matching
 from rag.errors import ConfigurationError

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal
 import platformdirs
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from rag.access.bindings import BoundFilter, Name
 from rag.access.names import DEFAULT_TENANT, check_access
+from rag.access.rule import BoundFilter, Name
 from rag.answers import Detail, Mode
 from rag.config.model_settings import (
     BUILTIN_MODELS,

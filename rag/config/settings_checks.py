@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
-from rag.access.bindings import CredentialBoundTo
+from rag.access.rule import CredentialBoundTo
 from rag.config.origin_settings import FolderOrigin
 from rag.config.profiles import (
     DEFAULT_PROFILE,

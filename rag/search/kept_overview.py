@@ -19,8 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rag.access.bindings import walls
-from rag.access.rule import visible
+from rag.access.rule import visible, walls
 from rag.corpus import NO_VECTORS, Access, Collection, FieldType, LetterCase, Principal
 from rag.home import newest_version, overview_file
 from rag.search.readable_overview import (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
-from rag.access.bindings import UNBOUND, Bounds, bounds
+from rag.access.rule import UNBOUND, Bounds, bounds
 from rag.answers import MAX_QUERY_CHARS, NOTHING_ASKED, Detail, Mode, RequestValues, SearchRequest
 from rag.config.mistakes import describe_mistake
 from rag.config.profiles import (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import to_thread
 
-from rag.access.bindings import bounds
+from rag.access.rule import bounds
 from rag.answers import SearchRequest
 from rag.corpus import Principal
 from rag.errors import InvalidRequestError, NotFoundError, StoreError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from anyio import to_thread
 
 from rag.access import rule as access
-from rag.access.bindings import walls
+from rag.access.rule import walls
 from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
 from rag.errors import InvalidRequestError
 from rag.filters.evaluators import leaf_predicate, matches, predicate

@@ -11,15 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag.access.bindings import UNBOUND, Bounds, bounds, walls
 from rag.access.rule import (
     EVERYBODY_IN_TENANT,
+    UNBOUND,
+    Bounds,
     access_changes,
     access_of,
+    bounds,
     entries_of,
     labels_of,
     predicate,
     visible,
+    walls,
 )
 from rag.corpus import Access, Binding, Collection, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
-from rag.access.bindings import CredentialBoundTo
+from rag.access.rule import CredentialBoundTo
 from rag.config.load import load_settings, setting_keys
 from rag.config.origin_settings import ORIGINS
 from rag.config.profiles import HitStage, ProfileSettings, QueryStage

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rag.access.bindings import Name
+from rag.access.rule import Name
 from rag.config.mistakes import describe_mistake
 from rag.config.server_settings import GroupName, UserName
 from rag.corpus import Principal
