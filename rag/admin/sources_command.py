@@ -29,8 +29,7 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import Bucket, Home, check_data_folder
 from rag.ingest.source_files import place_of, prefixes
 from rag.report.text_and_html import counted
-from rag.search.browse import display_name, display_parts
-from rag.search.requested_sources import MOST_LISTED
+from rag.search.browse import MOST_LISTED, display_name, display_parts
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.bucket_objects import object_facts

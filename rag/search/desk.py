@@ -36,6 +36,9 @@ from rag.search.browse import (
     Sort,
     collections_page,
     document_or_folder,
+    resolve_ids,
+    resolve_names,
+    unknown_names_note,
 )
 from rag.search.document_list import UNLISTED, document_list
 from rag.search.gate import READS, is_fault
@@ -43,14 +46,6 @@ from rag.search.pipeline import search
 from rag.search.planning import make_plan, request_with
 from rag.search.readable_overview import CollectionOverview, OverviewCache, collection_overview, without_notes
 from rag.search.reply.reply_parts import assemble_context
-from rag.search.requested_sources import (
-    TABLE_FAILING,
-    chosen_views,
-    readable_request,
-    resolve_ids,
-    resolve_names,
-    unknown_names_note,
-)
 from rag.search.search_plan import SearchPlan
 from rag.search.search_state import (
     Models,
@@ -64,7 +59,7 @@ from rag.search.search_state import (
 )
 from rag.search.source_window import extract
 from rag.search.stages.custom import load_function
-from rag.search.view import View, narrow_views
+from rag.search.view import TABLE_FAILING, View, chosen_views, narrow_views, readable_request
 from rag.search.why_not import SourceTrace, trace_source
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
@@ -431,7 +426,7 @@ class Desk:
         return None
 
     async def resolve_name(self, principal: Principal, name: str, *, by_id_alone: bool = False) -> str:
-        """The id of the source, chunk or range that a name means (see `rag.search.requested_sources`).
+        """The id of the source, chunk or range that a name means (see `rag.search.browse`).
 
         Raises:
             NotFoundError: nothing readable has this name.

@@ -1,19 +1,21 @@
-"""What a principal may find in a collection with one request, as SQL and as a check in Python."""
+"""The collections that a request covers, and what its principal may find in each, as SQL and in Python."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anyio import to_thread
 
 from rag.access import rule as access
-from rag.access.rule import walls
+from rag.access.rule import bounds, walls
+from rag.answers import SearchRequest
 from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
-from rag.errors import InvalidRequestError
+from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.filters.evaluators import leaf_predicate, matches, predicate
 from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, Filter, Leaf, Present, filterable, leaves, parse_filter
 from rag.needles.needle import Needle
+from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import (
@@ -301,3 +303,66 @@ def _matching_ids_condition(leaf: Leaf, sources: Mapping[str, Mapping[str, Value
     if len(matching) <= len(sources) / 2:
         return one_of("source_id", matching)
     return f"(NOT {one_of('source_id', sorted({*sources} - {*matching}))})"
+
+
+TABLE_FAILING = (
+    "A table or a retriever that the operator attached is failing, perhaps the one with what you asked "
+    "for. Try again later."
+)
+UNREADABLE = "The request names a collection that you can't read. Readable collections: {}."
+NOT_READABLE = "Not searched, because you can't read them: {}. Readable collections: {}."
+NO_USUAL = (
+    "You can't read any of the collections that a search covers if it names none. Name others. Readable "
+    "collections: {}."
+)
+NAMED = 5  # unreadable collections in a note; the request may name any number
+
+
+def readable_request(
+    request: SearchRequest, views: Mapping[str, View], failing: Sequence[str]
+) -> tuple[SearchRequest, list[str]]:
+    """The request without unreadable collections, and a note that names them.
+
+    Unchanged if all are unreadable: then `chosen_views` raises. Missing collections count as unreadable.
+    """
+    names = request.collections or ()
+    unreadable = [name for name in dict.fromkeys(names) if name not in views and name not in failing]
+    readable = tuple(name for name in names if name not in unreadable)
+    if not unreadable or not readable:
+        return request, []
+    note = NOT_READABLE.format(", ".join(map(label, unreadable[:NAMED])), _joined_names(views))
+    return replace(request, collections=readable), [note]
+
+
+def chosen_views(
+    principal: Principal, plan: SearchPlan, views: Mapping[str, View], failing: Sequence[str]
+) -> list[View]:
+    """The views of the collections to search: those that the plan names, or all; without the excluded ones.
+
+    Of the operator's default collections, only the readable ones. Tags are searched only if the plan or the
+    principal's bindings name them.
+
+    Raises:
+        NotFoundError: a named or excluded collection is unreadable (a misspelt name would exclude nothing),
+            or all of the operator's defaults are. The error doesn't reveal whether it exists.
+        StoreError: a named collection is failing, or all of the operator's readable defaults are.
+    """
+    names = plan.collections
+    if not plan.names_collections:
+        names = tuple(name for name in names if name in views) or names
+    if not {*names}.isdisjoint(failing):
+        raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
+    if not views.keys() >= {*names, *plan.exclude_collections}:
+        is_usual = not plan.names_collections and views.keys() >= {*plan.exclude_collections}
+        raise NotFoundError((NO_USUAL if is_usual else UNREADABLE).format(_joined_names(views)))
+    bound_names = (principal.bindings and bounds(principal.bindings).collections) or ()
+    usual = (name for name, view in views.items() if not view.table.collection.tag_of or name in bound_names)
+    chosen = dict.fromkeys(names or sorted(usual))
+    views_left = [views[name] for name in chosen if name not in plan.exclude_collections]
+    if chosen and not views_left:
+        raise InvalidRequestError("exclude_collections leaves no collection to search.")
+    return views_left
+
+
+def _joined_names(views: Iterable[str]) -> str:
+    return ", ".join(sorted(views)) or "none"

@@ -13,7 +13,7 @@ import rag
 from rag.access.names import valid_name
 from rag.corpus import Binding, Principal
 from rag.errors import StoreError
-from rag.search.requested_sources import UNREADABLE
+from rag.search.view import UNREADABLE
 from rag.store.write import make_collection
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.make_collection import ensure_collection

@@ -11,7 +11,7 @@ from rag.answers import SearchRequest
 from rag.corpus import Access, Heading, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import tool_functions
-from rag.search.requested_sources import QUOTED_CHARS, unknown_names_note
+from rag.search.browse import QUOTED_CHARS, unknown_names_note
 from rag.search.source_window import headings_named, section_span
 from rag.text.plain_text import Span
 

@@ -16,7 +16,6 @@ from rag.search.stages.thresholds import UNGROUNDED
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rag.answers import Answer
     from rag.corpus import FieldType
     from rag.models.chat import Chat
     from rag.search.why_not import SourceTrace

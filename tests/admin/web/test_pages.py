@@ -20,7 +20,7 @@ from rag.admin.web.desk_pages import server_at
 from rag.config.settings import Settings
 from rag.corpus import Access
 from rag.report import text_and_html
-from rag.search.requested_sources import UNREADABLE
+from rag.search.view import UNREADABLE
 from rag.store.write.make_collection import create_tenant
 from rag.uris import NOT_FOUND
 from tests.refusals import refusal
