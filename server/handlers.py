@@ -44,13 +44,12 @@ from rag.search.reply.search_reply import (
 )
 from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
 from rag.uris import resource_uri
-from server import mcp_apps, resources, skills, tools
+from server import mcp_apps, resources, skills, tool_listing, tools
 from server.admission import Admission, RequestLimits
 from server.resources import can_complete, complete_argument, completion
-from server.schemas import argument_error, decode_json
 from server.telemetry import call_audit
 from server.telemetry.logs import current_request
-from server.tools import callable_tools, principal_through, principal_through_any
+from server.tools import argument_error, callable_tools, decode_json, principal_through, principal_through_any
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult
@@ -117,7 +116,7 @@ def create_server(  # noqa: PLR0913 what it is built around
         settings.server.name,
         title=settings.server.title,
         version=version("refdesk"),
-        instructions=tools.instructions(settings.server, settings.server.tools),
+        instructions=tool_listing.instructions(settings.server, settings.server.tools),
         website_url=settings.server.website or None,
         icons=[types.Icon(src=settings.server.icon)] if settings.server.icon else None,
         get_tool_input_schema=_no_headers,
@@ -176,7 +175,7 @@ class App:
             asker = principal_through(principal, tool)
             overview = await self._lazy_desk.overview(asker)
             began = None if self._remote else await self._lazy_desk.first_ingestion(asker, overview)
-            listed += tools.tool_pair(
+            listed += tool_listing.tool_pair(
                 self._settings, tool, asker, overview, pictures=self._pictures, first_ingestion=began
             )
         if self._shows_apps(context):
@@ -401,23 +400,23 @@ class App:
 
     async def list_prompts(self, _context: Context, _params: object) -> types.ListPromptsResult:
         """prompts/list."""
-        return types.ListPromptsResult(prompts=[tools.PROMPT])
+        return types.ListPromptsResult(prompts=[tool_listing.PROMPT])
 
     async def get_prompt(
         self, context: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         """prompts/get."""
-        if params.name != tools.PROMPT.name:
+        if params.name != tool_listing.PROMPT.name:
             raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:64]!r}.")
         arguments = params.arguments or {}
         question = arguments.get("question", "").strip()
         if not question:
             raise InvalidRequestError("The prompt 'answer' needs the argument question.")
         mine = callable_tools(self._settings.server, self._principal_of(context))
-        text = tools.answer_prompt(mine, question) + tools.narrowing(arguments)
+        text = tool_listing.answer_prompt(mine, question) + tool_listing.narrowing(arguments)
         content = types.TextContent(text=text)
         message = types.PromptMessage(role="user", content=content)
-        return types.GetPromptResult(description=tools.PROMPT.description, messages=[message])
+        return types.GetPromptResult(description=tool_listing.PROMPT.description, messages=[message])
 
     def _tools(self, context: Context) -> tuple[ToolSettings, ...]:
         return callable_tools(self._settings.server, self._principal_of(context))
@@ -539,7 +538,7 @@ class Introduction:
         except BusyError:
             log.info("The server is too busy to say in its instructions what it holds.")
             return result
-        return result | {"instructions": tools.instructions(self._server, called, overview)}
+        return result | {"instructions": tool_listing.instructions(self._server, called, overview)}
 
 
 def _no_headers(_tool: str) -> None:

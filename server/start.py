@@ -37,7 +37,7 @@ from rag.errors import ConfigurationError, StoreError
 from rag.home import data_folder_problem
 from rag.runtime import allocate_sparingly
 from rag.text.plain_text import for_people
-from server import stdio, tools
+from server import stdio, tool_listing
 from server.admission import Admission
 from server.handlers import Context, create_server
 from server.lazy_desk import LazyDesk
@@ -246,14 +246,14 @@ def create_misconfigured_server(mistake: str) -> Server[Any]:
     explanation = EXPLANATION.format(mistake)
 
     async def list_tools(_context: Context, _params: object) -> types.ListToolsResult:
-        listed = tools.tool_pair(Settings(), ToolSettings(), Principal(DEFAULT_TENANT), ())
+        listed = tool_listing.tool_pair(Settings(), ToolSettings(), Principal(DEFAULT_TENANT), ())
         return types.ListToolsResult(tools=listed)
 
     async def call_tool(_context: Context, _params: object) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(text=explanation)], is_error=True)
 
     async def list_prompts(_context: Context, _params: object) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=[tools.PROMPT])
+        return types.ListPromptsResult(prompts=[tool_listing.PROMPT])
 
     async def refuse(_context: Context, _params: object) -> NoReturn:
         raise MCPError(types.INTERNAL_ERROR, explanation)

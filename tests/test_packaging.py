@@ -29,7 +29,7 @@ from rag.config.load import environment_name, setting_keys
 from rag.config.settings import Settings
 from rag.runtime import install_command
 from server.main import _flags
-from server.tools import tool_pair
+from server.tool_listing import tool_pair
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGING = sorted(path for path in (ROOT / ".packaging").rglob("*") if path.suffix not in {"", ".pyc"})

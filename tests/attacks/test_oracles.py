@@ -17,7 +17,7 @@ from rag.errors import NotFoundError
 from rag.search.agents import SOURCE
 from rag.store.read import sources_reader
 from rag.store.read.collection_reader import CollectionReader
-from server.schemas import FILTER_DESCRIPTION
+from server.tool_listing import FILTER_DESCRIPTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -27,8 +27,7 @@ from rag.search.readable_overview import (
 )
 from rag.store.write.change_collection import change_collection
 from server.lazy_desk import LazyDesk
-from server.schemas import filter_schema
-from server.tools import search_hint
+from server.tool_listing import filter_schema, search_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,7 +20,7 @@ import server
 from rag.confined.page_process import MOST_BYTES, MOST_MARKS
 from server.handlers import MAX_REPLY_BYTES, NO_TOOL
 from server.mcp_apps import EXTENSION, MIME_TYPE, SESSION, URI
-from server.tools import LOADED
+from server.tool_listing import LOADED
 from tests.pdfs import pdf
 
 if TYPE_CHECKING:

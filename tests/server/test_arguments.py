@@ -11,7 +11,7 @@ import pytest
 from rag.search.agents import A_LIST
 from rag.search.document_list import BY_SECTION
 from rag.uris import NOT_FOUND
-from server.schemas import decode_json
+from server.tools import decode_json
 
 if TYPE_CHECKING:
     from tests.server.conftest import Wire

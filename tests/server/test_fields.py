@@ -12,8 +12,8 @@ import pytest
 
 from rag.corpus import Collection, EmbedderIdentity
 from rag.search.readable_overview import CollectionOverview, FieldValues
-from server.schemas import filter_schema
-from server.tools import OF_EXACT, RARE, SearchArguments
+from server.tool_listing import RARE, filter_schema
+from server.tools import OF_EXACT, SearchArguments
 from tests.server.test_arguments import FILTER
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from rag.run_history import IngestionRun
 from server.admission import Admission
 from server.handlers import Introduction
 from server.lazy_desk import LazyDesk
-from server.tools import INCOMPLETE
+from server.tool_listing import INCOMPLETE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

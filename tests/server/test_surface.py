@@ -18,7 +18,8 @@ import pytest
 from rag.config.server_settings import ARGUMENTS
 from rag.store.write.desk_folder import prepare
 from server.skills import EXTENSION
-from server.tools import RARE, SearchArguments
+from server.tool_listing import RARE
+from server.tools import SearchArguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
