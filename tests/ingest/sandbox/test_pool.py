@@ -29,9 +29,8 @@ from rag.confined.confinement import NOBODY
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.pdf.readable_pages import WITHOUT_TEXT
 from rag.ingest.sandbox import parser_pool as sandbox
-from rag.ingest.sandbox.parser_answer import NO_REASON
 from rag.ingest.sandbox.parser_child import PARSE
-from rag.ingest.sandbox.parser_pool import members_safely, parse_safely
+from rag.ingest.sandbox.parser_pool import NO_REASON, members_safely, parse_safely
 from rag.ingest.work_limits import Budget
 
 if TYPE_CHECKING:
