@@ -22,7 +22,7 @@ import anyio
 import numpy as np
 
 import rag.ingest.ingest_run
-import rag.store.write.leases
+import rag.store.write.locks
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.home import Bucket, Home
@@ -245,7 +245,7 @@ def _home(data: str) -> Home:
 
 async def _ingest(data: str, *paths: str) -> None:
     rag.ingest.ingest_run.WAVE_CHUNKS = 5  # many commits, to be killed between
-    rag.store.write.leases.LEASE_SECONDS = 1.0  # that the next one must wait after a kill
+    rag.store.write.locks.LEASE_SECONDS = 1.0  # that the next one must wait after a kill
     await ingested(_home(data), *map(Path, paths))
 
 

@@ -15,7 +15,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from rag.home import Bucket
-from rag.store.write.leases import leased
+from rag.store.write.locks import leased
 from tests import nginx
 
 if TYPE_CHECKING:

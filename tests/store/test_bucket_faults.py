@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import StoreError
-from rag.store.write import leases
+from rag.store.write import locks
 from tests import npm
 from tests.store.test_processes import whole
 
@@ -53,7 +53,7 @@ async def test_an_ingestion_that_fails_anywhere_leaves_the_former_desk_or_the_ne
     note: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(locks, "LEASE_SECONDS", 1.0)
     now = "The pendulum swings."
     note.write_text(f"# Note\n\n{now}\n")  # noqa: ASYNC240 nothing else runs
     await small_desk.ingested(bucket, note)

@@ -19,10 +19,10 @@ from lancedb.index import BTree
 from rag.corpus import Access
 from rag.errors import BusyError, ConfigurationError
 from rag.store.read.connection import connect, engine_errors
-from rag.store.write import leases
+from rag.store.write import locks
 from rag.store.write.access_writer import access_table, change_access
 from rag.store.write.bucket_objects import object_facts
-from rag.store.write.leases import Lease, leased, open_in_turn
+from rag.store.write.locks import Lease, leased, open_in_turn
 from tests.store.test_processes import begin, change, whole
 
 if TYPE_CHECKING:
@@ -44,15 +44,15 @@ KILLS_BY_DAY, KILLS_BY_NIGHT = 1, 200
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits sees soon whether the holder is alive."""
-    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.1)
-    monkeypatch.setattr(leases, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "LOOK_SECONDS", 0.05)
 
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Holders don't say that they are alive, as if they were suspended, and may not for a moment."""
-    monkeypatch.setattr(leases, "_beat", lambda _lease, _over: None)
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(locks, "_beat", lambda _lease, _over: None)
+    monkeypatch.setattr(locks, "LEASE_SECONDS", 0.5)
 
 
 def test_a_second_writer_waits_in_vain_and_is_told_who_writes(bucket: Bucket) -> None:
@@ -133,7 +133,7 @@ async def test_no_operation_that_was_begun_before_a_takeover_is_committed(
         table = name.replace(" ", "_")
         await (await database.create_table(table, ROWS)).add(ROWS)
         former = await (await connect(bucket, writes=True)).open_table(table)
-        lease = leases._take(bucket, table, [])  # noqa: SLF001 a lease as the test wants it
+        lease = locks._take(bucket, table, [])  # noqa: SLF001 a lease as the test wants it
         assert lease
         _, (mine,) = await open_in_turn(bucket, replace(lease, inherited=inherited), table)
         if inherited:
@@ -159,7 +159,7 @@ async def test_what_the_former_holder_committed_in_the_very_moment_of_the_takeov
     mine = await database.open_table("t")
     await former.add(ROWS)
     await former.delete("id = 'a'")
-    await leases._fence(mine)  # noqa: SLF001 opened before these commits
+    await locks._fence(mine)  # noqa: SLF001 opened before these commits
     assert await mine.count_rows() == await (await (await connect(bucket)).open_table("t")).count_rows() == 4
     with pytest.raises(BusyError), engine_errors("committing"):
         await former.add(ROWS)

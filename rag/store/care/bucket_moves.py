@@ -37,8 +37,7 @@ from rag.store.write.bucket_objects import (
 )
 from rag.store.write.collection_tables import is_swept
 from rag.store.write.desk_folder import FETCHING, make_private, prepare, read_key, unwritable, write_whole
-from rag.store.write.leases import ENDED, LEASES, unfit_store
-from rag.store.write.locks import locked
+from rag.store.write.locks import ENDED, LEASES, locked, unfit_store
 from rag.store.write.table_maintenance import sync_to_disk
 
 MARK = "copying"

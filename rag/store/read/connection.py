@@ -51,7 +51,7 @@ async def connect(
 ) -> lancedb.AsyncConnection:
     """The database of a desk. In a bucket, reads look for commits every `consistency_seconds`.
 
-    Who `writes` there sees the versions that it opened, and its own commits (`rag.store.write.leases`).
+    Who `writes` there sees the versions that it opened, and its own commits (`rag.store.write.locks`).
     """
     if isinstance(data, Bucket):
         with engine_errors(f"opening the tables in {data}"):

@@ -26,8 +26,7 @@ from rag.store.write.collection_tables import forget_swept, is_swept
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import empty_spool, forget_origins, read_key, spending_reserve
 from rag.store.write.evaluation_runs import drop_runs
-from rag.store.write.leases import open_in_turn
-from rag.store.write.locks import locked
+from rag.store.write.locks import locked, open_in_turn
 
 if TYPE_CHECKING:
     import lancedb

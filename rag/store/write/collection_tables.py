@@ -38,7 +38,7 @@ from rag.store.read.connection import connect, engine_errors, table_folder
 from rag.store.read.schema import split_chunk_id
 from rag.store.write import table_rows
 from rag.store.write.desk_folder import write_whole
-from rag.store.write.leases import Lease
+from rag.store.write.locks import Lease
 
 if TYPE_CHECKING:
     import lancedb

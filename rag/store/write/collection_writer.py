@@ -40,7 +40,7 @@ from rag.store.write.access_claim import Claim, until_stored
 from rag.store.write.access_writer import Around, CollectionAccess, nothing_around
 from rag.store.write.collection_tables import Values, note_swept
 from rag.store.write.desk_folder import forget_origins, is_full
-from rag.store.write.leases import Lease
+from rag.store.write.locks import Lease
 from rag.store.write.source_ids import SourceIds
 from rag.store.write.table_rows import (
     KeyedRows,
@@ -164,7 +164,7 @@ class CollectionWriter:
             rows = await to_thread.run_sync(partial(self._chunk_rows, part, generation, records))
             await table_maintenance.create_chunk_indexes(self._chunks, coming=len(rows))
             if self._held:
-                self._held.check()  # the engine may not refuse rows that are only added (`leases`)
+                self._held.check()  # the engine may not refuse rows that are only added (`locks`)
             await self._chunks.add(rows)
         # This one commit switches all these sources to their new generation. A crash before it leaves the new
         # chunks as orphans, a crash after it the old ones.

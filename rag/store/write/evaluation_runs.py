@@ -15,8 +15,7 @@ from rag.home import Bucket, Home
 from rag.store.read.connection import connect, database_folder, engine_errors, open_if_there
 from rag.store.write import table_maintenance
 from rag.store.write.desk_folder import prepare
-from rag.store.write.leases import open_in_turn
-from rag.store.write.locks import locked
+from rag.store.write.locks import locked, open_in_turn
 
 if TYPE_CHECKING:
     import lancedb

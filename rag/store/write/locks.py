@@ -1,28 +1,48 @@
-"""The locks of a data folder, and who holds each of them. In a bucket, leases stand in for them (`leases`).
+"""One writer at a time: the locks of a data folder, and the leases that stand in for them in a bucket.
 
 The operating system frees a lock when its holder ends, however it ends. A second file names the holder, for
 the error of a process that waits in vain. It is read only while the lock is held, and each holder writes its
 own, so the name of a killed process is never shown.
+
+A lease is an object `leases/NAME/NUMBER`, which its holder created as the next number, and writes again
+every few seconds while it works. Creating is conditional: one of several succeeds. When the holder ends
+well, it empties the object. Who finds one that nobody writes any more takes the next number.
+
+A holder that was suspended may wake up later and go on. Its lease alone couldn't stop it: what stops it is
+in the tables. Who takes over commits a restore of the newest version to each table (`_fence`). The engine
+commits nothing that was begun before a restore: no update, upsert, deletion, index or compaction. So writers
+open their tables after they have the lease, look at it once more, and never move a table to a newer version
+(`connect` with `writes`). Only rows that are appended can slip through, if meanwhile all versions from
+before were purged, or the table was dropped. No row names them, so nobody sees them.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import math
 import os
+import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from rag.errors import BusyError, ConfigurationError
+from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket, Home
+from rag.store.read.connection import connect, engine_errors, taken_over
+from rag.store.write.bucket_objects import delete, entries_of, put, put_new, put_over
 from rag.store.write.desk_folder import unwritable
-from rag.store.write.leases import Lease, leased
+
+if TYPE_CHECKING:
+    import lancedb
 
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -112,3 +132,229 @@ def _holder(data: Path, name: str) -> Holder | None:
         return Holder(**json.loads(_file(data, name, "holder").read_bytes()))
     except (OSError, ValueError, TypeError):  # not written, just being written, or by another version
         return None
+
+
+LEASES, CATALOG = "leases", "catalog"
+LEASE_SECONDS = 15.0  # that a holder may be silent
+BEAT_SECONDS = LEASE_SECONDS / 5
+LOOK_SECONDS = 0.5  # between two looks of who waits
+SKEW_SECONDS = 20 * 60.0  # by which clocks may differ; S3 refuses requests of who is 15 minutes off
+KEPT = 4  # former numbers at least: a rival that listed them before can't take one again
+ENDED = b"{}"
+"""What a lease contains whose holder ended with an error: free, but what it did must be looked at."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """A lease that this process holds.
+
+    `inherited`: a former holder didn't end well, so it may wake up, or have left something. It stays so for
+    later holders until one of them calls `settle`.
+    """
+
+    bucket: Bucket
+    name: str
+    number: int
+    inherited: bool
+    settled: bool = False
+    written_at: tuple[float, float] = (-math.inf, -math.inf)
+
+    def settle(self) -> None:
+        """Note that no former holder can commit any more, and that nothing is left of its work."""
+        self.settled = True
+
+    def check(self) -> None:
+        """Make sure that nobody has taken over.
+
+        Raises:
+            BusyError: somebody has.
+        """
+        if not self._is_certain(_clocks()) and _listed(self.bucket, self.name)[-1].number != self.number:
+            raise taken_over()
+
+    def replace(self, name: str, tag: str | None, content: bytes) -> None:
+        """Write an object of the desk in place of the version with this `tag`; None: there was none.
+
+        Raises:
+            BusyError: somebody else has changed it.
+            StoreError: the bucket can't be written.
+        """
+        if put_over(self.bucket, name, content, tag):
+            return
+        if self.bucket.read_now(name)[1] != tag:
+            raise taken_over()
+        self.check()
+        put(self.bucket, name, content)  # the store can't compare tags, as Ceph 16 can't
+
+    def write(self, content: bytes) -> None:
+        """Replace what the lease contains. Its number is this process's own, so nobody else writes it."""
+        began = _clocks()
+        with suppress(StoreError):  # if the store stays away, others take over, and the next commit fails
+            put(self.bucket, _object(self.name, self.number), content)
+            if self._is_certain(began):  # if it ever was silent for long, it must always be looked at
+                self.written_at = began
+
+    def _is_certain(self, now: tuple[float, float]) -> bool:
+        """Whether nobody can have taken over: it was written so lately, and each time before."""
+        return max(at - then for at, then in zip(now, self.written_at, strict=True)) < LEASE_SECONDS / 2
+
+
+@contextmanager
+def leased(bucket: Bucket, name: str, *, seconds: float) -> Iterator[Lease]:
+    """Hold the lease of this name, waiting for it up to `seconds`, and until a silent holder has lost it.
+
+    Raises:
+        BusyError: another process holds it.
+        ConfigurationError: the store can't keep writers apart.
+        StoreError: it doesn't answer, or refuses.
+    """
+    lease, over = _acquire(bucket, name, seconds), threading.Event()
+    beating = threading.Thread(target=_beat, args=(lease, over), name=f"lease {name}", daemon=True)
+    beating.start()
+    content = ENDED
+    try:
+        yield lease
+        lease.check()
+        content = ENDED if lease.inherited and not lease.settled else b""
+    finally:
+        over.set()
+        beating.join()
+        lease.write(content)
+
+
+def _beat(lease: Lease, over: threading.Event) -> None:
+    beats = 0
+    while not over.wait(BEAT_SECONDS):
+        beats += 1
+        lease.write(_holder_json(beats))
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """A lease as it is listed; `age` is the seconds since it was written, by two clocks."""
+
+    number: int
+    size: int
+    tag: str | None
+    age: float
+
+    @property
+    def is_free(self) -> bool:
+        return self.size <= len(ENDED)
+
+
+def _acquire(bucket: Bucket, name: str, seconds: float) -> Lease:
+    began = since = time.monotonic()
+    seen: _Object | None = None
+    is_alive = False
+    while True:
+        there, now = _listed(bucket, name), time.monotonic()
+        last = there[-1] if there else None
+        if last and seen and last.tag != seen.tag:
+            is_alive, since = True, now
+        seen = last
+        expired = now - since > LEASE_SECONDS or (last and last.age > LEASE_SECONDS + SKEW_SECONDS)
+        if last is None or last.is_free or expired:
+            if lease := _take(bucket, name, there):
+                return lease
+        elif is_alive and now - began > seconds:
+            raise BusyError(
+                f"{_holder_of(bucket, name, last)} is writing to {name!r} in {bucket}. Try again when it has "
+                "finished."
+            )
+        time.sleep(LOOK_SECONDS)
+
+
+def _holder_of(bucket: Bucket, name: str, listed: _Object) -> str:
+    content, _ = bucket.read_now(_object(name, listed.number))
+    try:
+        return str(json.loads(content or b"")["holder"])
+    except (ValueError, KeyError, TypeError):  # it has just ended
+        return "Another process"
+
+
+def _take(bucket: Bucket, name: str, there: list[_Object]) -> Lease | None:
+    """The next lease after those that are there; None if somebody was faster."""
+    number, began = there[-1].number + 1 if there else 1, _clocks()
+    if not put_new(bucket, _object(name, number), _holder_json(0)):
+        return None
+    # It must fail. A desk may also come from another store, so each ingestion tries it.
+    if (number == 1 or name == CATALOG) and put_new(bucket, _object(name, number), b""):
+        delete(bucket, [_object(name, number)])
+        raise unfit_store(bucket)
+    if len(there) > 2 * KEPT:
+        delete(bucket, [_object(name, former.number) for former in there[:-KEPT]])
+    return Lease(bucket, name, number, bool(there and there[-1].size), written_at=began)
+
+
+def _clocks() -> tuple[float, float]:
+    """The time by two clocks, of which one stands still while the machine sleeps, and one may be set."""
+    return time.monotonic(), time.time()
+
+
+def _listed(bucket: Bucket, name: str) -> list[_Object]:
+    """The leases of this name, the newest last."""
+    now = datetime.now(UTC)
+    return sorted(
+        (
+            _Object(
+                int(entry["path"].rpartition("/")[2]),
+                entry["size"],
+                entry["e_tag"],
+                (now - entry["last_modified"]).total_seconds(),
+            )
+            for entry in entries_of(bucket, f"{LEASES}/{name}")
+        ),
+        key=lambda listed: listed.number,
+    )
+
+
+def _object(name: str, number: int) -> str:
+    return f"{LEASES}/{name}/{number:08d}"
+
+
+def _holder_json(beats: int) -> bytes:
+    """Who this process is, for whoever waits; `beats` makes it another object each time."""
+    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
+    holder = f"{command} (process {os.getpid()} on {socket.gethostname()})"
+    return json.dumps({"holder": holder, "beats": beats}).encode()
+
+
+def unfit_store(bucket: Bucket) -> ConfigurationError:
+    """The error to raise if a store can't keep concurrent writers apart."""
+    return ConfigurationError(
+        f"The object store of {bucket} ignores If-None-Match: what one writer has committed, another could "
+        "replace. Nothing was written. Use one with conditional writes."
+    )
+
+
+async def open_in_turn(
+    data: Home, held: Lease | None, *names: str, last: bool = True
+) -> tuple[lancedb.AsyncConnection, list[lancedb.AsyncTable]]:
+    """The database and tables, opened for the holder of their lock, which is None in a data folder.
+
+    With `last`, these are all tables of the lock, and a killed holder left nothing else to clean up.
+
+    Raises:
+        BusyError: another process has taken over the lease.
+        StoreError: a table can't be opened.
+    """
+    with engine_errors("opening the tables"):
+        database = await connect(data, writes=True)
+        tables = [await database.open_table(name) for name in names]
+        if held is not None:
+            for table in tables if held.inherited else ():
+                await _fence(table)
+            held.check()
+            held.settled |= last
+    return database, tables
+
+
+async def _fence(table: lancedb.AsyncTable) -> None:
+    """Commit a restore of the newest version, so that whatever was begun before can't be committed."""
+    before = await table.version()
+    await table.restore(before)
+    if (
+        now := await table.version()
+    ) > before + 1:  # the former holder has committed in between: bring it back
+        await table.restore(now - 1)

@@ -50,8 +50,7 @@ from rag.store.write import collection_tables, table_maintenance
 from rag.store.write.access_writer import access_table, create_access_table
 from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, finish_drop, in_catalog, open_writer
 from rag.store.write.desk_folder import make_key, note_tenant, prepare, read_key
-from rag.store.write.leases import open_in_turn
-from rag.store.write.locks import locked
+from rag.store.write.locks import locked, open_in_turn
 from rag.store.write.source_ids import tag_letters
 
 if TYPE_CHECKING:
