@@ -11,7 +11,6 @@ from rag.access.rule import in_words, visible_to_nobody
 from rag.corpus import Access
 from rag.errors import Cause, ProviderError
 from rag.ingest.parse.document_parts import title_line
-from rag.ingest.policy.masking import in_numbers
 from rag.report.text_and_html import counted
 from rag.text.flags import FLAGS, IN_WORDS, Flag
 from rag.text.languages import primary
@@ -207,3 +206,18 @@ def policy_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
     if expired := [outcome for outcome in outcomes if outcome.kind == "expired"]:
         removed = sum(1 for outcome in expired if outcome.outcome == "removed")
         yield f"{counted(len(expired), 'document')} expired: {removed} removed, the others not stored."
+
+
+def in_numbers(numbers: Mapping[Flag, int]) -> str:
+    """Numbers of values for people: {"email": 2, "iban": 1} -> "2 e-mail addresses, 1 IBAN"."""
+    return ", ".join(f"{number} {_NOUNS[flag][number > 1]}" for flag, number in numbers.items())
+
+
+_NOUNS: Mapping[Flag, tuple[str, str]] = {
+    "secret": ("secret", "secrets"),
+    "card": ("payment card number", "payment card numbers"),
+    "iban": ("IBAN", "IBANs"),
+    "national_id": ("national identity number", "national identity numbers"),
+    "phone": ("phone number", "phone numbers"),
+    "email": ("e-mail address", "e-mail addresses"),
+}

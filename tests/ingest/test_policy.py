@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from rag.config.settings import ModerationSettings
 from rag.corpus import Access, Block, Document
-from rag.ingest.policy.masking import count_values, in_numbers, with_masks
+from rag.ingest.policy.document_admission import count_values, with_masks
 from rag.ingest.policy.moderation import ModerationError, Moderator
-from rag.ingest.report import NAMED, Outcome, flag_notes
+from rag.ingest.report import NAMED, Outcome, flag_notes, in_numbers
 from rag.store.write.change_collection import change_collection
 from rag.text.flags import MASKS, PERSONAL, Flag, flags_in, spans_in
 from tests.ingest.shelf import Shelf, mail, zipped

@@ -2,29 +2,35 @@
 
 A document is kept out if it has expired, if the collection's policy or the moderator says so, or if its
 container is kept out. Nothing is checked or changed unless the collection or the settings ask for it.
+
+Personal data and secrets that are found in the text are also masked in the title, headings and metadata,
+which may lack the words around a number that identify it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection as Kinds
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from rag.corpus import Collection, Document, FileState, Policy
 from rag.errors import WithheldError
 from rag.ingest.parse.document_parts import date
-from rag.ingest.policy.masking import NAME_STAYS, count_values, in_numbers, with_masks
 from rag.ingest.policy.moderation import ModerationError, Moderator
-from rag.ingest.report import Outcome
+from rag.ingest.report import Outcome, in_numbers
 from rag.ingest.source_files import LocalFile, path_of, prefixes, printable
 from rag.originals import EXPIRES, expiry
 from rag.report.text_and_html import shortened
 from rag.store.write.change_collection import change_collection
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
-from rag.text.flags import Flag, spans_in
+from rag.text.flags import MASKS, Flag, Span, spans_in
 
 if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
@@ -262,3 +268,81 @@ async def note_expiring(writer: CollectionWriter, wave: Iterable[NewSource]) -> 
             writer.data, collection.tenant, collection.name, lambda current: replace(current, expiring=True)
         )
         writer.collection = replace(collection, expiring=True)
+
+
+MOST_VALUES = 1000  # that are looked for outside of the text, each in every heading
+ADDRESS_LEFT_OUT = "its url contains what the collection masks, so it was left out"
+NAME_STAYS = "its file name contains what the collection masks; file names stay as they are"
+
+
+def count_values(document: Document, name: str, kinds: Kinds[Flag]) -> dict[Flag, int]:
+    """The number of different values of each kind in a document's text, title, metadata and name."""
+    texts = (document.text, document.title, *document.metadata.values(), document.url or "", name)
+    values = {(span.flag, text[span.start : span.end]) for text in texts for span in spans_in(text, kinds)}
+    return dict(Counter(flag for flag, _ in sorted(values)))
+
+
+def with_masks(document: Document, kinds: Kinds[Flag]) -> Document:
+    """The document with a mask for each value of these kinds. Blocks and pages move with the text.
+
+    A block or page that begins inside of a value begins at its mask.
+    Example: "Ask ann@acorn.org." -> "Ask [e-mail address].".
+    """
+    spans = spans_in(document.text, kinds)
+    shift = _Shift.of(spans)
+    values = {document.text[span.start : span.end]: MASKS[span.flag] for span in spans[:MOST_VALUES]}
+
+    def short(text: str) -> str:
+        for value, mask in values.items():
+            text = text.replace(value, mask)
+        return _with_masks(text, spans_in(text, kinds))
+
+    url_stays = document.url is None or short(document.url) == document.url
+    return replace(
+        document,
+        text=_with_masks(document.text, spans),
+        title=short(document.title),
+        blocks=tuple(
+            replace(
+                block, start=shift.moved(block.start), end=shift.moved(block.end), title=short(block.title)
+            )
+            for block in document.blocks
+        ),
+        pages=tuple(map(shift.moved, document.pages)),
+        metadata={key: short(value) for key, value in document.metadata.items()},
+        url=document.url if url_stays else None,
+        remarks=document.remarks if url_stays else (*document.remarks, ADDRESS_LEFT_OUT),
+    )
+
+
+def _with_masks(text: str, spans: Sequence[Span]) -> str:
+    parts, at = [], 0
+    for span in spans:
+        parts += [text[at : span.start], MASKS[span.flag]]
+        at = span.end
+    return "".join([*parts, text[at:]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Shift:
+    """How positions move when spans are replaced by masks of another length."""
+
+    starts: Sequence[int]
+    spans: Sequence[Span]
+    before: Sequence[int]
+    """By how much the masks before each span move it."""
+
+    @classmethod
+    def of(cls, spans: Sequence[Span]) -> _Shift:
+        longer = [len(MASKS[span.flag]) - (span.end - span.start) for span in spans]
+        return cls([span.start for span in spans], spans, [0, *accumulate(longer)])
+
+    def moved(self, position: int) -> int:
+        """Where a position is in the masked text."""
+        index = bisect_right(self.starts, position) - 1
+        if index < 0:
+            return position
+        span = self.spans[index]
+        if position < span.end:
+            return span.start + self.before[index]
+        return position + self.before[index + 1]
