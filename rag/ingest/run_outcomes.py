@@ -211,15 +211,13 @@ def check_extras(settings: IngestSettings) -> None:
 
 def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:
     """A note on the files that could be read after installing an extra."""
-    if xberg_formats.is_installed():
-        return []
     left_out = (
         PurePath(outcome.path).suffix.lower()
         for outcome in outcomes
         if outcome.outcome in {"ignored", "skipped"}
     )
     counts = Counter(suffix for suffix in left_out if suffix in OF_EXTRA)
-    if not counts:
+    if not counts or xberg_formats.is_installed():
         return []
     number, kinds = counts.total(), ", ".join(sorted(counts))
     files = "file" if number == 1 else "files"
