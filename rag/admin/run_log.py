@@ -21,17 +21,19 @@ NAMED_FAILURES = 100  # files of a run that are listed with their reasons
 def begin_run(data: Home, tenant: str, run: IngestionRun) -> int:
     """Write the file of a run that begins now. Returns its id, which counts up over the tenant's runs.
 
-    Call it under the collection's lock: earlier runs of the collection without an end are marked as
-    interrupted. The oldest runs beyond `MOST_RUNS` are removed.
+    Call it under the collection's lock: the last runs of the collection are marked as interrupted if they
+    have no end. The oldest runs beyond `MOST_RUNS` are removed.
 
     Raises:
         OSError: the folder can't be written.
         StoreError: the bucket can't be.
     """
     numbered = collections_by_run(data, tenant)
-    for id_, collection in numbered.items():
-        former = read_run(data, tenant, id_, collection) if collection == run.collection else None
-        if former and former.result == "running":
+    for id_ in sorted((id_ for id_, name in numbered.items() if name == run.collection), reverse=True):
+        former = read_run(data, tenant, id_, run.collection)
+        if former and former.result != "running":
+            break  # when it began, it marked those before it
+        if former:
             end_run(data, tenant, id_, former.model_copy(update={"result": "interrupted"}))
     for id_ in sorted(numbered)[: -MOST_RUNS + 1 or None] if len(numbered) >= MOST_RUNS else ():
         _delete(data, _name(tenant, id_, numbered[id_]))

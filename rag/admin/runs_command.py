@@ -119,11 +119,11 @@ def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
 
 def count_known_failures(data: Home, collection: Collection, report: Report) -> int:
     """How many failures of a run are old: same file, same reason, and the file is unchanged since then."""
+    failed = [outcome for outcome in report.outcomes if outcome.outcome == "skipped"]
     earlier: dict[str, tuple[str, datetime]] = {}
-    for run in runs_of(data, collection.tenant).values():
+    for run in runs_of(data, collection.tenant).values() if failed else ():
         if run.collection == collection.name and run.ended:
             earlier |= {failure.path: (failure.reason, run.began) for failure in run.failed}
-    failed = [outcome for outcome in report.outcomes if outcome.outcome == "skipped"]
     return sum(
         1
         for outcome in failed

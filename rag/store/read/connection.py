@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 
 import lancedb
@@ -78,13 +79,27 @@ async def connect_to(
     Every read sees all commits of any process, but for those of the last `seconds`. With None, an opened
     table stays as it is but for its own commits.
     """
-    metadata = METADATA_CACHE_BYTES if options is None else METADATA_IN_BUCKET_BYTES
     return await lancedb.connect_async(
         database,
         read_consistency_interval=None if seconds is None else timedelta(seconds=seconds),
         storage_options=dict(options) if options else None,
-        session=lancedb.Session(index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata),
+        session=_writers_session(database) if seconds is None else _session(index_cache_bytes, options),
     )
+
+
+def _session(index_cache_bytes: int, options: Mapping[str, str] | None) -> lancedb.Session:
+    metadata = METADATA_CACHE_BYTES if options is None else METADATA_IN_BUCKET_BYTES
+    return lancedb.Session(index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata)
+
+
+@lru_cache(maxsize=1)
+def _writers_session(database: str) -> lancedb.Session:  # noqa: ARG001 the key of the cache
+    """The cache of all who write to a database in a bucket: a command opens its tables a dozen times.
+
+    Files don't change there under one name but for those of a table that was dropped and made again, which
+    the engine tells apart by their tags.
+    """
+    return _session(INDEX_CACHE_BYTES, {})
 
 
 class LocalTable(lancedb.AsyncTable):
