@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse.office.number_format import formatted
+from rag.ingest.parse.office.sheets import formatted
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.packages import package, relations, sheet, workbook, xml
 

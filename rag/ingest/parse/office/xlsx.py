@@ -15,9 +15,8 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
 from rag.ingest.parse.office.drawings_and_forms import ticked
-from rag.ingest.parse.office.number_format import BUILT_IN, formatted
 from rag.ingest.parse.office.sheet_drawings import Control, listed_control, read_drawings
-from rag.ingest.parse.office.sheets import Sheet, write_sheet
+from rag.ingest.parse.office.sheets import BUILT_IN, Sheet, formatted, write_sheet
 from rag.ingest.parse.zip_package import MAX_ROWS_BYTES, Package, child, descendants, simplify, whole_number
 from rag.uris import column_number
 
