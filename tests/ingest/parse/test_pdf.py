@@ -13,8 +13,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import EMPTY, parse
-from rag.ingest.parse.pdf.pdf_document import ENCRYPTED
-from rag.ingest.parse.pdf.pdf_sections import MAX_ENTRIES
+from rag.ingest.parse.pdf.pdf_document import ENCRYPTED, MAX_ENTRIES
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, WITHOUT_TEXT
 
 if TYPE_CHECKING:
