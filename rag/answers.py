@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from rag.corpus import Chunk, Distance, Heading, Source, Value
 from rag.originals import Dating, Staleness
+from rag.text.flags import Flag
 from rag.text.plain_text import Span
 from rag.uris import range_id
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from rag.text.flags import Flag
     from rag.text.revisions import Standing
 
 Mode = Literal["dense", "sparse", "hybrid", "exact"]

@@ -13,13 +13,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rag.errors import ConfigurationError
+from rag.text.flags import Flag
 from rag.text.plain_text import with_indent
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from rag.text.flags import Flag
 
 DEFAULT_EMBEDDER = "default"
 """The name of the embedder in [embedder]; those in [embedders.NAME] have names of their own."""

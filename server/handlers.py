@@ -46,6 +46,7 @@ from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
 from rag.uris import resource_uri
 from server import mcp_apps, resources, skills, tool_listing, tools
 from server.admission import Admission, RequestLimits
+from server.lazy_desk import LazyDesk
 from server.resources import can_complete, complete_argument, completion
 from server.telemetry import call_audit
 from server.telemetry.logs import current_request
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult
 
     from server.intake import Intake
-    from server.lazy_desk import LazyDesk
 
 BY_ENTERPRISE = "io.modelcontextprotocol/enterprise-managed-authorization"
 BY_CLIENT = "io.modelcontextprotocol/oauth-client-credentials"

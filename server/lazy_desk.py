@@ -23,13 +23,13 @@ from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import RefdeskError
 from rag.home import Bucket, data_folder_problem
+from rag.models.breaker import Breaker
 from rag.run_history import first_run_began
 from rag.runtime import return_memory
 from rag.search.kept_overview import kept_overview
 from rag.search.readable_overview import CollectionOverview
 
 if TYPE_CHECKING:
-    from rag.models.breaker import Breaker
     from rag.search.desk import Desk
 
 WARM_SECONDS = 30  # of reading ahead; after that, searches wait for what is missing

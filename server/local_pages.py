@@ -18,6 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from rag.access.page_pass import holds_pass
+from rag.config.settings import Settings
+from rag.corpus import Principal
 from rag.errors import RefdeskError
 from server.passage_pages import ROUTE, PassagePages, refusal
 from server.telemetry.call_audit import RefusalLog
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import HTMLResponse
 
-    from rag.config.settings import Settings
-    from rag.corpus import Principal
 
 HOST = "127.0.0.1"
 MOST_CONNECTIONS = 32  # at once

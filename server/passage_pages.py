@@ -21,22 +21,22 @@ from anyio import to_thread
 from starlette.responses import HTMLResponse
 
 from rag.answers import WHOLE, Extract, Part
+from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.report.text_and_html import Html, joined, note, one_line, page, shortened, tag, with_tables
 from rag.search.reply.reply_parts import shown_date
 from rag.text.plain_text import Span
 from rag.uris import CITED, NOT_FOUND, PASSAGE_PAGES, split_citation
+from server.admission import Admission
 from server.handlers import message_for
+from server.lazy_desk import LazyDesk
 from server.telemetry import call_audit
 from server.tools import callable_tools, principal_through_any
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from rag.config.settings import Settings
-    from server.admission import Admission
-    from server.lazy_desk import LazyDesk
 
 ROUTE = PASSAGE_PAGES + "/{id:path}"
 HEADERS = {

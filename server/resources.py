@@ -17,6 +17,7 @@ from mcp import MCPError, types
 
 from rag.answers import Extract
 from rag.corpus import Principal, Source
+from rag.search.readable_overview import CollectionOverview, Single
 from rag.search.reply.reply_parts import shown_date, timestamp
 from rag.search.reply.source_reply import begins_in_prose
 from rag.search.reply.untrusted import alteration_notes, disarm, label
@@ -24,7 +25,6 @@ from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
 
 if TYPE_CHECKING:
     from rag.search.desk import Desk
-    from rag.search.readable_overview import CollectionOverview, Single
 
 TEMPLATES = [
     types.ResourceTemplate(

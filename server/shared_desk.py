@@ -33,6 +33,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.access.tenants import LocalAsker
 from rag.config.server_settings import LimitSettings, ServerSettings
+from rag.config.settings import Settings
+from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.runtime import allocate_sparingly
 from rag.text.plain_text import for_people
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
     from mcp import types
     from mcp.server.lowlevel import Server
 
-    from rag.config.settings import Settings
-    from rag.corpus import Principal
 
 RETRY_SECONDS = 1.0  # after a connection that could not be accepted
 CALL_SECONDS = 10.0  # in which a connection must say how its host started refdesk

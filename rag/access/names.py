@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from rag.corpus import Visibility
 from rag.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from rag.corpus import Visibility
 
 DEFAULT_TENANT = "default"
 NAME_PATTERN = r"^[a-z0-9]+(?:[-_][a-z0-9]+)*$"

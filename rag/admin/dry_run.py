@@ -30,6 +30,7 @@ from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.policy.moderation import unasked
 from rag.ingest.report import Report
+from rag.ingest.rights.requested_rights import Rights
 from rag.ingest.run_outcomes import SilentProgress
 from rag.ingest.source_files import path_of
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
@@ -41,7 +42,6 @@ from rag.store.write.make_collection import DEFAULT_LANGUAGE
 
 if TYPE_CHECKING:
     from rag.ingest.origins.origin_run import OriginRun
-    from rag.ingest.rights.requested_rights import Rights
 
 
 async def run_estimate(

@@ -16,11 +16,11 @@ from rag.admin.terminal import echo
 from rag.answers import Answer, Hit, Listing, Step, SubQuery, Trace, Usage
 from rag.report.text_and_html import decimals, one_line, table
 from rag.search.reply.reply_parts import page_of
+from rag.search.reply.search_reply import HitRecord, SearchReply
 from rag.search.reply.untrusted import label
 from rag.text.flags import IN_WORDS
 
 if TYPE_CHECKING:
-    from rag.search.reply.search_reply import HitRecord, SearchReply
     from rag.search.why_not import SourceTrace
 
 UNRANKED = frozenset({"plan", "planner", "multi_query", "embed", "recall"})

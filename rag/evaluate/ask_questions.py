@@ -18,12 +18,12 @@ from rag.config.server_settings import ServerSettings
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.evaluate import ranking_metrics
 from rag.evaluate.compare_runs import QuestionResult, StoredHit
+from rag.evaluate.judgements import ResolvedQuestion
 from rag.evaluate.ranking_metrics import Stretch, ndcg, recall, token_scores
 from rag.search.answer_citations import check_answer
 from rag.search.reply.search_reply import HitRecord, SearchReply, search_reply
 
 if TYPE_CHECKING:
-    from rag.evaluate.judgements import ResolvedQuestion
     from rag.search.desk import Desk
 
 NDCG, RECALL, TOKEN_RECALL = "shown_nDCG@10", "shown_recall", "shown_token_recall"

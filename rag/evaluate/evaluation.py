@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rag.access.names import DEFAULT_TENANT
 from rag.access.tenants import tenant_of
@@ -23,6 +23,7 @@ from rag.errors import ConfigurationError
 from rag.evaluate.ask_questions import Contender, ask_all
 from rag.evaluate.compare_runs import EvaluationRun, Summary, latency, means, relevant_settings, versions
 from rag.evaluate.judgements import ResolvedQuestion, load_catalog, resolve_question
+from rag.evaluate.sets.judged_sets import JudgedDocument, JudgedSet
 from rag.ingest.fitting_model import fitting_embedder
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Report
@@ -35,9 +36,6 @@ from rag.search.planning import make_plan, with_every_override
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from rag.evaluate.sets.judged_sets import JudgedDocument, JudgedSet
 
 
 async def ingest_documents(

@@ -14,12 +14,12 @@ from rag.answers import Hit
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ranking_metrics import Stretch
+from rag.evaluate.sets.judged_sets import Excerpt, Question
 from rag.filters.evaluators import matches
 from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, parse_filter
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
-    from rag.evaluate.sets.judged_sets import Excerpt, Question
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.read.desk_reader import DeskReader
     from rag.store.read.schema import StoredSource

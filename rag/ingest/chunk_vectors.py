@@ -17,6 +17,7 @@ import numpy as np
 from rag.config.model_settings import MULTILINGUAL_MODEL
 from rag.corpus import AS_IT_IS, Calibration, Vectors
 from rag.errors import ProviderError
+from rag.ingest.report import Outcome
 from rag.models.embed import Embedder
 from rag.models.embed.calibration import cosine_elsewhere, measured_calibration, unrelated_cosine
 from rag.report.text_and_html import counted
@@ -26,7 +27,6 @@ from rag.store.write.table_rows import KnownSource, NewSource
 
 if TYPE_CHECKING:
     from rag.ingest.prepare import Prepared
-    from rag.ingest.report import Outcome
 
 EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that large files show progress
 NAMED = 5  # files in a note; the report has them all

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anyio import to_thread
 
@@ -47,6 +47,8 @@ from rag.ingest.parse.parsers import (
     may_contain,
 )
 from rag.ingest.report import Outcome
+from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.run_outcomes import Outcomes
 from rag.ingest.sandbox.parser_pool import members_safely
 from rag.ingest.source_files import (
     LocalFile,
@@ -62,11 +64,7 @@ from rag.ingest.source_files import (
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.report.text_and_html import counted
 from rag.store.write.desk_folder import empty_spool, origins_folder, spool_folder, unwritable, write_whole
-
-if TYPE_CHECKING:
-    from rag.ingest.rights.requested_rights import Rights
-    from rag.ingest.run_outcomes import Outcomes
-    from rag.store.write.table_rows import KnownSource
+from rag.store.write.table_rows import KnownSource
 
 MAX_DEPTH = 3  # an archive of mails with archives
 MAX_MEMBERS = 10_000  # of a file, including those of the files in it

@@ -26,6 +26,7 @@ import numpy as np
 from anyio import to_thread
 
 from rag.corpus import USUAL_LANGUAGE, Collection, Document, Language, LanguageChoice
+from rag.ingest.report import Outcome
 from rag.ingest.split_text import LINES, parts
 from rag.ingest.stored_document import document_of
 from rag.report.text_and_html import counted
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from py3langid.langid import LanguageIdentifier
 
-    from rag.ingest.report import Outcome
 
 STRETCHES = 7  # read at even distances, so that a preface or a chapter doesn't speak for all; an odd number
 STRETCH = 400  # characters of words; 99.6 % of such texts in six languages are recognized correctly

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -23,9 +22,7 @@ from rag.corpus import Chunking, EmbedderIdentity, FileState
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.source_files import LocalFile, is_local, read
 from rag.originals import digest_of, local_path, state_of
-
-if TYPE_CHECKING:
-    from rag.store.write.table_rows import KnownSource
+from rag.store.write.table_rows import KnownSource
 
 
 @dataclass(frozen=True, slots=True)

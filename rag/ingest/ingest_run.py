@@ -47,6 +47,7 @@ from rag.ingest.prepare import Chunked, Preparation, Prepared
 from rag.ingest.report import InterruptedRunError, Outcome, OutcomeKind, Report, field_notes
 from rag.ingest.rights.access_decision import Claims
 from rag.ingest.rights.access_history import Recorded
+from rag.ingest.rights.requested_rights import Rights
 from rag.ingest.run_outcomes import ByteProgress, Outcomes, Progress, check_extras, sizes
 from rag.ingest.sandbox.parser_pool import end_idle
 from rag.ingest.source_files import LocalFile, path_of
@@ -66,8 +67,6 @@ from rag.store.write.table_rows import (
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-
-    from rag.ingest.rights.requested_rights import Rights
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from anyio import to_thread
 
@@ -21,10 +21,12 @@ from rag.ingest.document_languages import foreign_parts, load, with_language
 from rag.ingest.file_digests import FileContent, chunking_of, cut_key, limit_of, read_content, recipe_of
 from rag.ingest.metadata import declared_fields, undeclared_names, with_stated_metadata
 from rag.ingest.parse.parsers import may_be_scanned
+from rag.ingest.policy.document_admission import DocumentAdmission
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import LocalFile, printable
 from rag.ingest.split_text import Reading, within
 from rag.ingest.work_limits import Budget
+from rag.models.embed import Embedder
 from rag.originals import SCANNED
 from rag.runtime import concurrently
 from rag.store.write.access_claim import Claim
@@ -32,10 +34,6 @@ from rag.store.write.table_rows import NewSource, body
 from rag.text.flags import Flag, flags_in
 
 OCR_TIMES = 30  # as many seconds as for parsing: a page takes some, and scans have hundreds of pages
-
-if TYPE_CHECKING:
-    from rag.ingest.policy.document_admission import DocumentAdmission
-    from rag.models.embed import Embedder
 
 
 @dataclass(frozen=True, slots=True)

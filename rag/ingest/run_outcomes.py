@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, Source
@@ -20,15 +20,13 @@ from rag.errors import ConfigurationError, EmptyFileError, ParseError
 from rag.ingest.chunk_vectors import vector_notes
 from rag.ingest.parse import xberg_formats
 from rag.ingest.parse.parsers import OF_EXTRA
+from rag.ingest.prepare import Prepared
 from rag.ingest.report import Outcome, OutcomeKind, flag_notes, policy_notes
 from rag.ingest.source_files import LocalFile, path_of
 from rag.runtime import install_command
 from rag.store.write.table_rows import KnownSource
 from rag.text.flags import Flag
 from rag.text.languages import LANGUAGE
-
-if TYPE_CHECKING:
-    from rag.ingest.prepare import Prepared
 
 
 class Progress(Protocol):

@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.answers import Usage
 from rag.config.model_settings import ChatSettings
+from rag.models.breaker import Breaker
 from rag.text.plain_text import without_hidden
 
 if TYPE_CHECKING:
-    from rag.models.breaker import Breaker
     from rag.models.endpoint import Endpoint
 
 ATTEMPT_SECONDS = 600.0  # the longest timeout of a stage, which limits all attempts together

@@ -28,11 +28,11 @@ from anyio import to_thread
 from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.runtime import concurrently
+from rag.search.readable_overview import CollectionOverview
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
 from rag.uris import NOT_FOUND, SCHEME, is_surely_id, named_id, split_citation
 
 if TYPE_CHECKING:
-    from rag.search.readable_overview import CollectionOverview
     from rag.search.view import View
     from rag.store.read.schema import SourcePlace
 

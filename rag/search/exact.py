@@ -28,6 +28,7 @@ from rag.search.gate import READS, admit, is_fault
 from rag.search.recall import Candidate, Query
 from rag.search.source_window import between_words
 from rag.search.stages.surroundings import merge_spans
+from rag.search.view import View
 from rag.store.read.schema import StoredSource
 from rag.store.read.text_scan import (
     MatchedSource,
@@ -43,7 +44,6 @@ from rag.text.plain_text import Span, trimmed, with_indent
 
 if TYPE_CHECKING:
     from rag.search.search_state import SearchState
-    from rag.search.view import View
 
 EXCERPTS = 3  # occurrences in a chunk that are shown with the lines around them
 CONTEXT_LINES = 2  # before and after

@@ -27,17 +27,17 @@ from anyio import to_thread
 from rag.corpus import NO_VECTORS, Calibration, Collection, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, InvalidRequestError, NotReadyError, ProviderError
 from rag.models.breaker import note_failure
+from rag.models.embed import Embedder
 from rag.runtime import concurrently
 from rag.search.recall import Meaning
 from rag.search.search_plan import RequestVector, SearchPlan
+from rag.search.view import View
 from rag.store.read.catalog import check_embedder
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rag.models.embed import Embedder
     from rag.search.search_state import OpenStep, SearchState
-    from rag.search.view import View
 
 HURRIED_SECONDS = 1.0  # for a remote model, in a search that can do without it
 PATIENT_SECONDS = 20.0  # in one that can't; below the server's request timeout, so that the reply can say why

@@ -23,6 +23,7 @@ from rag.rank.fusion import (
 )
 from rag.runtime import concurrently
 from rag.search.search_plan import SearchPlan
+from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import Ranking, StoredChunk
 from rag.store.read.spelling import Spelling
@@ -38,8 +39,6 @@ from rag.store.read.word_analysis import (
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from rag.search.view import View
 
     RankingsOfTable = CollectionReader | StrictReader | StrictReaderInMemory
 

@@ -31,6 +31,8 @@ from rag.answers import (
     Usage,
 )
 from rag.corpus import Principal
+from rag.models.chat import Chat
+from rag.models.rerank import Reranker
 from rag.rank.fusion import neighbours
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
@@ -41,9 +43,7 @@ from rag.text.plain_text import Span
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as TelemetrySpan
 
-    from rag.models.chat import Chat
     from rag.models.embed import Embedders
-    from rag.models.rerank import Reranker
     from rag.search.gate import Alarm
     from rag.search.view import View
     from rag.store.read.spelling import Spelling

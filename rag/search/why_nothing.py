@@ -20,10 +20,10 @@ from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import Candidate, Query, QueryRankings, shares_of_best, skips_dense
 from rag.search.stages.thresholds import UNGROUNDED
+from rag.search.view import View
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState
-    from rag.search.view import View
 
 UNKNOWN = "The embedding model knows no word of the query, so there was no search by meaning."
 

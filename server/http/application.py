@@ -32,6 +32,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from rag.access.keys import SEARCH_SCOPE
 from rag.config.server_settings import resource_url
+from rag.config.settings import Settings
 from rag.errors import BusyError
 from server import EXIT_FORCED
 from server.admission import Admission
@@ -51,6 +52,7 @@ from server.http.middleware import (
 from server.http.oauth import metadata_route
 from server.http.page_signin import PageCookie
 from server.jsonrpc import MAX_MESSAGE_BYTES
+from server.lazy_desk import LazyDesk
 from server.mcp_apps import DECLARED, SESSION, SESSION_HEADER
 from server.telemetry.logs import note_refusal
 
@@ -63,8 +65,6 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection, Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from rag.config.settings import Settings
-    from server.lazy_desk import LazyDesk
     from server.telemetry.call_audit import RefusalLog
 
 DRAIN_SECONDS = 10

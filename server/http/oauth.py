@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from rag.access.keys import SEARCH_SCOPE
 from rag.access.names import MAX_ENTRIES
+from rag.config.server_settings import OAuthSettings
 from rag.corpus import Binding, Principal
 from rag.errors import ProviderError, RefdeskError
 from rag.uris import refused_redirect
@@ -33,7 +34,6 @@ from server.telemetry.logs import note_refusal
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from rag.config.server_settings import OAuthSettings
 
 GroupsMatter: TypeAlias = "Callable[[str], Awaitable[bool]]"
 """Whether access to any document of a tenant depends on groups."""

@@ -28,6 +28,7 @@ from starlette.routing import Route
 from rag.access.keys import PREFIX, SEARCH_SCOPE
 from rag.access.page_pass import cookie_values, same
 from rag.config.server_settings import is_tamper_proof, resource_url
+from rag.config.settings import Settings
 from rag.errors import NotFoundError, ProviderError
 from rag.uris import CITED, PASSAGE_PAGES, split_citation
 from server.http.callers import Caller
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from rag.config.settings import Settings
 
 BACK = PASSAGE_PAGES + "/sign-in"
 TOKEN = "__Secure-refdesk-token"  # noqa: S105 a cookie's name

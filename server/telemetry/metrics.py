@@ -21,12 +21,12 @@ from prometheus_client.registry import Collector
 from rag.access.tenants import tenants
 from rag.errors import ConfigurationError, StoreError
 from rag.home import Home
+from rag.models.breaker import Breaker
 from rag.run_history import IngestionRun, last_runs
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from rag.models.breaker import Breaker
     from server.admission import Admission
     from server.lazy_desk import LazyDesk
     from server.telemetry.call_audit import Call

@@ -20,12 +20,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent, Tool
 
 from rag.admin.command_line import same_desk
+from rag.admin.connect.known_hosts import Host
 from rag.admin.terminal import echo, print_json
 from rag.errors import ConfigurationError, RefdeskError
 
 if TYPE_CHECKING:
     from rag.admin.connect.host_config import HostFile
-    from rag.admin.connect.known_hosts import Host
 
 PATIENCE_SECONDS = 120  # a cold start on a slow disk takes some; mcp-remote is fetched first
 SOCKETS = ("XDG_RUNTIME_DIR",)  # the variable by which hosts find the desk that they share

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from rag.access.names import DEFAULT_TENANT, bare_name
 from rag.access.tenants import tenants
 from rag.admin.sources_command import open_tables, readable_tables
+from rag.admin.web.browser_guard import Door
 from rag.admin.web.console_state import Health, Jobs, SourceLists
 from rag.config.settings import Settings
 from rag.corpus import Collection, Principal
@@ -31,7 +32,6 @@ from rag.store.read.desk_reader import DeskReader
 from rag.text.plain_text import without_hidden
 
 if TYPE_CHECKING:
-    from rag.admin.web.browser_guard import Door
     from rag.search.desk import Desk
 
 FOLDER = Path(__file__).with_name("templates")

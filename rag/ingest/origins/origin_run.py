@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from anyio import to_thread
 
@@ -23,13 +23,11 @@ from rag.config.origin_settings import (
 from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.ingest.discover import Discovery
+from rag.ingest.ingest_run import DiscoveryInput
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, prefix_of_origin
 from rag.ingest.report import Outcome
-
-if TYPE_CHECKING:
-    from rag.ingest.ingest_run import DiscoveryInput
-    from rag.ingest.rights.requested_rights import Rights
-    from rag.store.write.table_rows import KnownSource
+from rag.ingest.rights.requested_rights import Rights
+from rag.store.write.table_rows import KnownSource
 
 VERSION = 1
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_parts import clean, date, first_heading, shifted, title_line
 from rag.ingest.parse.titles_and_questions import with_questions
+from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import one_line
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-    from rag.ingest.parse.zip_package import Package
 
 PAGE_BREAK = "\x0c"
 """A new page begins here, within the text of a block."""

@@ -25,6 +25,7 @@ from rag.ingest.parse.document_parts import date
 from rag.ingest.policy.moderation import ModerationError, Moderator
 from rag.ingest.report import Outcome, in_numbers
 from rag.ingest.source_files import LocalFile, path_of, prefixes, printable
+from rag.ingest.work_limits import Budget
 from rag.originals import EXPIRES, expiry
 from rag.report.text_and_html import shortened
 from rag.store.write.change_collection import change_collection
@@ -34,7 +35,6 @@ from rag.text.flags import MASKS, Flag, Span, spans_in
 
 if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
-    from rag.ingest.work_limits import Budget
 
 MODERATION = "moderation"
 """The metadata key of documents that the moderation flagged; its value is "flagged"."""

@@ -21,11 +21,11 @@ from anyio import to_thread
 from rag.config.model_settings import EmbedderSettings
 from rag.corpus import DEFAULT_EMBEDDER, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ProviderError
+from rag.models.breaker import Breaker
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rag.models.breaker import Breaker
 
 TextKind = Literal["query", "document"]
 log = logging.getLogger(__name__)

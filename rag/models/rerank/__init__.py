@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from anyio import to_thread
 
 from rag.config.model_settings import RerankerSettings
 from rag.config.profiles import NO_OTHER_MODEL
 from rag.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from rag.models.breaker import Breaker
+from rag.models.breaker import Breaker
 
 
 class Reranker(Protocol):

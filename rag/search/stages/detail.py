@@ -20,20 +20,20 @@ from rag.config.profiles import CompressStage, ParentStage
 from rag.corpus import Language
 from rag.errors import ProviderError
 from rag.models.breaker import note_failure
+from rag.models.embed import Embedders
 from rag.rank.excerpts import excerpts, shared_rarity, statements
 from rag.runtime import concurrently
 from rag.search.query_vectors import is_remote
 from rag.search.recall import Query
 from rag.search.source_window import between_words, centered_window
 from rag.search.stages.surroundings import in_sections
+from rag.search.view import View
 from rag.store.read.names_in_text import with_name_forms
 from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages
 from rag.text.plain_text import Span, sentences, with_indent
 
 if TYPE_CHECKING:
-    from rag.models.embed import Embedders
     from rag.search.search_state import OpenStep, SearchState
-    from rag.search.view import View
 
 REMOTE_SECONDS = 10.0  # for a remote model; the other stages have such a limit in their settings
 UNLIKE = -1.0  # below every threshold

@@ -30,11 +30,11 @@ from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import Query, fuse, recall
 from rag.search.stages.thresholds import hits_within_thresholds
+from rag.search.view import View
 from rag.store.read.schema import StoredChunk, StoredSource
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState
-    from rag.search.view import View
 
 EXCLUSIVE = "A request has related or vector, not both. Leave one out."
 NOT_EXACT = (

@@ -20,6 +20,7 @@ from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import note_failure
 from rag.models.chat import Chat, chat_scores, weighted
+from rag.models.rerank import Reranker
 from rag.originals import Dating, dating
 from rag.rank.diversity import Likeness, cosine, diversify, jaccard
 from rag.rank.editions import AskedTime, asked_time, prefer_editions, without_copies
@@ -31,7 +32,6 @@ from rag.text.plain_text import words
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rag.models.rerank import Reranker
     from rag.search.search_state import Models, OpenStep, SearchState
 
 log = logging.getLogger(__name__)

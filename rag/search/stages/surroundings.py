@@ -19,11 +19,11 @@ from rag.errors import BusyError
 from rag.runtime import concurrently
 from rag.search.recall import Query
 from rag.search.source_window import OpenSource, between_words, centered_window, open_source
+from rag.search.view import View
 from rag.text.plain_text import Span, with_indent
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState
-    from rag.search.view import View
 
 NO_HEADING = "{} passages have no heading above them and are shown without their section."
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, sqrt
 from statistics import fmean
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from anyio import to_thread
@@ -19,14 +19,12 @@ from rag.corpus import Distance, Language
 from rag.runtime import concurrently
 from rag.search.recall import KNOWN_LITTLE, Query
 from rag.search.search_plan import SearchPlan
+from rag.search.view import View
 from rag.store.read.spelling import Spelling
 from rag.store.read.word_analysis import MAX_TERMS, Form, Word, plain_terms, query_words, words_in_text
 from rag.store.read.words_in_memory import rarity
 from rag.text.languages import LANGUAGE, analysed_in, primary
 from rag.text.plain_text import questions_in
-
-if TYPE_CHECKING:
-    from rag.search.view import View
 
 LEAST = 0.26
 """The least evidence for anything, on the scale of all-MiniLM-L6-v2 (rag/evaluate/measuring.md)."""

@@ -30,6 +30,7 @@ from rag.corpus import (
     Vectors,
 )
 from rag.filters.evaluators import EPOCH, literal
+from rag.needles.needle import Needle
 from rag.originals import expiry
 from rag.text.flags import rules
 from rag.text.revisions import unpacked
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from rag.needles.needle import Needle
 
 FORMAT = 4
 """The version of the tables' columns and of a collection's definition.

@@ -52,11 +52,11 @@ from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, finish_drop,
 from rag.store.write.desk_folder import make_key, note_tenant, prepare, read_key
 from rag.store.write.locks import locked, open_in_turn
 from rag.store.write.source_ids import tag_letters
+from rag.text.flags import Flag
 
 if TYPE_CHECKING:
     import lancedb
 
-    from rag.text.flags import Flag
 
 CATALOG_COMPACTED = 32  # commits; each leaves a file, and 2,000 files slow down a server's first search
 DEFAULT_LANGUAGE: LanguageChoice = "auto"

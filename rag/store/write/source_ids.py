@@ -10,12 +10,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from itertools import count
-from typing import TYPE_CHECKING
 
+from rag.corpus import AccessRecord, Collection
 from rag.uris import TAG_CHARS
-
-if TYPE_CHECKING:
-    from rag.corpus import AccessRecord, Collection
 
 PURGED = "purged:"
 

@@ -16,14 +16,12 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rag.ingest.parse.document_draft import Draft, is_header, pipe_row, rule
+from rag.ingest.parse.office.sheet_drawings import ListedControl
 from rag.text.plain_text import one_line
 from rag.uris import cell_range, column_name
-
-if TYPE_CHECKING:
-    from rag.ingest.parse.office.sheet_drawings import ListedControl
 
 MAX_HEADER = 300  # characters of a header row that is repeated with every part of its table
 MAX_ROW = 900  # characters of a row on average; wider ones are lists

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import GAP, Member, block, clean, title_line
+from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.page_cleanup import dehyphenator, without_running_lines
 from rag.ingest.parse.pdf.page_layout import rows_of
 from rag.ingest.parse.pdf.page_tables import PagePart, parts_of, with_headers, with_headers_of_tables
@@ -31,7 +32,6 @@ from rag.uris import PAGE_LABELS_KEY, labels_text
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
-    from rag.ingest.parse.ocr import OcrReader
 
 SUFFIXES = (".pdf",)
 LIBRARIES = ("pypdfium2", "pypdf.*")

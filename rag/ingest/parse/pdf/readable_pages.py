@@ -22,13 +22,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rag.errors import ParseError
+from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.pdf_words import Addition, Box, Line, PageLines, sheet_of
-
-if TYPE_CHECKING:
-    from rag.ingest.parse.ocr import OcrReader
 
 MAX_PAGES = 20_000  # a file that claims more of them lies
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"

@@ -19,6 +19,7 @@ from rag.corpus import Access, AccessRecord, Attachment, Collection, Value
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.store.read.attached.attached_rows import access_of, access_of_ours, revision_of
+from rag.store.read.attached.attached_table import AttachedTable
 from rag.store.read.collection_reader import CollectionReader, words_in
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import (
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from lancedb.index import IndexConfig
 
-    from rag.store.read.attached.attached_table import AttachedTable
 
 ALL = 2**31 - 1  # rows
 FIRST_ROWS = 16  # read to see whether any is readable; one malformed list must not hide the rest

@@ -7,7 +7,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +18,10 @@ from rag.access.rule import EVERYBODY
 from rag.corpus import Access, Collection, Vectors
 from rag.errors import ConfigurationError
 from rag.filters.evaluators import EPOCH
+from rag.store.read.attached.column_mapping import Columns
 from rag.store.read.schema import SOURCES_SCHEMA, chunks_schema, vector_column
 from rag.text.plain_text import in_one_line
 from rag.uris import web_address
-
-if TYPE_CHECKING:
-    from rag.store.read.attached.column_mapping import Columns
 
 OURS = "our_"  # before the names of what the engine computes, so that no column of theirs has such a name
 CHARACTERS_PER_TOKEN = 4  # in English; only the lengths relative to each other count
