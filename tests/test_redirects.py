@@ -25,8 +25,7 @@ from rag.errors import RefdeskError
 from rag.ingest.policy.moderation import ModerationError, open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed.remote_embedder import remote_embedder
-from rag.models.hub.download import HubCommit, download
-from rag.models.hub.protocol import RemoteFile, open_hub
+from rag.models.hub.protocol import HubCommit, RemoteFile, download, open_hub
 from rag.models.rerank.remote_reranker import remote_reranker
 from server.http.oauth import SigningKeys
 

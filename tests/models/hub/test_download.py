@@ -10,8 +10,15 @@ import pytest
 from huggingface_hub import constants, get_session
 
 from rag.errors import ConfigurationError
-from rag.models.hub.download import PART, HubCommit, WrongBytesError, download
-from rag.models.hub.protocol import LaterError, RemoteFile, open_hub
+from rag.models.hub.protocol import (
+    PART,
+    HubCommit,
+    LaterError,
+    RemoteFile,
+    WrongBytesError,
+    download,
+    open_hub,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
