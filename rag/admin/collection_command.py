@@ -43,8 +43,7 @@ from rag.corpus import (
 from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
-from rag.store.read.attached.attached_reader import AttachedReader
-from rag.store.read.attached.open_attached import AttachedTables, absolute_address
+from rag.store.read.attached.attached_reader import AttachedReader, AttachedTables, absolute_address
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import finish_drop
 from rag.store.write.desk_folder import prepare

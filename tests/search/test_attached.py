@@ -17,9 +17,8 @@ from rag.corpus import NO_VECTORS, Access, Attachment, Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError, StoreError
 from rag.search.pipeline import DIFFERING
 from rag.search.search_state import UNREAD
-from rag.store.read.attached.attached_rows import access_of, complete
-from rag.store.read.attached.attached_table import AttachedTable
-from rag.store.read.attached.open_attached import open_table
+from rag.store.read.attached.attached_reader import open_table
+from rag.store.read.attached.attached_table import AttachedTable, access_of, complete
 from rag.store.write.change_collection import drop_collection, open_writer
 from rag.store.write.make_collection import ensure_collection
 

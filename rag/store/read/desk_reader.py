@@ -40,7 +40,7 @@ from rag.store.read.sources_reader import AccessReader
 if TYPE_CHECKING:
     import lancedb
 
-    from rag.store.read.attached.open_attached import AttachedTables
+    from rag.store.read.attached.attached_reader import AttachedTables
 
 NO_URLS: Mapping[str, str] = MappingProxyType({})
 
@@ -274,7 +274,7 @@ class DeskReader:
     def _attached_tables(self) -> AttachedTables:
         if self._attached is None:
             # Imported here, because few desks have an attached table.
-            from rag.store.read.attached.open_attached import AttachedTables  # noqa: PLC0415
+            from rag.store.read.attached.attached_reader import AttachedTables  # noqa: PLC0415
 
             self._attached = AttachedTables(self._timeout_seconds, self._scans)
         return self._attached
