@@ -49,16 +49,14 @@ from rag.store.care.folder_checks import (
     OpenFolder,
     check_access,
     check_files,
-    check_stray,
-    check_tenants,
-    open_folder,
-)
-from rag.store.care.table_checks import (
     check_indexes,
     check_leftovers,
     check_rights,
+    check_stray,
     check_tables,
+    check_tenants,
     check_versions,
+    open_folder,
 )
 from rag.store.read.catalog import check_embedder
 from rag.store.read.connection import database_folder

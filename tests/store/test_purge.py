@@ -14,7 +14,7 @@ from lancedb.table import AsyncTable
 from rag.corpus import Access
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
-from rag.store.care import table_checks
+from rag.store.care import folder_checks
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, table_folder
 from rag.store.read.desk_reader import DeskReader
@@ -427,7 +427,7 @@ async def test_the_doctor_looks_whatever_is_noted(small_desk: ModuleType, tmp_pa
     class Desk:
         data = tmp_path
 
-    await table_checks.repair_collection(Desk(), collection)  # type: ignore[arg-type]
+    await folder_checks.repair_collection(Desk(), collection)  # type: ignore[arg-type]
     assert await (await _table(tmp_path, CHUNKS)).count_rows() == 4
 
 
