@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.rank.references import linked_ids, name_of, names_in
+from rag.search.stages.related import linked_ids, name_of, names_in
 
 
 @pytest.mark.parametrize(
