@@ -1,6 +1,6 @@
 """The history of ingestion runs: a small JSON file for each in the data folder's `runs/TENANT`.
 
-Commands and the server's metrics read the files without opening the storage engine. `rag.admin.run_log`
+Commands and the server's metrics read the files without opening the storage engine. `rag.admin.runs_command`
 writes them. A run that was killed leaves a file without an end.
 """
 

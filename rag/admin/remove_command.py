@@ -15,7 +15,7 @@ from anyio import to_thread
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, ActName, State, access_state, log_act
 from rag.admin.command_line import collection_option, command, same_desk
-from rag.admin.run_log import forget_names
+from rag.admin.runs_command import forget_names
 from rag.admin.sources_command import folder_bytes, matching_ids, open_collections, open_reader, reply_names
 from rag.admin.terminal import echo, print_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings

@@ -10,7 +10,7 @@ from rag.access.tenants import tenants
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command
 from rag.admin.key_command import revoke_keys
-from rag.admin.run_log import forget_runs
+from rag.admin.runs_command import forget_runs
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, print_json, print_table
 from rag.config.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 
 from rag.access.rule import in_words
 from rag.admin.ingest_output import unread_text
-from rag.admin.run_log import MOST_RUNS, begin_run, end_run
+from rag.admin.runs_command import MOST_RUNS, begin_run, end_run
 from rag.corpus import Access
 from rag.ingest.known_sources import GONE
 from rag.ingest.parse.decode import BINARY

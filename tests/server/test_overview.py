@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from rag.admin.run_log import begin_run, end_run
+from rag.admin.runs_command import begin_run, end_run
 from rag.config.server_settings import LimitSettings
 from rag.config.settings import Settings
 from rag.corpus import Principal
