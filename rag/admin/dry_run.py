@@ -20,8 +20,7 @@ import numpy as np
 from rag.access.names import valid_name
 from rag.access.rule import AccessChange, access_changes
 from rag.access.tenants import tenant_of
-from rag.admin.cached_embedder import cache_of
-from rag.admin.chosen_embedder import chosen_embedder
+from rag.admin.chosen_embedder import cache_of, chosen_embedder
 from rag.admin.ingest_output import outcome_line
 from rag.admin.sharing import usual_visibility
 from rag.admin.terminal import echo, print_json

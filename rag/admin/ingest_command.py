@@ -23,8 +23,13 @@ from rag.access.rule import same_access
 from rag.access.tenants import tenant_of
 from rag.admin.access_command import access_options, requested_access
 from rag.admin.audit_command import ActName, access_act, log_act
-from rag.admin.cached_embedder import with_bill, with_cache
-from rag.admin.chosen_embedder import ChosenEmbedder, chosen_embedder, foreign_documents_notes
+from rag.admin.chosen_embedder import (
+    ChosenEmbedder,
+    chosen_embedder,
+    foreign_documents_notes,
+    with_bill,
+    with_cache,
+)
 from rag.admin.command_line import collection_option, command, keep_overview, language_option, write_page
 from rag.admin.connect.connect_output import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
