@@ -14,7 +14,7 @@ from rag.admin.command_line import command
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError
-from rag.ingest.origins.records_format import Problem, Stream, StreamError, longest_line
+from rag.ingest.origins.piped_records import Problem, Stream, StreamError, longest_line
 from rag.report.text_and_html import counted
 
 SHOWN = 50  # problems

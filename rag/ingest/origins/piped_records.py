@@ -1,4 +1,8 @@
-"""Takes records from a pipe: from a command, from a file or from standard input.
+"""Records, version 1, and taking them from a pipe: from a command, from a file or from standard input.
+
+They are JSON Lines as `records.md` beside this module describes them. A record whose access can't be read is
+for nobody. A line that can't be read as a record at all makes the stream incomplete: nobody knows which
+record it was.
 
 The origin owns its documents and their rights. A stream that is cut off, or whose command failed, removes
 nothing; what it says of the records that came is taken, above all whom it keeps out.
@@ -6,23 +10,278 @@ nothing; what it says of the records that came is taken, above all whom it keeps
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Literal, TypeAlias, cast
 
+from rag.access.names import check_access, valid_entries
 from rag.access.rule import narrower
 from rag.config.origin_settings import RecordsOrigin
-from rag.corpus import Access
+from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError, ParseError
 from rag.ingest.discover import unsupported
+from rag.ingest.metadata import plain_text
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, suffix_of
-from rag.ingest.origins.records_format import NOBODY, SUFFIXES, Record, Stream, StreamError, longest_line
+from rag.ingest.parse.front_matter import ACCESS_KEYS
 from rag.ingest.source_files import LocalFile, over_limit, read_if_there
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
+from rag.text.plain_text import without_hidden
+from rag.uris import web_address
+
+VERSION = 1
+MAX_ID_CHARS = 1000
+MAX_ENTRIES = 100  # of metadata
+NOBODY = Access("restricted")
+Sync = Literal["full", "changes"]
+SUFFIXES: dict[str, str] = {"text": ".txt", "markdown": ".md", "html": ".html"}
+"""File name suffixes by the type of a record's text."""
+_KEYS = {"id", "title", "text", "path", "type", "url", "date", "metadata", "access"}
+_STATED = {"title", "url", "date"}
+Fields: TypeAlias = "dict[str, Any]"
+
+
+def longest_line(text_bytes: int) -> int:
+    """The most bytes of a line whose text has `text_bytes`: JSON may need six bytes for one."""
+    return 6 * text_bytes + 1_000_000
+
+
+class StreamError(Exception):
+    """The input is not a stream of records, so none of it is used."""
+
+
+class _InvalidError(Exception):
+    """A part of a line breaks the contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A violation of the format, and its line number."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record. `access` is None if it states none. With `problems`, its text can't be used."""
+
+    line: int
+    id: str
+    text: str | None = None
+    path: str | None = None
+    type: str = "text"
+    stated: Mapping[str, str] = field(default_factory=dict)
+    access: Access | None = None
+    deleted: bool = False
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Stream:
+    """The records of a file, read one by one. `is_complete` and `problems` are valid when all were read."""
+
+    file: IO[bytes]
+    max_line: int
+    sync: Sync = "full"
+    problems: list[Problem] = field(default_factory=list)
+    is_complete: bool = False
+    _line: int = 0
+
+    def begin(self) -> None:
+        """Read the head.
+
+        Raises:
+            StreamError: the head is missing, or has another version.
+        """
+        try:
+            head = _object(self._next() or b"")
+        except _InvalidError as error:
+            raise StreamError(f"line 1 is not the head of a stream of records: {error}") from error
+        if head.get("refdesk") != "records":
+            raise StreamError('line 1 is not the head of a stream of records: it lacks "refdesk": "records"')
+        if head.get("version") != VERSION or isinstance(head.get("version"), bool):
+            raise StreamError(f'its "version" is not {VERSION}, the only one that this refdesk reads')
+        if head.get("sync") not in {"full", "changes"}:
+            raise StreamError('its "sync" must be "full" (this is everything) or "changes"')
+        if strange := sorted(head.keys() - {"refdesk", "version", "sync"}):
+            raise StreamError(f"its head has an unknown key: {_short_name(strange[0])}")
+        self.sync = cast("Sync", head["sync"])
+
+    def records(self) -> Iterator[Record]:
+        """The records and deletions. Read all of them: only the end shows whether the stream is complete."""
+        count, readable, record_ids = 0, True, set[str]()
+        while (line := self._next()) is not None:
+            if not line.strip():
+                continue
+            try:
+                entry = _object(line)
+                if "end" in entry:
+                    self._end(entry, count, readable=readable)
+                    return
+                count += 1
+                record = _record(entry, self._line, self.sync)
+            except _InvalidError as error:
+                self._problem(str(error))
+                readable = False
+                continue
+            for problem in record.problems:
+                self._problem(f"{_short_name(record.id)}: {problem}")
+            if record.id in record_ids:
+                self._problem(f"{_short_name(record.id)} is there twice")
+            record_ids.add(record.id)
+            yield record
+        self._problem("the end is missing: the stream is cut off")
+
+    def _end(self, entry: Fields, count: int, *, readable: bool) -> None:
+        if entry.keys() - {"end", "count"} or entry["end"] is not True:
+            self._problem('the end must be {"end": true, "count": NUMBER}')
+        elif entry.get("count") != count or isinstance(entry.get("count"), bool):
+            self._problem(f'the end has no "count" of {count}, the number of records and deletions')
+        elif (next_line := self._next()) is not None and next_line.strip():
+            self._problem("there is something after the end")
+        else:
+            self.is_complete = readable
+
+    def _problem(self, text: str) -> None:
+        self.problems.append(Problem(self._line, text))
+
+    def _next(self) -> bytes | None:
+        """The next line; None at the end. A line that is too long comes as an invalid record."""
+        line = self.file.readline(self.max_line + 1)
+        self._line += bool(line)
+        if len(line) <= self.max_line or line.endswith(b"\n"):
+            return line or None
+        while (remainder := self.file.readline(self.max_line)) and not remainder.endswith(b"\n"):
+            pass
+        return b'{"too long": true}'
+
+
+def _object(line: bytes) -> Fields:
+    def once(pairs: list[tuple[str, Any]]) -> Fields:
+        if len(pairs) > len({key for key, _ in pairs}):
+            raise _InvalidError("a key is there twice")
+        return dict(pairs)
+
+    def constant(name: str) -> None:
+        raise _InvalidError(f"{name} is not JSON")
+
+    try:
+        read = json.loads(line.decode("utf-8-sig"), object_pairs_hook=once, parse_constant=constant)
+    except (ValueError, RecursionError) as error:
+        raise _InvalidError("it is not a JSON object in UTF-8 on one line") from error
+    if not isinstance(read, dict):
+        raise _InvalidError("it is not a JSON object in UTF-8 on one line")
+    if read.keys() == {"too long"}:
+        raise _InvalidError("it is longer than ingest.max_file_bytes allows")
+    return read
+
+
+def _record(entry: Fields, line: int, sync: Sync) -> Record:
+    """A record. What is wrong with it, but not with its id, is in its `problems`.
+
+    Raises:
+        _InvalidError: it has no valid id.
+    """
+    id_ = entry.get("id")
+    if not isinstance(id_, str) or not 0 < len(id_) <= MAX_ID_CHARS:
+        raise _InvalidError(f'its "id" must be a string of 1 to {MAX_ID_CHARS} characters')
+    if not id_.isprintable() or without_hidden(id_) != id_ or {"", ".", ".."} & set(id_.split("/")):
+        raise _InvalidError('its "id" has invisible characters, or a part that is empty, "." or ".."')
+    if "deleted" in entry:
+        return _deletion(entry, line, sync)
+    problems: list[str] = []
+    access: Access | None = None
+    try:
+        access = _access(entry["access"]) if "access" in entry else None
+    except _InvalidError as error:
+        problems.append(f"nobody may see it: {error}")
+        access = NOBODY
+    if strange := sorted(entry.keys() - _KEYS):
+        problems.append(f"unknown key {_short_name(strange[0])}")
+    text, path, kind = entry.get("text"), entry.get("path"), entry.get("type", "text")
+    if (text is None) == (path is None) or not isinstance(text if path is None else path, str):
+        problems.append('it needs "text" or "path", one of both, as a string')
+        text = path = None
+    if kind not in SUFFIXES or ("type" in entry and path is not None):
+        problems.append(f'its "type" must be one of {", ".join(SUFFIXES)}, and is for "text" only')
+    try:
+        stated = _stated_values(entry)
+    except _InvalidError as error:
+        problems.append(str(error))
+        stated = {}
+    return Record(line, id_, text, path, str(kind), stated, access, problems=tuple(problems))
+
+
+def _deletion(entry: Fields, line: int, sync: Sync) -> Record:
+    """A deletion. Whoever meant one, but wrote it wrongly, wants nobody to see the document."""
+    if sync == "full":
+        problem = "a full stream has no deletions: what it leaves out is deleted"
+    elif entry["deleted"] is not True or entry.keys() != {"id", "deleted"}:
+        problem = 'a deletion is {"id": ID, "deleted": true} and nothing else'
+    else:
+        return Record(line, entry["id"], deleted=True)
+    return Record(line, entry["id"], access=NOBODY, problems=(f"nobody may see it: {problem}",))
+
+
+def _access(value: object) -> Access:
+    """The access that a record states.
+
+    Raises:
+        _InvalidError: it can't be read, so it is for nobody.
+    """
+    if not isinstance(value, dict) or not value or value.keys() - ACCESS_KEYS:
+        raise _InvalidError('its "access" must be an object with visibility, allow and deny')
+    lists = [value.get(name, []) for name in ("allow", "deny")]
+    if not all(isinstance(group, list) and all(isinstance(name, str) for name in group) for group in lists):
+        raise _InvalidError("allow and deny must be lists of strings like group:hr")
+    visibility = value.get("visibility")
+    if visibility not in {"tenant", "restricted"}:
+        raise _InvalidError("visibility must be tenant or restricted")
+    allow, deny = map(tuple, lists)
+    try:
+        check_access(cast("Visibility", visibility), allow, deny)
+        return Access(cast("Visibility", visibility), valid_entries(allow), valid_entries(deny))
+    except ConfigurationError as error:
+        raise _InvalidError(str(error).rstrip(".")) from error
+
+
+def _stated_values(entry: Fields) -> dict[str, str]:
+    """Title, address, date and metadata, in the words of a sidecar.
+
+    Raises:
+        _InvalidError: a value is of another type.
+    """
+    stated: dict[str, str] = {}
+    metadata = entry.get("metadata", {})
+    if not isinstance(metadata, dict) or len(metadata) > MAX_ENTRIES:
+        raise _InvalidError(f'its "metadata" must be an object of at most {MAX_ENTRIES} values')
+    for key, value in metadata.items():
+        if key.casefold() in ACCESS_KEYS | _STATED:
+            raise _InvalidError(f"{key} belongs next to metadata, not in it")
+        text = plain_text(value)
+        if text is None:
+            raise _InvalidError(
+                f"metadata {_short_name(key)} must be a plain value, or a list of plain values"
+            )
+        if text:
+            stated[key] = text
+    for key in _STATED & entry.keys():
+        if not isinstance(entry[key], str):
+            raise _InvalidError(f'its "{key}" must be a string')
+        if key == "url" and web_address(entry[key]) is None:
+            raise _InvalidError('its "url" is not an http or https address')
+        stated[key] = entry[key]
+    return stated
+
+
+def _short_name(name: str) -> str:
+    return repr(name[:60])
 
 
 def look_through_records(

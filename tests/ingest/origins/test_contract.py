@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rag.corpus import Access
-from rag.ingest.origins.records_format import NOBODY, Record, Stream, StreamError
+from rag.ingest.origins.piped_records import NOBODY, Record, Stream, StreamError
 
 RIGHT = {"id": "a", "text": "t", "access": {"visibility": "restricted", "allow": ["group:hr"]}}
 HEAD = {"refdesk": "records", "version": 1, "sync": "full"}
