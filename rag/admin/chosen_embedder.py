@@ -19,7 +19,7 @@ from rag.config.settings import Settings
 from rag.corpus import Collection, Vectors
 from rag.errors import ConfigurationError
 from rag.ingest.chunk_vectors import CONTROL
-from rag.ingest.fitting_model import LanguageSample, fitting_embedder
+from rag.ingest.document_languages import LanguageSample, fitting_embedder
 from rag.ingest.report import Bill, Report
 from rag.models.embed import Embedder
 from rag.models.embed.embedding_cache import CachedEmbedder, EmbeddingCache, delete, fingerprint

@@ -1,4 +1,4 @@
-"""The language of a document, the parts that its embedder doesn't know, and the languages of a collection.
+"""The language of a document, parts that its embedder doesn't know, and the languages of a collection.
 
 The language is known by the words, or as the document states it where its words don't contradict. Office
 programs state the language of their template ("en-US") whatever is written, so a statement alone proves
@@ -9,6 +9,9 @@ With the language `auto` of a collection, the words of a document are analysed i
 most frequent language of the collection if its own is unknown. A query is analysed in all languages of the
 definition, so a language is added before its first document is stored, and dropped after its last one is
 gone.
+
+Of the built-in models, the small one reads English alone, and the multilingual one takes twice as long. So a
+sample of the files is parsed before a collection is made, and their languages decide.
 """
 
 from __future__ import annotations
@@ -16,19 +19,27 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from anyio import to_thread
 
-from rag.corpus import USUAL_LANGUAGE, Collection, Document, Language, LanguageChoice
+from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, EmbedderSettings, model_name
+from rag.config.settings import IngestSettings, Settings
+from rag.corpus import DEFAULT_EMBEDDER, USUAL_LANGUAGE, Collection, Document, Language, LanguageChoice
+from rag.errors import ParseError
+from rag.ingest.discover import discover
 from rag.ingest.report import Outcome
+from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.source_files import LocalFile, printable, read
 from rag.ingest.split_text import LINES, parts
 from rag.ingest.stored_document import document_of
+from rag.ingest.work_limits import Budget
 from rag.report.text_and_html import counted
 from rag.store.read import schema
 from rag.store.read.word_analysis import query_languages
@@ -41,7 +52,6 @@ from rag.text.plain_text import Span
 if TYPE_CHECKING:
     import numpy.typing as npt
     from py3langid.langid import LanguageIdentifier
-
 
 STRETCHES = 7  # read at even distances, so that a preface or a chapter doesn't speak for all; an odd number
 STRETCH = 400  # characters of words; 99.6 % of such texts in six languages are recognized correctly
@@ -345,3 +355,85 @@ async def _note(
         lambda current: replace(current, language=chosen, languages=languages),
     )
     writer.collection = replace(collection, language=chosen, languages=languages)
+
+
+SAMPLED = 24  # files, at even distances in the order of their paths
+SAMPLE_SECONDS = 20.0  # of CPU time for all of them
+FOREIGN = 0.1
+"""The share of documents in other languages than English from which the multilingual model fits better. On a
+desk with as many German as English documents, it had .868 where the English one had .814 (nDCG@10)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageSample:
+    """How many of the documents that were looked at are written in which language, by its tag."""
+
+    counts: Mapping[str, int]
+
+    @property
+    def known(self) -> int:
+        """How many documents have a known language. Code and tables of numbers have none."""
+        return sum(count for tag, count in self.counts.items() if tag)
+
+    @property
+    def foreign(self) -> int:
+        """How many are known to be in another language than English."""
+        return sum(count for tag, count in self.counts.items() if tag and primary(tag) != "en")
+
+    @property
+    def model(self) -> str:
+        """The built-in model that fits them."""
+        is_foreign = self.foreign and self.foreign >= FOREIGN * self.known
+        return MULTILINGUAL_MODEL if is_foreign else ENGLISH_MODEL
+
+    @property
+    def reason(self) -> str:
+        """Why that model fits, to follow its name. Example: "3 of 9 files read first are not in English"."""
+        if self.foreign:
+            only = "only " if self.model == ENGLISH_MODEL else ""
+            are = "is" if self.foreign == 1 else "are"
+            return f"{only}{self.foreign} of {counted(self.known, 'file')} read first {are} not in English"
+        return "no file that was read first is in another language than English"
+
+
+async def fitting_embedder(
+    settings: Settings, paths: Sequence[Path]
+) -> tuple[str, LanguageSample] | tuple[str, None]:
+    """The name of the embedder for a new collection of these documents, and the sample that decided.
+
+    Without a sample it is the default one: where the settings have chosen it, or there are no files to read.
+    """
+    if settings.embedder != EmbedderSettings() or not paths:
+        return DEFAULT_EMBEDDER, None
+    sample = await sample_languages(paths, settings.ingest, settings.data)
+    is_default = sample.model == ENGLISH_MODEL
+    return DEFAULT_EMBEDDER if is_default else model_name(sample.model), sample
+
+
+async def sample_languages(paths: Sequence[Path], settings: IngestSettings, without: Path) -> LanguageSample:
+    """The languages of a sample of the files at these paths, except those in the folder `without`.
+
+    Files that can't be parsed don't count.
+    """
+    discovery = await to_thread.run_sync(lambda: discover(paths, settings, without=without))
+    files = list(discovery.files.values())
+    step = max(1.0, len(files) / SAMPLED)
+    counts: Counter[str] = Counter()
+    budget = Budget(SAMPLE_SECONDS)
+    for file in (files[int(at * step)] for at in range(min(SAMPLED, len(files)))):
+        tag = await _language(file, settings, budget)
+        if not budget.left:
+            break
+        if tag is not None:
+            counts[tag] += 1
+    return LanguageSample(counts)
+
+
+async def _language(file: LocalFile, settings: IngestSettings, budget: Budget) -> str | None:
+    """The tag of a file's language, empty if it is unknown; None if the file can't be parsed."""
+    try:
+        data = await to_thread.run_sync(read, file, settings.max_file_bytes)
+        document = await parse_safely(data, printable(file.path.name), budget=budget)
+        return (await budget.run(with_language, document)).metadata.get(LANGUAGE, "")
+    except ParseError:
+        return None

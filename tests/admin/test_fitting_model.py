@@ -12,8 +12,8 @@ from rag.admin.chosen_embedder import ChosenEmbedder, chosen_embedder
 from rag.config.model_settings import EmbedderSettings
 from rag.config.settings import IngestSettings, Settings
 from rag.corpus import EmbedderIdentity
+from rag.ingest.document_languages import SAMPLED, LanguageSample, fitting_embedder, sample_languages
 from rag.ingest.file_digests import CHUNK_TOKENS, MULTILINGUAL_CHUNK_TOKENS, usual_tokens
-from rag.ingest.fitting_model import SAMPLED, LanguageSample, fitting_embedder, sample_languages
 from rag.models.embed.local_embedder import builtin_embedder
 from rag.store.write.desk_folder import judged_folder
 from rag.store.write.make_collection import ensure_collection
