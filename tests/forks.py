@@ -43,6 +43,7 @@ ADMIN = (
     ),
     *("anyio._core._subprocesses", "pyarrow.acero"),
     *SEARCHING,
+    *("lancedb.embeddings", "rag.admin.main", "encodings.utf_32_le"),
 )
 PARSER = ("rag.ingest.sandbox.parser_child", "rag.ingest.parse.parsers")
 PARSED = ("pdf.pdf_document", "source_code", "mail.outlook", "office.xls")
@@ -97,7 +98,7 @@ os._exit(int(caller.recv(99)) & 255)
 """A program that runs an installed script in a fork where that does the same, else in its own process."""
 MAX_REQUEST = 1 << 17
 BEGIN_SECONDS = 60.0  # the first has to wait for the imports
-PARENT_SECONDS = 5.0  # between two looks whether the parent is still there
+PARENT_MILLISECONDS = 5_000  # between two looks whether the parent is still there
 
 
 class Forked:
@@ -334,20 +335,32 @@ def _serve(listener: socket.socket) -> None:
     if set(PARSER) <= set(sys.argv[3:]):
         _prepare_parsing()
     gc.freeze()  # else each child copies what its collector looks at
+    _fork_on_request(listener)
+
+
+def _fork_on_request(listener: socket.socket) -> None:
+    """Return in each child, as the command that was asked for. Kill the commands whose callers are gone."""
     parent = os.getppid()
-    listener.settimeout(PARENT_SECONDS)
+    running: dict[int, tuple[int, socket.socket]] = {}  # commands and their callers, by a descriptor
     while os.getppid() == parent:
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        with suppress(TimeoutError):
+        ready = _ready(listener, running)
+        for process in ready & running.keys():
+            _tell_end(process, *running.pop(process))
+        for pid, caller in running.values():
+            if caller.fileno() in ready:
+                os.kill(pid, signal.SIGKILL)
+        if listener.fileno() in ready:
             caller, _ = listener.accept()
-            if not os.fork():
-                listener.close()
-                if _is_command(caller):
-                    return
-                os._exit(0)
-            caller.close()
+            message, streams, _, _ = socket.recv_fds(caller, MAX_REQUEST, 3)
+            if not (pid := os.fork()):
+                for each in (listener, caller, *(other for _, other in running.values())):
+                    each.close()
+                return _become(json.loads(message), streams)
+            for descriptor in streams:
+                os.close(descriptor)
+            with suppress(ConnectionError):
+                caller.sendall(str(pid).encode())
+            running[os.pidfd_open(pid)] = pid, caller
     os._exit(0)
 
 
@@ -358,22 +371,27 @@ def _prepare_parsing() -> None:
     sys.modules["rag.ingest.parse.parsers"].prepare("")
 
 
-def _is_command(caller: socket.socket) -> bool:
-    """Fork again: True in the child, which is to run the command; False in the parent, once it has ended."""
-    message, streams, _, _ = socket.recv_fds(caller, MAX_REQUEST, 3)
-    if pid := os.fork():
-        for one in streams:
-            os.close(one)
-        caller.sendall(str(pid).encode())
-        code = _ended(pid, caller)
-        with suppress(BrokenPipeError):
-            caller.sendall(str(code).encode())
-        return False
-    caller.close()
-    request = json.loads(message)
-    for at, one in enumerate(streams):
-        os.dup2(one, at)
-        os.close(one)
+def _ready(listener: socket.socket, running: Mapping[int, tuple[int, socket.socket]]) -> set[int]:
+    """The descriptors of commands that ended and of callers that are gone, and the listener's for a call."""
+    events = select.poll()
+    for descriptor in (listener.fileno(), *running):
+        events.register(descriptor, select.POLLIN)
+    for _, caller in running.values():
+        events.register(caller, 0)  # its end alone
+    return {descriptor for descriptor, _ in events.poll(PARENT_MILLISECONDS)}
+
+
+def _tell_end(process: int, pid: int, caller: socket.socket) -> None:
+    with caller, suppress(ConnectionError):
+        caller.sendall(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+    os.close(process)
+
+
+def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
+    """Take over the arguments, the environment, the folder and the streams of a command."""
+    for at, stream in enumerate(streams):
+        os.dup2(stream, at)
+        os.close(stream)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -385,18 +403,6 @@ def _is_command(caller: socket.socket) -> bool:
     sys.argv = request["command"]
     if Path(sys.argv[0]).name == "refdesk" and not {"--http", "--alone"} & {*sys.argv}:
         sys.argv.append("--alone")
-    return True
-
-
-def _ended(pid: int, caller: socket.socket) -> int:
-    """The exit code of a process. It is killed if who asked for it is gone."""
-    either = select.poll()
-    process = os.pidfd_open(pid)
-    either.register(process, select.POLLIN)
-    either.register(caller, 0)  # its end alone
-    if process not in dict(either.poll()):
-        os.kill(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _run_script() -> int:
