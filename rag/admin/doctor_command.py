@@ -29,7 +29,7 @@ from rag.admin.audit_command import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, write_report
 from rag.admin.command_line import command, settings_file
 from rag.admin.connect.connect_check import address_in, check_server
-from rag.admin.connect.connect_output import connected_entries
+from rag.admin.connect.connect_command import connected_entries
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
 from rag.admin.sharing import unchosen_exposures

@@ -31,7 +31,7 @@ from rag.admin.chosen_embedder import (
     with_cache,
 )
 from rag.admin.command_line import collection_option, command, keep_overview, language_option, write_page
-from rag.admin.connect.connect_output import how_to_connect
+from rag.admin.connect.connect_command import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress_bar import log_line, shown_progress

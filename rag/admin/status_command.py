@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import command, same_desk, settings_file
-from rag.admin.connect.connect_output import connected_hosts, how_to_connect
+from rag.admin.connect.connect_command import connected_hosts, how_to_connect
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import (
     file_bytes,
