@@ -341,7 +341,7 @@ def test_every_metric_exists() -> None:
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("rag.evaluate.sets", "read_set"),
+        ("rag.evaluate.judged_sets", "read_set"),
         ("rag.evaluate.evaluation", "evaluate"),
         ("rag.evaluate.judgements", "resolve_question"),
         ("rag.evaluate.ask_questions", "ask_all"),

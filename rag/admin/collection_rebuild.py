@@ -25,8 +25,7 @@ from rag.corpus import Build, Chunking, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
 from rag.evaluate.compare_runs import Comparison, EvaluationRun, compare, keep_runs
 from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
-from rag.evaluate.sets import read_set
-from rag.evaluate.sets.judged_sets import JudgedSet
+from rag.evaluate.judged_sets import JudgedSet, read_set
 from rag.ingest.rebuild_tables import Rebuilt, rebuild
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted

@@ -42,8 +42,7 @@ from rag.evaluate.evaluation import (
     prepare_existing,
     prepare_fresh,
 )
-from rag.evaluate.sets import read_set
-from rag.evaluate.sets.judged_sets import JudgedSet
+from rag.evaluate.judged_sets import JudgedSet, read_set
 from rag.report.text_and_html import counted
 
 FAILED = 1

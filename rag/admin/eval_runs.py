@@ -26,8 +26,8 @@ from rag.evaluate.compare_runs import (
     load_run,
     load_summaries,
 )
+from rag.evaluate.judged_sets import new_file, skeletons
 from rag.evaluate.report_page import report_page
-from rag.evaluate.sets.question_files import new_file, skeletons
 from rag.report.text_and_html import counted, decimals, shortened
 
 RANKED = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5")

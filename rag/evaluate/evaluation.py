@@ -22,8 +22,8 @@ from rag.corpus import Collection, LanguageChoice, Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ask_questions import Contender, ask_all
 from rag.evaluate.compare_runs import EvaluationRun, Summary, latency, means, relevant_settings, versions
+from rag.evaluate.judged_sets import JudgedDocument, JudgedSet
 from rag.evaluate.judgements import ResolvedQuestion, load_catalog, resolve_question
-from rag.evaluate.sets.judged_sets import JudgedDocument, JudgedSet
 from rag.ingest.document_languages import fitting_embedder
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Report

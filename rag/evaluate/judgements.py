@@ -13,8 +13,8 @@ from rag.access.rule import visible
 from rag.answers import Hit
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
+from rag.evaluate.judged_sets import Excerpt, Question
 from rag.evaluate.ranking_metrics import Stretch
-from rag.evaluate.sets.judged_sets import Excerpt, Question
 from rag.filters.evaluators import matches
 from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, parse_filter
 from rag.uris import resource_uri

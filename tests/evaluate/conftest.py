@@ -11,7 +11,7 @@ import pytest
 
 from rag.corpus import Principal
 from rag.evaluate.compare_runs import EvaluationRun, Latency, QuestionResult, Summary
-from rag.evaluate.sets.judged_sets import Asking, JudgedDocument, JudgedSet, Question
+from rag.evaluate.judged_sets import Asking, JudgedDocument, JudgedSet, Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

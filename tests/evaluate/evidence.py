@@ -21,7 +21,7 @@ from rag.answers import SearchRequest
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.evaluate.evaluation import prepare_fresh
-from rag.evaluate.sets import read_set
+from rag.evaluate.judged_sets import read_set
 from rag.ingest.run_outcomes import SilentProgress
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED

@@ -21,8 +21,8 @@ from rag.answers import Mode, SearchRequest
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.evaluate.evaluation import prepare_fresh
+from rag.evaluate.judged_sets import read_set
 from rag.evaluate.ranking_metrics import ndcg
-from rag.evaluate.sets import read_set
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read import strict_reader

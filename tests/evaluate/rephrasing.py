@@ -17,13 +17,13 @@ import click
 from rag.config.profiles import MultiQueryStage, ProfileSettings
 from rag.config.settings import SearchSettings, Settings
 from rag.evaluate.evaluation import contenders, evaluate, prepare_fresh
-from rag.evaluate.sets import read_set
+from rag.evaluate.judged_sets import read_set
 from tests import chats
 from tests.endpoint import running
 from tests.evaluate.evidence import Quiet
 
 if TYPE_CHECKING:
-    from rag.evaluate.sets.judged_sets import JudgedSet
+    from rag.evaluate.judged_sets import JudgedSet
     from tests.endpoint import Reply
 
 PARAPHRASES = {

@@ -19,8 +19,8 @@ import click
 
 from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Principal
+from rag.evaluate.judged_sets import read_set
 from rag.evaluate.ranking_metrics import ndcg
-from rag.evaluate.sets import read_set
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
 from tests import chats
@@ -30,7 +30,7 @@ from tests.small_desk import ingested
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rag.evaluate.sets.judged_sets import JudgedSet, Question
+    from rag.evaluate.judged_sets import JudgedSet, Question
     from tests.endpoint import Behaviour, Reply
 
 ME = Principal("default")

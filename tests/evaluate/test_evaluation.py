@@ -16,8 +16,7 @@ from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.evaluate.ask_questions import FAITHFUL, SIZES, TOKENS, Contender
 from rag.evaluate.evaluation import PreparedSet, contenders, evaluate, prepare_existing, prepare_fresh
-from rag.evaluate.sets import read_set
-from rag.evaluate.sets.judged_sets import Asking, Excerpt, JudgedDocument, JudgedSet, Question
+from rag.evaluate.judged_sets import Asking, Excerpt, JudgedDocument, JudgedSet, Question, read_set
 from rag.models.embed.local_embedder import LocalEmbedder
 from rag.search.desk import Desk
 from rag.store.write.change_collection import open_writer

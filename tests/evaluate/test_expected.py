@@ -9,9 +9,9 @@ import pytest
 from rag.answers import Hit
 from rag.corpus import Chunk, Principal
 from rag.errors import ConfigurationError
+from rag.evaluate.judged_sets import Asking, Excerpt, Question
 from rag.evaluate.judgements import load_catalog, resolve_question
 from rag.evaluate.ranking_metrics import Stretch
-from rag.evaluate.sets.judged_sets import Asking, Excerpt, Question
 from rag.store.read.desk_reader import DeskReader
 from rag.uris import resource_uri
 

@@ -15,9 +15,9 @@ from rag.config.server_settings import ServerSettings
 from rag.corpus import Chunk, Principal, Source
 from rag.evaluate import ranking_metrics
 from rag.evaluate.ask_questions import RANKED, default_reply, shown_metrics
+from rag.evaluate.judged_sets import Question
 from rag.evaluate.judgements import ResolvedQuestion, Target
 from rag.evaluate.ranking_metrics import Stretch, TokenScores, token_scores
-from rag.evaluate.sets.judged_sets import Question
 
 ITEMS = [f"d{number}" for number in range(120)]
 TREC_EVAL = {

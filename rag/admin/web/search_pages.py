@@ -22,9 +22,7 @@ from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.evaluate.ask_questions import Contender
 from rag.evaluate.compare_runs import Comparison, Summary, compare, keep_runs, load_run, load_summaries
 from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
-from rag.evaluate.sets import read_set
-from rag.evaluate.sets.judged_sets import PrincipalLine
-from rag.evaluate.sets.question_files import JudgedLine, file_content, judged_lines
+from rag.evaluate.judged_sets import JudgedLine, PrincipalLine, file_content, judged_lines, read_set
 from rag.ingest.run_outcomes import SilentProgress
 from rag.report.text_and_html import counted
 from rag.search.why_not import SourceTrace

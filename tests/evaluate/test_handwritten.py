@@ -11,15 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import ConfigurationError
-from rag.evaluate.sets import read_set
-from rag.evaluate.sets.judged_sets import Excerpt, JudgedSet, Question
-from rag.evaluate.sets.question_files import Skeleton, new_file, read_questions
+from rag.evaluate.judged_sets import (
+    Excerpt,
+    JudgedSet,
+    Question,
+    Skeleton,
+    new_file,
+    read_questions,
+    read_set,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rag.evaluate.sets.judged_sets import Asking
+    from rag.evaluate.judged_sets import Asking
 
 
 @pytest.fixture

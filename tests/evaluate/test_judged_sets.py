@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.errors import ConfigurationError
-from rag.evaluate.sets import read_set
-from rag.evaluate.sets.judged_sets import Asking, Excerpt, JudgedDocument, JudgedSet, Question
+from rag.evaluate.judged_sets import Asking, Excerpt, JudgedDocument, JudgedSet, Question, read_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
