@@ -20,16 +20,8 @@ from mcp import types
 from rag.access.rule import bounds
 from rag.config.server_settings import FETCH, OpenerSettings, ServerSettings, ToolSettings, fetches
 from rag.config.settings import Settings
-from rag.corpus import (
-    FieldType,
-    Principal,
-)
-from rag.search.agents import (
-    SEARCH,
-    SOURCE_DESCRIPTION,
-    search_description,
-    without_opener,
-)
+from rag.corpus import FieldType, Principal
+from rag.search.agents import SEARCH, SOURCE_DESCRIPTION, search_description, without_opener
 from rag.search.readable_overview import CollectionOverview, FieldValues, overview_text, plain_values
 from rag.search.reply.search_reply import FULL_ONLY, SearchReply
 from rag.search.reply.source_reply import FetchReply, SourceReply

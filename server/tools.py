@@ -36,18 +36,9 @@ from rag.answers import (
 from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
 from rag.config.server_settings import ServerSettings, ToolSettings
 from rag.config.settings import Settings
-from rag.corpus import (
-    Binding,
-    Distance,
-    Principal,
-)
+from rag.corpus import Binding, Distance, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.search.agents import (
-    SEARCH,
-    SOURCE,
-    Listing,
-    line_range,
-)
+from rag.search.agents import SEARCH, SOURCE, Listing, line_range
 from rag.search.browse import Sort
 from rag.search.planning import LIMITS, make_plan
 from rag.search.search_plan import SearchPlan

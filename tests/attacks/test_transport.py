@@ -12,15 +12,7 @@ import psutil
 import pytest
 
 from rag.access.keys import SEARCH_SCOPE
-from tests.attacks.neighbours import (
-    FOREIGN,
-    ISSUER,
-    embedding,
-    honest_keys,
-    keys_of,
-    neighbour,
-    token,
-)
+from tests.attacks.neighbours import FOREIGN, ISSUER, embedding, honest_keys, keys_of, neighbour, token
 from tests.attacks.raw_http import USUAL, Channel, Connection, Request, bearer, message, posted, stream
 
 if TYPE_CHECKING:

@@ -36,13 +36,7 @@ from rag.store.read.spelling import (
     nearest_spellings,
 )
 from rag.store.read.word_analysis import Form, Word, query_languages, query_words
-from rag.store.read.words_in_memory import (
-    Positions,
-    WordsInMemory,
-    count_rows_with,
-    counted,
-    unknown_words,
-)
+from rag.store.read.words_in_memory import Positions, WordsInMemory, count_rows_with, counted, unknown_words
 
 if TYPE_CHECKING:
     import numpy.typing as npt
