@@ -210,10 +210,10 @@ class SharedDesk:
     async def _end_when_idle(self) -> None:
         while True:
             minutes = (self._settings.server if self._settings else ServerSettings()).idle_minutes
-            left = self._touched + 60 * minutes - time.monotonic()
-            if left <= 0 and not any(session.unanswered for session in self._sessions):
+            seconds_left = self._touched + 60 * minutes - time.monotonic()
+            if seconds_left <= 0 and not any(session.unanswered for session in self._sessions):
                 _end()
-            await anyio.sleep(min(max(left, 0.1), CALL_SECONDS))
+            await anyio.sleep(min(max(seconds_left, 0.1), CALL_SECONDS))
 
     async def attend(self, stream: SocketStream) -> None:
         """Hold a session with a connection; a failure ends no other."""

@@ -324,11 +324,11 @@ _Write: TypeAlias = "Callable[[tuple[ApiKey, ...]], None]"
 @contextmanager
 def _changing(data: Home) -> Iterator[tuple[tuple[ApiKey, ...], _Write]]:
     """The stored keys, and what replaces them, under their lock."""
-    with locked(data, "keys", seconds=LOCK_SECONDS) as held:
-        if held:
-            content, tag = held.bucket.read_now(KEYS)
+    with locked(data, "keys", seconds=LOCK_SECONDS) as lease:
+        if lease:
+            content, tag = lease.bucket.read_now(KEYS)
             stored = parsed_keys(content, f"{data}/{KEYS}")
-            yield stored.keys, lambda keys: held.replace(KEYS, tag, _content(keys))
+            yield stored.keys, lambda keys: lease.replace(KEYS, tag, _content(keys))
         else:
             file = keys_file(local_folder(data))
             yield read_keys(file).keys, lambda keys: write_whole(file, _content(keys))

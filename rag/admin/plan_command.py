@@ -119,7 +119,7 @@ def plan(chunks: float, searches_per_second: float, collections: int = 1) -> Seq
     requests = REQUESTS_IN_MEMORY if fits else REQUESTS_OF_ENGINE
     replicas = math.ceil(searches_per_second / rate) + 1
     # Requests with one key go to one replica, so each holds its share; while one is away, the others do.
-    held = max(each, chunks / max(1, min(replicas - 1, collections)))
+    share = max(each, chunks / max(1, min(replicas - 1, collections)))
     how_read = (
         "with rows in memory" if fits else "through the engine; 0 behind an nginx that holds the collection"
     )
@@ -129,10 +129,10 @@ def plan(chunks: float, searches_per_second: float, collections: int = 1) -> Seq
         Figure("storage", chunks * DISK_BYTES, "bytes", f"{DISK_BYTES:,} bytes a chunk after an ingestion"),
         Figure(
             "memory of a replica",
-            SERVER_BYTES + CACHE_ROOM * INDEX_BYTES * held,
+            SERVER_BYTES + CACHE_ROOM * INDEX_BYTES * share,
             "bytes",
             f"{SERVER_BYTES / 1e6:.0f} MB, and {CACHE_ROOM} × {INDEX_BYTES} bytes for indexes "
-            f"(search.index_cache_bytes) of each of {held:,.0f} chunks: its share while another replica is "
+            f"(search.index_cache_bytes) of each of {share:,.0f} chunks: its share while another replica is "
             "away, if a collection's readers share a key and the proxy goes by it (server/running.md); "
             "rows in memory (search.memory_bytes) come on top",
         ),

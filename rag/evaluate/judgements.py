@@ -245,4 +245,4 @@ async def _stretches(
         )
     if (start := excerpt.start) is None:
         return places
-    return sorted(places, key=lambda place: abs(place.start - start))[:1]
+    return sorted(places, key=lambda span: abs(span.start - start))[:1]

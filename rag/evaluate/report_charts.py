@@ -43,7 +43,7 @@ def scatter(comparison: Comparison, *, across: str, up: str, label: str) -> Html
     for pair in comparison.pairs:
         x, y = (result.metrics[comparison.metric] for result in (pair.before, pair.after))
         places[round(x, 6), round(y, 6)].append(pair)
-    crowded_first = sorted(places.items(), key=lambda place: -len(place[1]))
+    crowded_first = sorted(places.items(), key=lambda dot: -len(dot[1]))
     dots = [_dot(x, y, pairs, len(comparison.pairs)) for (x, y), pairs in crowded_first]
     names = [
         tag("text", f"{across} →", x="100%", y="100%", dy=36, text_anchor="end"),

@@ -325,10 +325,10 @@ async def test_a_killed_writers_leftovers_are_looked_for_in_the_bucket(
         note.unlink()
     await copy_to_bucket(data, bucket)
     async with await small_desk.writing(bucket) as writer:
-        assert not writer._swept or writer._held.inherited  # noqa: SLF001 it looked
+        assert not writer._swept or writer._lease.inherited  # noqa: SLF001 it looked
         await writer.finish()
     async with await small_desk.writing(bucket) as writer:
-        assert not writer._held.inherited  # noqa: SLF001 there is nothing left to look for
+        assert not writer._lease.inherited  # noqa: SLF001 there is nothing left to look for
 
 
 async def test_without_the_package_for_buckets_the_extra_is_named(

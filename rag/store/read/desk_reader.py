@@ -125,9 +125,9 @@ class DeskReader:
         for row in sorted(rows, key=itemgetter("name")):
             by_tenant[row["tenant"]][row.pop("_rowid"), row["created_at"], hash(row["definition"])] = row
         unchanged = {
-            tenant: known
-            for tenant, known in self._collections.items()
-            if known.keys() == by_tenant.get(tenant, {}).keys()
+            tenant: collections_before
+            for tenant, collections_before in self._collections.items()
+            if collections_before.keys() == by_tenant.get(tenant, {}).keys()
         }
         collections = {
             tenant: unchanged.get(tenant) or {at: self._collection(row) for at, row in of_tenant.items()}

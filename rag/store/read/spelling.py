@@ -113,9 +113,9 @@ def edits(word: str, alphabet: str) -> set[str]:
 
 
 def _one_edit_away(
-    written: Iterable[str], languages: Sequence[Language], words: WordsInMemory, over: Counted
+    variants: Iterable[str], languages: Sequence[Language], words: WordsInMemory, over: Counted
 ) -> Iterator[Spelling]:
-    text = " ".join(written)
+    text = " ".join(variants)
     terms = {term for language in languages for term in stems(text, language, names=False)}
     is_near = pc.is_in(words.words, value_set=pa.array(terms, pa.string()))
     return _counted(np.flatnonzero(is_near.to_numpy(zero_copy_only=False)), 1, words, over)
@@ -255,10 +255,14 @@ def written_form(terms: Sequence[str], text: str, languages: Sequence[Language])
 
     Example: "bereav", "Bereavement leave is paid." -> bereavement.
     """
-    words, written = query_words(text, languages), dict[str, str]()
+    words, word_of_term = query_words(text, languages), dict[str, str]()
     for word in words:
-        written |= {term: word.text for form in word.forms for term in form if term not in written}
-    if not written.keys() >= {*terms}:  # a term without the marks of an accented word, which takes longer
+        word_of_term |= {term: word.text for form in word.forms for term in form if term not in word_of_term}
+    if not word_of_term.keys() >= {
+        *terms
+    }:  # a term without the marks of an accented word, which takes longer
         for word, language in product(words, languages):
-            written |= {term: word.text for term in stems(word.text, language) if term not in written}
-    return " ".join(written[term] for term in terms) if written.keys() >= {*terms} else None
+            word_of_term |= {
+                term: word.text for term in stems(word.text, language) if term not in word_of_term
+            }
+    return " ".join(word_of_term[term] for term in terms) if word_of_term.keys() >= {*terms} else None

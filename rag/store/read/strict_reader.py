@@ -222,10 +222,10 @@ async def strict_reader(reader: CollectionReader, asker: Asker) -> StrictReader 
         return await through_engine()
     rows, positions = copy
     key = (asker.key, asker.readable, version)
-    if (known := rows.readable.get(key)) is None:
-        known = await _readable_in_memory(reader, rows, positions, asker)
-        rows.keep_readable(key, known)
-    return StrictReaderInMemory(reader, rows, known, through_engine)
+    if (readable := rows.readable.get(key)) is None:
+        readable = await _readable_in_memory(reader, rows, positions, asker)
+        rows.keep_readable(key, readable)
+    return StrictReaderInMemory(reader, rows, readable, through_engine)
 
 
 async def _readable_in_memory(

@@ -157,11 +157,13 @@ def _query_words(query: str, languages: tuple[Language, ...], names: bool) -> tu
 
 def _plain_words(text: str, languages: Sequence[Language]) -> list[Word]:
     by_language = [_terms(text, language) for language in languages]
-    written = _terms(text, "none", as_written=True)
-    if len(written) != len(by_language[0]):
-        written = by_language[0]
+    plain_terms = _terms(text, "none", as_written=True)
+    if len(plain_terms) != len(by_language[0]):
+        plain_terms = by_language[0]
     forms = zip(*([(term,) for term in terms] for terms in by_language), strict=True)
-    words = [Word(word, tuple(dict.fromkeys(of_word))) for word, of_word in zip(written, forms, strict=True)]
+    words = [
+        Word(word, tuple(dict.fromkeys(of_word))) for word, of_word in zip(plain_terms, forms, strict=True)
+    ]
     if not has_other_letters(text) or (in_one_script := simplified(text)) == text:
         return words
     terms = _terms(in_one_script, languages[0])

@@ -75,8 +75,8 @@ class WordsInMemory:
 
         Kept, because a search looks each word up several times, for 15 µs each.
         """
-        if (known := self.places.get(word)) is not None:
-            return known
+        if (place_before := self.places.get(word)) is not None:
+            return place_before
         low, high = 0, len(self.words)
         while low < high:
             middle = (low + high) // 2
@@ -97,9 +97,9 @@ def words_of(terms: pa.Array[Any], *, only: Collection[str] | None = None) -> Wo
     """
     lists = pc.split_pattern(terms, " ")
     lengths = np.diff(lists.offsets.to_numpy())
-    written, rows = lists.flatten(), np.repeat(np.arange(len(lengths)), lengths)
-    words = _sorted(written.unique() if only is None else pa.array(only, pa.string()).unique())
-    places = pc.index_in(written, value_set=words)
+    all_terms, rows = lists.flatten(), np.repeat(np.arange(len(lengths)), lengths)
+    words = _sorted(all_terms.unique() if only is None else pa.array(only, pa.string()).unique())
+    places = pc.index_in(all_terms, value_set=words)
     if only is not None:
         rows, places = rows[places.is_valid().to_numpy(zero_copy_only=False)], places.drop_null()
     keys = places.to_numpy().astype(np.int64) << ROW_BITS | rows
@@ -138,8 +138,8 @@ def _placed(
     part: WordsInMemory, places: Positions, words: pa.Array[Any]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint16]]:
     """The keys and times of a part whose rows have these places, among all words."""
-    known = pc.index_in(part.words, value_set=words).to_numpy().astype(np.int64)
-    keys = np.repeat(known << ROW_BITS, np.diff(part.starts)) | places[part.rows]
+    places_of_words = pc.index_in(part.words, value_set=words).to_numpy().astype(np.int64)
+    keys = np.repeat(places_of_words << ROW_BITS, np.diff(part.starts)) | places[part.rows]
     if not len(places) or places.min() >= 0:
         return keys, part.times
     remain = places[part.rows] >= 0
@@ -287,7 +287,7 @@ def best_first(scores: npt.NDArray[np.float32], limit: int, ids: pa.ChunkedArray
     if 0 < limit < len(scores):
         places = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
     named = cast("list[str]", ids.take(places).to_pylist())
-    order = sorted(range(len(places)), key=lambda place: (-scores[places[place]], named[place]))
+    order = sorted(range(len(places)), key=lambda rank: (-scores[places[rank]], named[rank]))
     return places[order[:limit]]
 
 

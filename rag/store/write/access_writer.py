@@ -117,10 +117,10 @@ async def access_table(data: Home, tenant: str) -> AsyncIterator[AccessTable]:
         StoreError: they can't be read.
     """
     name = schema.access_table(tenant)
-    with locked(data, f"{tenant}.access", seconds=WAIT_SECONDS) as held:
+    with locked(data, f"{tenant}.access", seconds=WAIT_SECONDS) as lease:
         started = time.time()
         table_maintenance.repair(data, name)
-        _, (table,) = await open_in_turn(data, held, name)
+        _, (table,) = await open_in_turn(data, lease, name)
         before = await table.version()
         opened = AccessTable(table, data)
         yield opened

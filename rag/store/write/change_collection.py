@@ -50,10 +50,10 @@ async def change_collection(
     """
     started = time.time()
     with (
-        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as held,
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease,
         engine_errors("changing the collection"),
     ):
-        _, (collections,) = await open_in_turn(data, held, schema.COLLECTIONS)
+        _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
         # Read under the lock: meanwhile, somebody may have removed it and made another of that name.
         rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
         if not rows:
@@ -107,19 +107,19 @@ async def _opened(
     data: Home, collection: Collection, around: Around = nothing_around, *, seconds: float = 0
 ) -> AsyncIterator[CollectionWriter]:
     catalog.check_writable(collection)
-    with locked(data, f"{collection.tenant}.{collection.name}", seconds=seconds) as held:
+    with locked(data, f"{collection.tenant}.{collection.name}", seconds=seconds) as lease:
         with engine_errors("opening the collection"):
             collection = await _as_it_is(await connect(data, writes=True), collection)
         names = collection_tables.table_names(collection)
         for name in names:
             table_maintenance.repair(data, name)
         with engine_errors("opening the collection"):
-            _, (chunks, sources) = await open_in_turn(data, held, *names, last=False)
-            swept = is_swept(data, collection, held)
+            _, (chunks, sources) = await open_in_turn(data, lease, *names, last=False)
+            swept = is_swept(data, collection, lease)
             await table_maintenance.create_chunk_indexes(chunks)
         key = read_key(data)
         yield CollectionWriter(
-            collection, chunks, sources, key=key, data=data, around=around, swept=swept, held=held
+            collection, chunks, sources, key=key, data=data, around=around, swept=swept, lease=lease
         )
 
 
@@ -172,7 +172,7 @@ async def drop_collection(data: Home, collection: Collection, *, forget: Iterabl
     """
     tenant, name = collection.tenant, collection.name
     with (
-        locked(data, f"{tenant}.{name}", seconds=0) as held,
+        locked(data, f"{tenant}.{name}", seconds=0) as lease,
         locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog,
         engine_errors("removing the collection"),
     ):
@@ -181,8 +181,8 @@ async def drop_collection(data: Home, collection: Collection, *, forget: Iterabl
         await collections.delete(in_catalog(tenant, name))
         table_maintenance.sync_table(data, schema.COLLECTIONS, started)  # no row without tables
         await _drop_without_row(data, tenant, name, forget)
-        if held:
-            held.settle()
+        if lease:
+            lease.settle()
 
 
 async def finish_drop(data: Home, tenant: str, name: str) -> bool:
@@ -194,7 +194,7 @@ async def finish_drop(data: Home, tenant: str, name: str) -> bool:
     if await open_if_there(await connect(data), schema.access_table(tenant)) is None:
         return False
     with (
-        locked(data, f"{tenant}.{name}", seconds=0) as held,
+        locked(data, f"{tenant}.{name}", seconds=0) as lease,
         locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog,
         engine_errors("removing the collection"),
     ):
@@ -202,8 +202,8 @@ async def finish_drop(data: Home, tenant: str, name: str) -> bool:
         if await collections.count_rows(in_catalog(tenant, name)):
             return False
         there = await _drop_without_row(data, tenant, name, ())
-        if held:
-            held.settle()
+        if lease:
+            lease.settle()
         return there
 
 

@@ -219,10 +219,10 @@ async def _update(table: lancedb.AsyncTable, rows: list[dict[str, Any]], columns
         await update.execute(pa.Table.from_pylist(rows, schema=columns))
 
 
-def is_swept(data: Home, collection: Collection, held: Lease | None = None) -> bool:
+def is_swept(data: Home, collection: Collection, lease: Lease | None = None) -> bool:
     """Whether the present versions of the tables are noted to hold no leftovers, in a bucket by the lease."""
     if isinstance(data, Bucket):
-        return held is not None and not held.inherited
+        return lease is not None and not lease.inherited
     try:
         noted = json.loads(_file(data, collection.tenant, collection.name).read_bytes())
         return bool(noted == _versions(data, collection))
@@ -230,11 +230,11 @@ def is_swept(data: Home, collection: Collection, held: Lease | None = None) -> b
         return False
 
 
-def note_swept(data: Home, collection: Collection, held: Lease | None = None) -> None:
+def note_swept(data: Home, collection: Collection, lease: Lease | None = None) -> None:
     """Note that the present versions hold no leftovers; if that fails, the next writer looks for them."""
     if isinstance(data, Bucket):
-        if held is not None:
-            held.settle()
+        if lease is not None:
+            lease.settle()
         return
     with suppress(OSError, RefdeskError):
         file = _file(data, collection.tenant, collection.name)

@@ -91,12 +91,12 @@ class CollectionWriter:
         data: Home,
         around: Around = nothing_around,
         swept: bool = False,
-        held: Lease | None = None,
+        lease: Lease | None = None,
     ) -> None:
         self.collection = collection
         self.data = data
         self.spools_in = local_folder(data)
-        self._held = held
+        self._lease = lease
         self.ids = SourceIds(collection, key)
         self._chunks = chunks
         self._sources = sources
@@ -123,10 +123,10 @@ class CollectionWriter:
             columns = ["id", "uri", "digest", "chunk_count", "title", "metadata", "fields"]
             columns += ["date", "ingested_at"]
             rows = await self._sources.query().select(columns).to_arrow()
-        known = partial(
+        source_of_row = partial(
             known_source, records=records, keep_days=self.collection.keep_days, incomplete=self._incomplete
         )
-        return KeyedRows(rows, "uri", known)
+        return KeyedRows(rows, "uri", source_of_row)
 
     async def replace(self, items: Sequence[NewSource]) -> dict[str, AccessRecord]:
         """Store sources, each in place of its earlier version. Returns their access records by id.
@@ -163,8 +163,8 @@ class CollectionWriter:
         for part in _slices(items):
             rows = await to_thread.run_sync(partial(self._chunk_rows, part, generation, records))
             await table_maintenance.create_chunk_indexes(self._chunks, coming=len(rows))
-            if self._held:
-                self._held.check()  # the engine may not refuse rows that are only added (`locks`)
+            if self._lease:
+                self._lease.check()  # the engine may not refuse rows that are only added (`locks`)
             await self._chunks.add(rows)
         # This one commit switches all these sources to their new generation. A crash before it leaves the new
         # chunks as orphans, a crash after it the old ones.
@@ -492,7 +492,7 @@ class CollectionWriter:
         if works or self._swept > self._noted:
             self._flush()
             if self._swept:  # noted only after the flush: a power failure must not keep the note alone
-                note_swept(self.data, self.collection, self._held)
+                note_swept(self.data, self.collection, self._lease)
                 self._noted = True
 
     async def drop_old_versions(self, keep: timedelta) -> None:

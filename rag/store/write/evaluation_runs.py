@@ -48,9 +48,9 @@ async def save_runs(data: Home, tenant: str, runs: Sequence[StoredRun]) -> list[
     """
     prepare(data)
     started = time.time()
-    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS) as held, engine_errors("storing the runs"):
+    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS) as lease, engine_errors("storing the runs"):
         await (await connect(data, writes=True)).create_table(EVAL_RUNS, schema=_SCHEMA, exist_ok=True)
-        _, (table,) = await open_in_turn(data, held, EVAL_RUNS)
+        _, (table,) = await open_in_turn(data, lease, EVAL_RUNS)
         last = max(await _ids(table), default=0)
         ids = list(range(last + 1, last + 1 + len(runs)))
         rows = [{"id": id_, "tenant": tenant, **asdict(run)} for id_, run in zip(ids, runs, strict=True)]
@@ -65,9 +65,9 @@ async def drop_runs(data: Home, tenant: str) -> None:
     Raises:
         BusyError: another process is storing runs.
     """
-    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS) as held, engine_errors("removing the runs"):
+    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS) as lease, engine_errors("removing the runs"):
         if await open_if_there(await connect(data), EVAL_RUNS) is not None:
-            _, (table,) = await open_in_turn(data, held, EVAL_RUNS)
+            _, (table,) = await open_in_turn(data, lease, EVAL_RUNS)
             await table.delete(_theirs(tenant))
             await table_maintenance.purge_rows(data, table, "id")
 

@@ -329,7 +329,7 @@ def unfit_store(bucket: Bucket) -> ConfigurationError:
 
 
 async def open_in_turn(
-    data: Home, held: Lease | None, *names: str, last: bool = True
+    data: Home, lease: Lease | None, *names: str, last: bool = True
 ) -> tuple[lancedb.AsyncConnection, list[lancedb.AsyncTable]]:
     """The database and tables, opened for the holder of their lock, which is None in a data folder.
 
@@ -342,11 +342,11 @@ async def open_in_turn(
     with engine_errors("opening the tables"):
         database = await connect(data, writes=True)
         tables = [await database.open_table(name) for name in names]
-        if held is not None:
-            for table in tables if held.inherited else ():
+        if lease is not None:
+            for table in tables if lease.inherited else ():
                 await _fence(table)
-            held.check()
-            held.settled |= last
+            lease.check()
+            lease.settled |= last
     return database, tables
 
 

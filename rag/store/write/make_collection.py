@@ -96,10 +96,10 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     """
     prepare(data)
     started = time.time()
-    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as held, engine_errors("opening the catalog"):
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease, engine_errors("opening the catalog"):
         database = await _with_catalog(data)
         note_tenant(data, tenant)
-        _, (collections,) = await open_in_turn(data, held, schema.COLLECTIONS)
+        _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
         rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
         if rows:
             collection = catalog.collection_record(rows[0])
@@ -163,8 +163,8 @@ async def tag_collection(data: Home, collection: Collection, name: str, descript
         letters = tag_letters(tag, read_key(data))
         try:
             with locked(data, f"{tenant}.{name}", seconds=0), engine_errors("making the tag"):
-                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as held:
-                    database, (collections,) = await open_in_turn(data, held, schema.COLLECTIONS)
+                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease:
+                    database, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
                     await _check_free(collections, tag)
                     await _create_tables(data, database, tag)
                 before = await writer.records()
@@ -174,8 +174,8 @@ async def tag_collection(data: Home, collection: Collection, name: str, descript
                     now = await table.records()
                     await table.forget(leftover_records(tag, now))
                     await table.put([*copied_records(tag, before, now, letters)])
-                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as held:
-                    _, (collections,) = await open_in_turn(data, held, schema.COLLECTIONS)
+                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease:
+                    _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
                     await _check_free(collections, tag)
                     await _enter(data, collections, tag, started)
         except Exception:

@@ -241,15 +241,15 @@ class KeyedRows(MutableMapping[str, T]):
         self._rows = rows
         self._value = value
         self._keys = cast("list[str]", rows[key].to_pylist())
-        self._places = dict(zip(self._keys, range(len(self._keys)), strict=True))
+        self._row_numbers = dict(zip(self._keys, range(len(self._keys)), strict=True))
         self._values: dict[str, T] = {}
 
     def __getitem__(self, key: str) -> T:
         """The value of a key, made at the first call."""
         if key not in self._values:
-            place = self._places[key]
+            row_number = self._row_numbers[key]
             if len(self._values) < FEW_ROWS:
-                (row,) = self._rows.slice(place, 1).to_pylist()
+                (row,) = self._rows.slice(row_number, 1).to_pylist()
                 self._values[key] = self._value(row)
             else:
                 self._make_all()
@@ -257,37 +257,37 @@ class KeyedRows(MutableMapping[str, T]):
 
     def _make_all(self) -> None:
         rows = self._rows.to_pylist()
-        for key, place in self._places.items():
+        for key, row_number in self._row_numbers.items():
             if key not in self._values:
-                self._values[key] = self._value(rows[place])
+                self._values[key] = self._value(rows[row_number])
 
     def __setitem__(self, key: str, value: T) -> None:
         """Set a value. Of a key that has a row, the row counts no more."""
-        self._places[key] = _NO_ROW
+        self._row_numbers[key] = _NO_ROW
         self._values[key] = value
 
     def __delitem__(self, key: str) -> None:
         """Forget a key."""
-        del self._places[key]
+        del self._row_numbers[key]
         self._values.pop(key, None)
 
     def __contains__(self, key: object) -> bool:
         """Whether the key has a value; makes none."""
-        return key in self._places
+        return key in self._row_numbers
 
     def __iter__(self) -> Iterator[str]:
         """The keys, in order."""
-        return iter(self._places)
+        return iter(self._row_numbers)
 
     def __len__(self) -> int:
         """The number of keys."""
-        return len(self._places)
+        return len(self._row_numbers)
 
     def matching(self, mask: Callable[[pa.Table], pa.BooleanArray]) -> list[T]:
         """The values of the rows that `mask` selects, and all that were set, which have no row."""
-        places = cast("list[int]", pc.indices_nonzero(mask(self._rows)).to_pylist())
-        keys = [key for place in places if self._places.get(key := self._keys[place]) == place]
-        keys += [key for key in self._values if self._places[key] == _NO_ROW]
+        row_numbers = cast("list[int]", pc.indices_nonzero(mask(self._rows)).to_pylist())
+        keys = [key for at in row_numbers if self._row_numbers.get(key := self._keys[at]) == at]
+        keys += [key for key in self._values if self._row_numbers[key] == _NO_ROW]
         return [self[key] for key in keys]
 
 
@@ -331,8 +331,8 @@ def known_source(
 
 def no_sources() -> KeyedRows[KnownSource]:
     """The known sources of a collection that doesn't exist."""
-    known = partial(known_source, records={}, keep_days=0, incomplete=())
-    return KeyedRows(schema.SOURCES_SCHEMA.empty_table(), "uri", known)
+    source_of_row = partial(known_source, records={}, keep_days=0, incomplete=())
+    return KeyedRows(schema.SOURCES_SCHEMA.empty_table(), "uri", source_of_row)
 
 
 def lacks_vectors(rows: pa.Table) -> pa.BooleanArray:
