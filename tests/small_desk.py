@@ -27,8 +27,8 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.home import Bucket, Home
 from rag.ingest.ingest_run import Executor, Instructions, LocalExecutor, ingest
+from rag.ingest.report import SilentProgress
 from rag.ingest.rights.requested_rights import Rights
-from rag.ingest.run_outcomes import SilentProgress
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
 from rag.models.embed import unit_rows
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.corpus import Chunking, Vectors
-    from rag.ingest.report import Report
-    from rag.ingest.run_outcomes import Progress
+    from rag.ingest.report import Progress, Report
     from rag.models.embed import Embedder, TextKind
     from rag.search import Desk
     from rag.store.write.collection_writer import CollectionWriter

@@ -18,7 +18,7 @@ from rag.report.text_and_html import counted
 
 if TYPE_CHECKING:
     from rag.evaluate.ask_questions import Contender
-    from rag.ingest.run_outcomes import Progress
+    from rag.ingest.report import Progress
 
 WORK = "{percentage:3.0f}%|{bar}| {n_fmt}B of {total_fmt}B, {rate_fmt}, {remaining} left{postfix}"
 

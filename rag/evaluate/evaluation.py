@@ -26,10 +26,9 @@ from rag.evaluate.judged_sets import JudgedDocument, JudgedSet
 from rag.evaluate.judgements import ResolvedQuestion, load_catalog, resolve_question
 from rag.ingest.document_languages import fitting_embedder
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.report import Report
+from rag.ingest.report import Progress, Report
+from rag.ingest.report import Progress as Ingesting
 from rag.ingest.rights.requested_rights import Rights
-from rag.ingest.run_outcomes import Progress
-from rag.ingest.run_outcomes import Progress as Ingesting
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
 from rag.search.planning import make_plan, with_every_override

@@ -6,30 +6,28 @@ stored without a vector, and each later run asks for it again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol, cast
+from pathlib import Path
+from typing import Protocol, cast
 
 import numpy as np
 
 from rag.config.model_settings import MULTILINGUAL_MODEL
 from rag.corpus import AS_IT_IS, Calibration, Vectors
 from rag.errors import ProviderError
-from rag.ingest.report import Outcome
+from rag.ingest.prepare import Prepared
+from rag.ingest.report import Progress
+from rag.ingest.source_files import LocalFile
 from rag.models.embed import Embedder
 from rag.models.embed.calibration import cosine_elsewhere, measured_calibration, unrelated_cosine
-from rag.report.text_and_html import counted
 from rag.store.write.change_collection import change_collection
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
 
-if TYPE_CHECKING:
-    from rag.ingest.prepare import Prepared
-
 EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that large files show progress
-NAMED = 5  # files in a note; the report has them all
 CONTROL = "refdesk"  # every model has a vector for it
 
 
@@ -93,22 +91,6 @@ async def _check_model(embedder: Embedder, texts: int) -> None:
             f"vector for any of {texts} texts, nor for a plain word: only zeros, NaN or infinite values. "
             "Check the model. What was stored before stays; run the command again to go on."
         )
-
-
-def vector_notes(outcomes: Iterable[Outcome], *, vectors_added: int) -> Iterator[str]:
-    """Notes on chunks without a vector, and on stored chunks that got theirs in this run."""
-    if vectors_added:
-        yield f"{counted(vectors_added, 'chunk')} got the vector that an earlier run asked for in vain."
-    lacking = {outcome.path: outcome.without_vector for outcome in outcomes if outcome.without_vector}
-    if not lacking:
-        return
-    total = sum(lacking.values())
-    examples = [f"{path} ({count})" for path, count in lacking.items()][:NAMED]
-    more_files = f" and {len(lacking) - NAMED} other files" if len(lacking) > NAMED else ""
-    yield (
-        f"The embedding model has no valid vector for {counted(total, 'chunk')}: {', '.join(examples)}"
-        f"{more_files}. Searches find them by their words only. The next run asks again."
-    )
 
 
 async def ask_again(
@@ -223,3 +205,46 @@ async def calibrate(writer: CollectionWriter, embedder: Embedder) -> None:
             collection.name,
             lambda current: replace(current, calibration=scale),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ByteProgress:
+    """Reports progress in bytes; `sizes` are the sizes of the run's files by URI."""
+
+    sizes: Mapping[str, int]
+    progress: Progress
+
+    def pass_over(self, uri: str) -> None:
+        """Count a file that needs no embedding."""
+        self.progress.worked(self.sizes[uri])
+
+    def counter(self, wave: Sequence[Prepared]) -> Callable[[int], None]:
+        """A function to call with a number of embedded texts; each counts an equal share of its file."""
+        shares = (
+            share
+            for prepared in wave
+            for share in _shares(self.sizes[prepared.file.uri], len(prepared.chunked.passages))
+        )
+
+        def count(texts: int) -> None:
+            self.progress.embedded(texts)
+            self.progress.worked(sum(islice(shares, texts)))
+
+        return count
+
+
+def _shares(size: int, parts: int) -> Iterator[int]:
+    """Split a size into parts that differ by at most one: (5, 2) -> 2, 3."""
+    return (size * (part + 1) // parts - size * part // parts for part in range(parts))
+
+
+def sizes(files: Iterable[LocalFile], max_bytes: int) -> dict[str, int]:
+    """The bytes of files by URI, at most `max_bytes` each; 0 for one that is gone or not read."""
+    return {file.uri: 0 if file.as_stored else min(_size(file.read_from), max_bytes) for file in files}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0

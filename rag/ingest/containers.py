@@ -46,9 +46,8 @@ from rag.ingest.parse.parsers import (
     is_unnamed,
     may_contain,
 )
-from rag.ingest.report import Outcome
+from rag.ingest.report import Outcome, Outcomes
 from rag.ingest.rights.requested_rights import Rights
-from rag.ingest.run_outcomes import Outcomes
 from rag.ingest.sandbox.parser_pool import members_safely
 from rag.ingest.source_files import (
     LocalFile,

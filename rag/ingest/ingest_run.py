@@ -22,7 +22,7 @@ from rag.config.settings import IngestSettings, Settings
 from rag.corpus import AccessRecord, Chunking
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.home import local_folder
-from rag.ingest.chunk_vectors import EMBED_AT_ONCE, ask_again, calibrate, with_vectors
+from rag.ingest.chunk_vectors import EMBED_AT_ONCE, ByteProgress, ask_again, calibrate, sizes, with_vectors
 from rag.ingest.containers import (
     ContainerCache,
     Spool,
@@ -44,11 +44,19 @@ from rag.ingest.policy.document_admission import (
 )
 from rag.ingest.policy.moderation import Moderator
 from rag.ingest.prepare import Chunked, Preparation, Prepared
-from rag.ingest.report import InterruptedRunError, Outcome, OutcomeKind, Report, field_notes
+from rag.ingest.report import (
+    InterruptedRunError,
+    Outcome,
+    OutcomeKind,
+    Outcomes,
+    Progress,
+    Report,
+    check_extras,
+    field_notes,
+)
 from rag.ingest.rights.access_decision import Claims
 from rag.ingest.rights.access_history import Recorded
 from rag.ingest.rights.requested_rights import Rights
-from rag.ingest.run_outcomes import ByteProgress, Outcomes, Progress, check_extras, sizes
 from rag.ingest.sandbox.parser_pool import end_idle
 from rag.ingest.source_files import LocalFile, path_of
 from rag.ingest.work_limits import LARGE_CHARACTERS, BackPressure, Budget, lanes

@@ -29,8 +29,8 @@ from rag.store.write.table_rows import KnownSource, SourceMove
 if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
     from rag.ingest.file_digests import FileContent
+    from rag.ingest.report import Outcomes
     from rag.ingest.rights.access_decision import Claims
-    from rag.ingest.run_outcomes import Outcomes
     from rag.store.write.collection_writer import CollectionWriter
 
 MAX_END = 64  # folders that a common end of two paths counts

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.ingest.chunk_vectors import vector_notes
-from rag.ingest.report import Outcome
+from rag.ingest.report import Outcome, vector_notes
 from rag.models.embed.embedding_cache import cache_file
 from rag.models.endpoint import ADVICE
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.evaluate.ask_questions import Contender
-    from rag.ingest.run_outcomes import Progress as Ingesting
+    from rag.ingest.report import Progress as Ingesting
 
 TEXTS = {
     "sundial": "A sundial shows the hour by the shadow of its gnomon.",

@@ -22,7 +22,7 @@ from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.evaluate.evaluation import prepare_fresh
 from rag.evaluate.judged_sets import read_set
-from rag.ingest.run_outcomes import SilentProgress
+from rag.ingest.report import SilentProgress
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
 

@@ -16,7 +16,7 @@ from rag.ingest.discover import discover
 from rag.ingest.parse import ocr
 from rag.ingest.parse.parsers import family_of, is_supported
 from rag.ingest.parse.pdf.pdf_words import Box, Line
-from rag.ingest.run_outcomes import check_extras
+from rag.ingest.report import check_extras
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
 from rag.runtime import install_command

@@ -24,8 +24,7 @@ from rag.ingest.parse.document_parts import (
     with_facts,
 )
 from rag.ingest.parse.parsers import OF_EXTRA, SUFFIXES, is_supported, parse
-from rag.ingest.report import Outcome
-from rag.ingest.run_outcomes import extra_notes
+from rag.ingest.report import Outcome, extra_notes
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
 from rag.runtime import install_command
