@@ -28,7 +28,7 @@ from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.home import Bucket, Home
 from rag.ingest.ingest_run import Executor, Instructions, LocalExecutor, ingest
 from rag.ingest.report import SilentProgress
-from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.rights.possible_access import Rights
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
 from rag.models.embed import unit_rows

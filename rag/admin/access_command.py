@@ -31,8 +31,7 @@ from rag.admin.terminal import Group, arguments, echo, print_json
 from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
-from rag.ingest.rights.access_history import document_name
-from rag.ingest.rights.requested_rights import RequestedAccess
+from rag.ingest.rights.possible_access import RequestedAccess, document_name
 from rag.store.care.table_damage import torn_copies
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect

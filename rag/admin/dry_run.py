@@ -29,7 +29,7 @@ from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.policy.moderation import unasked
 from rag.ingest.report import Report, SilentProgress
-from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.rights.possible_access import Rights
 from rag.ingest.source_files import path_of
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
 from rag.models.embed.embedding_cache import EmbeddingCache, cache_file

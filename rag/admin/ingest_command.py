@@ -45,7 +45,7 @@ from rag.errors import ConfigurationError
 from rag.ingest.ingest_run import Executor, GentleExecutor, Instructions, ingest
 from rag.ingest.policy.moderation import open_moderation, unasked
 from rag.ingest.report import InterruptedRunError, Outcome, Progress, Report
-from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.rights.possible_access import RequestedAccess, Rights
 from rag.models.embed import Embedder, open_embedder
 from rag.runtime import be_gentle
 from rag.store.write.access_writer import Pairs

@@ -33,7 +33,7 @@ from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrig
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.report import InterruptedRunError, Report
-from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.rights.possible_access import RequestedAccess, Rights
 
 FAILED = 1
 

@@ -28,7 +28,7 @@ from rag.ingest.document_languages import fitting_embedder
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Progress, Report
 from rag.ingest.report import Progress as Ingesting
-from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.rights.possible_access import Rights
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
 from rag.search.planning import make_plan, with_every_override

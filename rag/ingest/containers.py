@@ -47,7 +47,7 @@ from rag.ingest.parse.parsers import (
     may_contain,
 )
 from rag.ingest.report import Outcome, Outcomes
-from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.rights.possible_access import Rights
 from rag.ingest.sandbox.parser_pool import members_safely
 from rag.ingest.source_files import (
     LocalFile,

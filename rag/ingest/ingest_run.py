@@ -55,8 +55,7 @@ from rag.ingest.report import (
     field_notes,
 )
 from rag.ingest.rights.access_decision import Claims
-from rag.ingest.rights.access_history import Recorded
-from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.rights.possible_access import Recorded, Rights
 from rag.ingest.sandbox.parser_pool import end_idle
 from rag.ingest.source_files import LocalFile, path_of
 from rag.ingest.work_limits import LARGE_CHARACTERS, BackPressure, Budget, lanes

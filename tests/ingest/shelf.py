@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rag.access.rule import in_words
 from rag.config.settings import IngestSettings
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.rights.possible_access import Rights
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 

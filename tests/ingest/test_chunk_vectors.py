@@ -13,7 +13,7 @@ from rag.corpus import Calibration, EmbedderIdentity
 from rag.errors import ProviderError
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import SilentProgress
-from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.rights.possible_access import Rights
 from rag.models.embed import unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE
 from rag.store.care.rehearsal import open_rehearsal

@@ -16,7 +16,7 @@ from rag.ingest.document_languages import change_language
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.rebuild_tables import rebuild
 from rag.ingest.report import SilentProgress
-from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.rights.possible_access import Rights
 from rag.search.desk import Desk
 from rag.search.reply.search_reply import search_reply
 from rag.search.stages.thresholds import UNGROUNDED

@@ -29,7 +29,7 @@ from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
 from rag.ingest import known_sources
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.rights.possible_access import RequestedAccess, Rights
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_maintenance

@@ -13,7 +13,7 @@ from rag.ingest.document_languages import change_language, language_of, with_lan
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.parse.parsers import parse
 from rag.ingest.report import SilentProgress
-from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.rights.possible_access import Rights
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import query_languages

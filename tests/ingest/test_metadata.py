@@ -19,7 +19,7 @@ from rag.ingest.discover import discover
 from rag.ingest.metadata import declared_fields, read_sidecar, undeclared_names, with_stated_metadata
 from rag.ingest.parse.parsers import parse
 from rag.ingest.report import field_notes
-from rag.ingest.rights.requested_rights import Rights
+from rag.ingest.rights.possible_access import Rights
 from rag.ingest.source_files import LocalFile
 from rag.originals import SIDECAR_BYTES
 

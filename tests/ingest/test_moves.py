@@ -11,7 +11,7 @@ import pytest
 from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.rights.possible_access import RequestedAccess, Rights
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import open_writer

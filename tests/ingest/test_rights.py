@@ -19,10 +19,9 @@ from rag.config.settings import AccessRule
 from rag.corpus import Access, AccessRecord
 from rag.errors import ParseError
 from rag.ingest.discover import Discovery
-from rag.ingest.rights import access_history
+from rag.ingest.rights import possible_access
 from rag.ingest.rights.access_decision import TABLE, Claims, Floor, Place, Situation
-from rag.ingest.rights.access_history import Recorded
-from rag.ingest.rights.requested_rights import UNKNOWN_VISIBILITY, RequestedAccess, Rights
+from rag.ingest.rights.possible_access import UNKNOWN_VISIBILITY, Recorded, RequestedAccess, Rights
 from rag.ingest.source_files import LocalFile, folder_of, place_of
 from rag.store.write.access_claim import Policy, limits, settle
 from rag.store.write.table_rows import KnownSource
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Visibility
     from rag.ingest.rights.access_decision import Row
-    from rag.ingest.rights.access_history import Narrowing
+    from rag.ingest.rights.possible_access import Narrowing
     from rag.store.write.access_claim import Claim
 
 
@@ -444,8 +443,8 @@ def test_what_stands_for_many_records_narrows_as_all_of_them_do(
     for id_, access in itertools.product([*held][:20], ACCESSES):
         uri = held[id_].uri
         asked: list[tuple[Narrowing, ...]] = []
-        for known, most in ((few, access_history.FEW), (every, 10**6)):
-            monkeypatch.setattr(access_history, "FEW", most)
+        for known, most in ((few, possible_access.FEW), (every, 10**6)):
+            monkeypatch.setattr(possible_access, "FEW", most)
             asked.append(
                 (
                     known.same_content(id_, "same", access, folder_of),
@@ -467,7 +466,7 @@ def test_of_many_equal_records_the_others_recognize_the_document_of_each(place: 
     """One record of a kind wouldn't do: it may be the document's own, which says nothing about others."""
     equal = [
         AccessRecord(f"id{number}", "documents", f"{HERE}/{number}.md", ONLY_HR, "same")
-        for number in range(access_history.FEW + 1)
+        for number in range(possible_access.FEW + 1)
     ]
     known, document = Recorded({record.id: record for record in equal}), equal[place]
     for narrowing in (

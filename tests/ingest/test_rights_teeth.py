@@ -27,7 +27,7 @@ from rag.corpus import Access, Principal
 from rag.errors import NotFoundError, StoreError
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.rights.access_decision import Floor, Situation
-from rag.ingest.rights.requested_rights import RequestedAccess, Rights
+from rag.ingest.rights.possible_access import RequestedAccess, Rights
 from rag.search.desk import Desk
 from rag.store.read import schema
 from rag.store.read.connection import connect, table_folder
@@ -574,7 +574,7 @@ BROKEN = [
     ),
     Broken(
         "rules are held against the path below the folder that is ingested",
-        "rag.ingest.rights.requested_rights._matches",
+        "rag.ingest.rights.possible_access._matches",
         lambda real: lambda path, pattern: real(Path("/", path.name), pattern),
         a_rule_counts_whichever_folder_is_ingested,
     ),
