@@ -33,7 +33,6 @@ from rag.ingest.containers import (
 )
 from rag.ingest.discover import Discovery, discover
 from rag.ingest.document_languages import language_notes, note_languages, settle_languages
-from rag.ingest.file_digests import FileContent, as_stored, usual_tokens
 from rag.ingest.known_sources import UnchangedSources, lost_ids, moved_sources, remove_vanished
 from rag.ingest.policy.document_admission import (
     DocumentAdmission,
@@ -43,7 +42,7 @@ from rag.ingest.policy.document_admission import (
     note_expiring,
 )
 from rag.ingest.policy.moderation import Moderator
-from rag.ingest.prepare import Chunked, Preparation, Prepared
+from rag.ingest.prepare import Chunked, FileContent, Preparation, Prepared, as_stored, usual_tokens
 from rag.ingest.report import (
     InterruptedRunError,
     Outcome,

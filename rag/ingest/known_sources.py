@@ -28,7 +28,7 @@ from rag.store.write.table_rows import KnownSource, SourceMove
 
 if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
-    from rag.ingest.file_digests import FileContent
+    from rag.ingest.prepare import FileContent
     from rag.ingest.report import Outcomes
     from rag.ingest.rights.access_decision import Claims
     from rag.store.write.collection_writer import CollectionWriter

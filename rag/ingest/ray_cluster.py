@@ -38,8 +38,7 @@ from rag.runtime import concurrently, cores, install_command
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-    from rag.ingest.file_digests import FileContent
-    from rag.ingest.prepare import Chunked, Preparation
+    from rag.ingest.prepare import Chunked, FileContent, Preparation
     from rag.ingest.work_limits import Budget
 
 T = TypeVar("T")

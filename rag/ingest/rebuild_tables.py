@@ -21,7 +21,7 @@ from rag.corpus import Access, Build, Chunking, Collection, Passage
 from rag.ingest.chunk import passages
 from rag.ingest.chunk_vectors import calibration, vectors_of_texts
 from rag.ingest.document_languages import foreign_parts, is_within
-from rag.ingest.file_digests import chunking_of, cut_key, cut_of, digest_with_cut, limit_of, usual_tokens
+from rag.ingest.prepare import chunking_of, cut_key, cut_of, digest_with_cut, limit_of, usual_tokens
 from rag.ingest.split_text import Reading
 from rag.ingest.stored_document import document_of
 from rag.models.embed import Embedder

@@ -13,7 +13,7 @@ from rag.config.model_settings import EmbedderSettings
 from rag.config.settings import IngestSettings, Settings
 from rag.corpus import EmbedderIdentity
 from rag.ingest.document_languages import SAMPLED, LanguageSample, fitting_embedder, sample_languages
-from rag.ingest.file_digests import CHUNK_TOKENS, MULTILINGUAL_CHUNK_TOKENS, usual_tokens
+from rag.ingest.prepare import CHUNK_TOKENS, MULTILINGUAL_CHUNK_TOKENS, usual_tokens
 from rag.models.embed.local_embedder import builtin_embedder
 from rag.store.write.desk_folder import judged_folder
 from rag.store.write.make_collection import ensure_collection

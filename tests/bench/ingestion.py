@@ -15,9 +15,9 @@ from rag.config.settings import DEFAULT_COLLECTION, IngestSettings
 from rag.errors import RefdeskError
 from rag.ingest.chunk import passages
 from rag.ingest.discover import discover
-from rag.ingest.file_digests import CHUNK_TOKENS
 from rag.ingest.ingest_run import WAVE_CHUNKS
 from rag.ingest.parse.parsers import parse
+from rag.ingest.prepare import CHUNK_TOKENS
 from rag.ingest.source_files import read
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection

@@ -10,7 +10,7 @@ import numpy as np
 
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import Access, Passage, Source
-from rag.ingest.file_digests import content_digest
+from rag.ingest.prepare import content_digest
 from rag.models.embed import unit_rows
 from rag.store.write.access_claim import Claim
 from rag.store.write.change_collection import open_writer

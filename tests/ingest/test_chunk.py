@@ -16,8 +16,8 @@ from rag.config.settings import ChunkingSettings
 from rag.corpus import Block, Chunking, Document, Passage
 from rag.errors import ParseError
 from rag.ingest.chunk import USUAL, passages
-from rag.ingest.file_digests import chunking_of, cut_key
 from rag.ingest.parse.parsers import parse
+from rag.ingest.prepare import chunking_of, cut_key
 from rag.ingest.split_text import CHARACTERS_PER_TOKEN, WINDOW
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.text.plain_text import with_indent

@@ -521,7 +521,7 @@ LOOSER_ROWS: list[tuple[Situation, dict[str, Any], Check]] = [
 BROKEN = [
     Broken(
         "records follow the names of files alone",
-        "rag.ingest.file_digests.content_digest",
+        "rag.ingest.prepare.content_digest",
         lambda _real: lambda _data: secrets.token_hex(16),
         what_is_restricted_is_moved_and_stays_so,
     ),

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.corpus import AccessRecord, Source, Vectors
-    from rag.ingest.file_digests import FileContent
-    from rag.ingest.prepare import Chunked, Preparation
+    from rag.ingest.prepare import Chunked, FileContent, Preparation
     from rag.ingest.report import Outcome, Report
     from rag.ingest.work_limits import Budget
     from rag.models.embed import TextKind
