@@ -290,7 +290,7 @@ _NUMBER = re.compile(  # before a title, as in "Chapter 3: ", "IV. " and "1.2 ";
     r"\A((chapter|part|section|appendix)\s+)?(\d[\d.]*|[ivxlc]+|[a-z])[.):]*\s+", re.IGNORECASE
 )
 _PART = r"(table of )?contents|abstract|introduction|summary|preface|cover|index|title( page)?"
-_NO_HEADING = re.compile(rf"{_PART}|(page|slide|chapter)? ?\d*", re.IGNORECASE)
+_NOT_A_TITLE = re.compile(rf"{_PART}|(page|slide|chapter)? ?\d*", re.IGNORECASE)
 
 
 class OutlineEntry(NamedTuple):
@@ -322,7 +322,7 @@ def title_in(outline: Sequence[OutlineEntry]) -> str:
 
 def may_be_title(words: str) -> bool:
     """Whether words can name a document, rather than one of its usual parts."""
-    return not _NO_HEADING.fullmatch(words)
+    return not _NOT_A_TITLE.fullmatch(words)
 
 
 def with_outline(
