@@ -318,7 +318,6 @@ def scopes_of(claims: Claims) -> list[str]:
 
 # The public signing keys of a token issuer (its JWKS), fetched when needed and cached.
 
-log = logging.getLogger(__name__)
 
 MIN_RSA_BITS = 2048
 FRESH_SECONDS = 300  # keys older than this are fetched again,

@@ -14,8 +14,18 @@ from hypothesis import strategies as st
 
 from rag.answers import MAX_QUERY_CHARS
 from rag.errors import InvalidRequestError
-from rag.needles.needle import MAX_NEEDLE_CHARS, MAX_SIZE, check_regex, needle, pattern_size
-from rag.needles.words_and_phrases import cleaned_text, folded_text, literal_pattern, phrases, without_quotes
+from rag.needles.needle import (
+    MAX_NEEDLE_CHARS,
+    MAX_SIZE,
+    check_regex,
+    cleaned_text,
+    folded_text,
+    literal_pattern,
+    needle,
+    pattern_size,
+    phrases,
+    without_quotes,
+)
 
 # Words are found as people mean them: in any case, Unicode form, width and white space.
 
