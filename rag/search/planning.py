@@ -41,7 +41,7 @@ from rag.config.profiles import (
 from rag.config.settings import SearchSettings
 from rag.corpus import Distance, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.needles.needle import MAX_NEEDLE_CHARS, QUOTES, Needle, cleaned_text, needle, phrases, without_quotes
+from rag.needles import MAX_NEEDLE_CHARS, QUOTES, Needle, cleaned_text, needle, phrases, without_quotes
 from rag.search.search_plan import JOIN_OVERSAMPLING, SearchPlan, drops_distant_hits
 
 if TYPE_CHECKING:

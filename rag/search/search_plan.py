@@ -17,7 +17,7 @@ from rag.config.profiles import (
     ThresholdSettings,
 )
 from rag.corpus import Distance
-from rag.needles.needle import Needle
+from rag.needles import Needle
 
 if TYPE_CHECKING:
     import numpy as np
