@@ -50,6 +50,9 @@ settings.register_profile("million", max_examples=100_000, deadline=None, print_
 settings.load_profile("quick")  # --hypothesis-profile is read later, and wins
 NIGHTLY_EXAMPLES = 100
 
+CHECKING = {"connect", "demo", "doctor"}
+"""The commands that start a server and ask it."""
+
 WHOLLY_SLOW = re.compile(r"^pytestmark = (?:.*\n )*.*\bpytest\.mark\.slow\b", re.MULTILINE)
 
 
@@ -133,7 +136,7 @@ class Scripts:
 
     @property
     def forked_admin(self) -> str:
-        """A program that runs refdesk-admin in a fork, for tests that need the process. A signal kills it."""
+        """A program that runs refdesk-admin in a fork, for tests that need its process or its end."""
         self.forks.begin()
         return self.forks.stand_in(str(self.folder / "refdesk-admin"))
 
@@ -186,6 +189,8 @@ class Scripts:
     def _admin(
         self, arguments: Sequence[str | Path], env: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
+        if CHECKING & {*arguments}:
+            self.server_forks.begin()  # else the command starts a server with imports of its own
         return self._run(self.forks, [self.folder / "refdesk-admin", *arguments], env)
 
     def serve(
@@ -256,6 +261,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory, parser: str) -> Iterator[S
         ExitStack() as stack,
     ):
         store = stack.enter_context(_beside("bucket").object_store()) if "IN_BUCKET" in os.environ else None
+        admin.stand_in(str(folder / "refdesk-admin"))  # for consoles
         scripts = Scripts(folder, home, sockets, admin, server, store)
         yield scripts
         for desk in scripts.desks():

@@ -24,6 +24,7 @@ import warnings
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ ADMIN = (
         "rag.ingest.sandbox.parser_pool",
         "rag.store.write.collection_writer",
         "rag.search.why_not",
+        "rag.admin.web.console_state",
     ),
     *("anyio._core._subprocesses", "pyarrow.acero"),
     *SEARCHING,
@@ -75,7 +77,7 @@ os._exit(int(caller.recv(99)) & 255)"""
 Modules with large imports would take as long as what is spared.
 """
 STAND_IN = """#!{python} -IS
-import _socket, array, json, os, re, sys
+import _socket, array, json, os, re, signal, sys
 script, early, late = {script!r}, {early!r}, re.compile({late!r})
 given = {{name: value for name, value in os.environ.items() if not late.match(name)}}
 given.pop("LC_CTYPE", None)  # Python sets it where there is no locale
@@ -92,10 +94,20 @@ streams = array.array("i", (0, 1, 2))
 caller.sendmsg([json.dumps(request).encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 for stream in streams:
     os.close(stream)
-caller.recv(99)
+process = int(caller.recv(99))
+def pass_on(number, _frame):
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        pass
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, pass_on)
 os._exit(int(caller.recv(99)) & 255)
 """
-"""A program that runs an installed script in a fork where that does the same, else in its own process."""
+"""A program that runs an installed script in a fork where that does the same, else in its own process.
+
+Interruptions and terminations go to the fork, which is killed with the program.
+"""
 MAX_REQUEST = 1 << 17
 BEGIN_SECONDS = 60.0  # the first has to wait for the imports
 PARENT_MILLISECONDS = 5_000  # between two looks whether the parent is still there
@@ -152,7 +164,7 @@ class Forks:
     """The parent's end. The process starts with the first command, and imports `modules`.
 
     `parser` is the program that its commands start for parsing, and `server` the installed server with the
-    program that they start in its place to try it.
+    program that they start in its place to try it. A console ingests by the stand-in of refdesk-admin.
     """
 
     def __init__(
@@ -327,6 +339,9 @@ def _serve(listener: socket.socket) -> None:
     if server:
         check = vars(importlib.import_module("rag.admin.connect.connect_check"))
         check["stdio_client"] = with_stand_in(check["stdio_client"], server[0], lambda: server[1])
+        console = vars(importlib.import_module("rag.admin.web.console_state"))
+        stand_ins = str(Path(listener.getsockname()).parent)
+        console["sysconfig"] = SimpleNamespace(get_path=lambda _: stand_ins)
     warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it runs at the fork
     os.fsync = lambda fd: None  # noqa: ARG005 no test cuts the power; most of the time of small runs
     if set(SEARCHING) <= set(sys.argv[3:]):

@@ -135,9 +135,7 @@ def screen(scripts: Scripts) -> Screen:
         impatient: bool = False,
     ) -> tuple[int, str]:
         questions, pressed = dict(typed or {}), False
-        forked = interrupt_at is None  # what is forked is in no terminal's session, which Ctrl-C goes to
-        program = scripts.forked_admin if forked else scripts.folder / "refdesk-admin"
-        command: list[str | os.PathLike[str]] = [program, *arguments]
+        command: list[str | os.PathLike[str]] = [scripts.forked_admin, *arguments]
         child, terminal = pty.fork()
         if child == 0:
             os.execve(command[0], command, scripts.environment | {"TERM": "xterm"} | (env or {}))  # noqa: S606 our own script

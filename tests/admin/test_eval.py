@@ -403,7 +403,7 @@ def test_an_interrupted_run_leaves_nothing_behind(desk: Desk, tmp_path: Path, sc
     clocks = ({"_id": str(number), "text": f"clock {number}", "doc": "sundial"} for number in range(2_000))
     many = write_set(tmp_path / "many", *clocks)
     with subprocess.Popen(
-        [desk.scripts.folder / "refdesk-admin", "eval", many, "--fresh", "--data", desk.data],
+        [desk.scripts.forked_admin, "eval", many, "--fresh", "--data", desk.data],
         env=desk.scripts.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -221,7 +221,7 @@ def test_a_run_that_is_interrupted_before_it_stored_anything_leaves_no_collectio
 ) -> None:
     provider.script = [provider.embedding, provider.silent]
     with subprocess.Popen(
-        [desk.scripts.folder / "refdesk-admin", "ingest", notes, "--data", desk.data],
+        [desk.scripts.forked_admin, "ingest", notes, "--data", desk.data],
         env=desk.scripts.environment | of(provider),
         stderr=subprocess.PIPE,
     ) as process:

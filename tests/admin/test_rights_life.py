@@ -15,6 +15,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 from anyio import to_thread
 from filelock import FileLock
@@ -372,7 +373,7 @@ def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scrip
     ]
     running = [
         subprocess.Popen(
-            [scripts.folder / "refdesk-admin", "access", *command, "--data", life.desk.data],
+            [scripts.forked_admin, "access", *command, "--data", life.desk.data],
             env=scripts.environment,
             stdout=subprocess.DEVNULL,
         )
@@ -423,6 +424,7 @@ async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
         with subprocess.Popen(command, env=scripts.environment, stdout=subprocess.PIPE) as ingestion:  # noqa: ASYNC220 it runs beside
             while written() == before:
                 assert await found() == 2
+                await anyio.sleep(0.2)  # each search takes as long as ten files
             desk.run("access", "revoke", early, late, "--from", "user:bob")
             assert await found() == 0
             assert ingestion.poll() is None

@@ -98,9 +98,9 @@ class Running:
 
 
 @contextmanager
-def started(scripts: Scripts, data: Path, *arguments: str, program: str = "") -> Iterator[Running]:
-    """A console on this data folder. It ends as by Ctrl-C, or at once if `program` runs it in a fork."""
-    command = [program or str(scripts.folder / "refdesk-admin"), "console", "--data", str(data), *arguments]
+def started(scripts: Scripts, data: Path, *arguments: str) -> Iterator[Running]:
+    """A console on this data folder. It ends as by Ctrl-C."""
+    command = [scripts.forked_admin, "console", "--data", str(data), *arguments]
     process = subprocess.Popen(
         command,
         env=scripts.environment,
@@ -135,7 +135,7 @@ def web_data(clock_room: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def running(scripts: Scripts, web_data: Path) -> Iterator[Running]:
-    with started(scripts, web_data, program=scripts.forked_admin) as console:
+    with started(scripts, web_data) as console:
         yield console
 
 

@@ -92,7 +92,7 @@ def test_a_look_ahead_uses_nothing_up(scripts: Scripts, tmp_path: Path, start_co
 
 
 def test_the_cookie_is_for_our_pages_alone(scripts: Scripts, tmp_path: Path, start_console: Any) -> None:  # noqa: ANN401 a function
-    with start_console(scripts, tmp_path / "none", program=scripts.forked_admin) as console:
+    with start_console(scripts, tmp_path / "none") as console:
         cookie = httpx2.get(console.address).headers["set-cookie"]
         port = console.origin.rpartition(":")[2]
         assert cookie.startswith(f"refdesk-console-{port}=")

@@ -361,7 +361,7 @@ def test_another_tenant_is_looked_at_on_request(
         assert scripts.admin("tenant", "create", tenant, "--data", data).returncode == 0
     run = scripts.admin("ingest", corpus / "glossary.txt", "--data", data, "--tenant", "birch")
     assert run.returncode == 0
-    with start_console(scripts, data, program=scripts.forked_admin) as running:
+    with start_console(scripts, data) as running:
         browser = running.signed_in()
         assert "no collections yet" in browser.get("/").text
         assert "documents 1 " in browser.post("/tenant", tenant="birch").text
@@ -383,7 +383,7 @@ def test_another_tenant_is_looked_at_on_request(
         assert scripts.admin("tenant", "remove", "birch", "--yes", "--data", data).returncode == 0
         assert browser.post("/collections", name="new", **of_birch).status == 409
     assert not (data / "judged" / "birch").exists()
-    with start_console(scripts, data, "--tenant", "acorn", program=scripts.forked_admin) as running:
+    with start_console(scripts, data, "--tenant", "acorn") as running:
         assert running.signed_in().post("/tenant", tenant="birch").status == 404
 
 
