@@ -62,6 +62,8 @@ INDEXED, CHANGED = "with all indexes", "changed since they were made"
 TENANTS = ("north", "south")
 SOURCES = 60  # of each tenant, with no more chunks in all than one search can show
 BATCH = 10  # scans per example: they cost little beside the example itself
+USUAL: int = settings.default.max_examples  # type: ignore[union-attr]  # there always is one
+EXAMPLES = USUAL if USUAL >= 100 else USUAL // 2  # in each of four states of the tables
 
 NASTY = [
     "",
@@ -362,7 +364,7 @@ _ASKED = st.sampled_from([st.none(), *[_filters(MAX_DEPTH)] * 9]).flatmap(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(batch=st.lists(_ASKED, min_size=BATCH, max_size=BATCH))
 def test_a_scan_lets_through_what_the_rules_do(library: Library, batch: list[Asked]) -> None:
     found = library.scanned(batch)
@@ -371,7 +373,7 @@ def test_a_scan_lets_through_what_the_rules_do(library: Library, batch: list[Ask
     assert found == [library.expected(one) for one in batch]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(asked=_ASKED)
 def test_every_mode_finds_what_the_rules_let_through(library: Library, asked: Asked) -> None:
     expected = library.expected(asked)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 BY_DAY = settings.default.max_examples < 100  # type: ignore[union-attr]  # there always is one
-KILLS = 8 if BY_DAY else 300
+KILLS = 4 if BY_DAY else 300
 MEMORY_BYTES = 20_000_000  # of a bridge
 ALONE = "refdesk serves this host alone, because "
 SECONDS = 60  # a bound for what never takes as long
