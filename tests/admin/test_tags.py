@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from rag.store.write.make_collection import ensure_collection
 from tests.refusals import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.admin.conftest import Desk
@@ -59,15 +60,26 @@ class Handbook:
         return next(str(one["id"]) for one in listed if one["title"] == title)
 
 
+@pytest.fixture(scope="module")
+def first(desk_at: Callable[[Path], Desk], tmp_path_factory: pytest.TempPathFactory) -> Handbook:
+    """What each test begins with."""
+    folder = tmp_path_factory.mktemp("handbook")
+    (folder / "texts").mkdir()
+    handbook = Handbook(desk_at(folder / "data"), folder / "texts")
+    handbook.write("leave", "is twenty days")
+    handbook.write("canteen", "opens at noon")
+    handbook.ingest()
+    shutil.copytree(handbook.folder, folder / "first texts")
+    return handbook
+
+
 @pytest.fixture
-def handbook(inside: Desk, tmp_path: Path) -> Handbook:
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    made = Handbook(inside, folder)
-    made.write("leave", "is twenty days")
-    made.write("canteen", "opens at noon")
-    made.ingest()
-    return made
+def handbook(first: Handbook, inside: Desk) -> Handbook:
+    """Texts where they were ingested from, and a copy of the desk that has them."""
+    shutil.rmtree(first.folder)
+    shutil.copytree(first.folder.with_name("first texts"), first.folder)
+    shutil.copytree(first.desk.data, inside.data)
+    return Handbook(inside, first.folder)
 
 
 def test_a_tag_holds_what_there_was_under_ids_of_its_own(handbook: Handbook) -> None:
